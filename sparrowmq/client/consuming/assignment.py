@@ -1,7 +1,7 @@
 """The queues that one consumer owns now: taking them over, pulling them, giving them up.
 
-    take over   lock (orderly) -> where does the group stand -> tell the program -> pull
-    give up     stop pulling -> keep back what nobody has taken -> let finish what is handled -> tell the program
+    take over   lock (orderly) -> read the group's offset -> call the program's listener -> pull
+    give up     stop pulling -> keep back untaken messages -> let handlers finish -> call the program's listener
                 -> commit -> unlock
 
 The order matters: the next owner must find the lock free only after our offset is committed. An orderly queue is
@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
-HANDLING_ENDS_S: Final = 1.0  # how long the owner-to-be waits for what is being handled
+HANDLING_ENDS_S: Final = 1.0  # the next owner waits so long for messages that are being handled
 
 
 class Delivery(Protocol):
-    """What gets the messages of owned queues: `Concurrently` or `Orderly`."""
+    """Gets the messages of owned queues: `Concurrently` or `Orderly`."""
 
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None: ...
 
@@ -53,7 +53,7 @@ class Delivery(Protocol):
 
 @dataclass(slots=True)
 class _Owned:
-    """An owned queue and the task that pulls it, if any does."""
+    """An owned queue and the task that pulls it, if there is one."""
 
     state: ProcessQueue
     pulling: asyncio.Task[None] | None = None
@@ -68,9 +68,9 @@ class Assignment:
     """The owned queues of one consumer.
 
     Args:
-        subscriptions: by topic; what is pulled is filtered by them.
-        failed: is told that a queue can never be pulled as it is wanted.
-        paces: how fast each topic is consumed.
+        subscriptions: the filters of pulled messages, by topic.
+        failed: called when a queue can never be pulled with its filter.
+        paces: the speed of consumption, by topic.
         locks: for orderly consumption of a shared group.
     """
 
@@ -103,7 +103,6 @@ class Assignment:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is owned now."""
         return sorted(self._owned)
 
     def state_of(self, queue: MessageQueue) -> ProcessQueue | None:
@@ -111,10 +110,10 @@ class Assignment:
         return owned.state if owned else None
 
     async def apply(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
-        """Own exactly these queues of the topic; returns False when some could not be had or given up yet.
+        """Own exactly these queues of the topic. Return False if some could not be taken over or given up yet.
 
         Raises:
-            SparrowError: a broker could not tell where to begin; the other queues are dealt with all the same.
+            SparrowError: a broker did not answer with the offset; the other queues are taken over all the same.
         """
         change = diff([queue for queue in self._owned if queue.topic == topic], wanted)
         self._stay(wanted)
@@ -138,14 +137,14 @@ class Assignment:
         return all_given_up and len(mine) == len(change.add)
 
     def refilter(self, topic: str) -> None:
-        """Pull by the topic's present filter; what was asked for by the former one is not waited for."""
+        """Pull with the topic's new filter, and drop the pulls with the former one."""
         for queue, owned in self._owned.items():
             if queue.topic == topic and owned.pulling is not None:
                 owned.stop_pulling()
                 self._pull(queue)
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
-        """Deliver nothing more of these queues, or of all and of those to come. Raises: ConfigError."""
+        """Deliver no messages of these queues, or of all and of those to come. Raises: ConfigError."""
         self._are_new_paused |= queues is None
         for queue in self._those(queues):
             owned = self._owned[queue]
@@ -163,26 +162,26 @@ class Assignment:
             self._pull(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on elsewhere, as `restart` does; committed with the next commit. Raises: ConfigError."""
+        """Go on at an offset, as `restart` does. The next commit commits it. Raises: ConfigError."""
         check_offset(offset)
         (mine,) = self._those([queue])
         self._restart(mine, offset)
         self._owned[mine].state.begun = True
 
     def position(self, queue: MessageQueue) -> int:
-        """Everything before it is settled. Raises: ConfigError."""
+        """The offset up to which everything is settled. Raises: ConfigError."""
         (mine,) = self._those([queue])
         return self._owned[mine].state.commit_offset
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """How many messages of each queue, filtered ones too, are not settled. Raises: SparrowError."""
+        """The number of messages in each queue that are not settled, filtered ones too. Raises: SparrowError."""
         ends = {queue: await newest(queue, self._network.brokers) for queue in self.queues}
         return {
             queue: max(end - self.position(queue), 0) for queue, end in ends.items() if queue in self._owned
         }
 
     async def restart(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere: what is being handled of these queues is forgotten, and delivered again if it lies ahead."""
+        """Go on at other offsets. Messages that are being handled are forgotten; those ahead are delivered again."""
         mine = {queue: offset for queue, offset in offsets.items() if queue in self._owned}
         for queue in offsets:
             self._offsets.moved(queue)
@@ -201,11 +200,11 @@ class Assignment:
             self._delivery.renewed(state)
 
     async def commit(self) -> None:
-        """Commit where every owned queue stands."""
+        """Commit the offsets of all owned queues."""
         await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """Where each queue of a topic stands, for an operator."""
+        """The offset of each queue of a topic, for an operator."""
         return {
             queue: owned.state.commit_offset for queue, owned in self._owned.items() if queue.topic == topic
         }
@@ -216,7 +215,6 @@ class Assignment:
         return {queue: owned.state.report(now) for queue, owned in self._owned.items()}
 
     def stop_pulling(self) -> None:
-        """Let nothing more arrive."""
         for owned in self._owned.values():
             owned.stop_pulling()
 
@@ -246,7 +244,7 @@ class Assignment:
         log.info("group %s consumes %s from offset %d", self._settings.group, queue, offset)
 
     def _pull(self, queue: MessageQueue) -> None:
-        """Start pulling, unless it is not ours any more, paused, or pulled already."""
+        """Start to pull, unless the queue is not ours any more, paused, or pulled already."""
         owned = self._owned.get(queue)
         subscription = self._subscriptions.get(queue.topic)
         if owned is None or subscription is None or owned.pulling is not None or owned.state.is_paused:
@@ -271,7 +269,7 @@ class Assignment:
             self._failed(error)
 
     async def _give_up(self, queues: Collection[MessageQueue]) -> bool:
-        """Let other members have these queues; returns False when some cannot be given up yet."""
+        """Give these queues up to other members. Return False if some cannot be given up yet."""
         states = [self._owned[queue].state for queue in sorted(queues)]
         for state in states:
             state.leave()
@@ -293,7 +291,7 @@ class Assignment:
         return len(ready) == len(states)
 
     async def _let_finish(self, states: list[ProcessQueue]) -> list[ProcessQueue]:
-        """Wait a moment for what is being handled; returns those that can be given up now."""
+        """Wait a moment for messages that are being handled. Return the queues that can be given up now."""
         clock = self._network.clock
         deadline = clock.monotonic() + HANDLING_ENDS_S
         ready: list[ProcessQueue] = []
@@ -304,15 +302,15 @@ class Assignment:
             except TimeoutError:
                 if self.locks is not None:
                     continue
-            if state.is_owned:  # It may have been restarted meanwhile; then it is given up in the next round.
+            if state.is_owned:  # If it was restarted meanwhile, the next round gives it up.
                 ready.append(state)
         return ready
 
     async def _commit_for_good(self, states: list[ProcessQueue]) -> None:
-        """The last commit of queues that are given up.
+        """Commit queues that are given up for the last time.
 
-        A pull that is still under way has committed, too: what was settled when it was sent. A broker with several
-        threads may get to it after the commit, and go back; so the offset is looked at again.
+        A pull that is under way commits, too: the offset at the time when it was sent. A broker with several threads
+        may handle the pull after the commit, and go back. So the offset is checked again.
         """
         last = _offsets_of(states)
         await self._offsets.commit(last)
@@ -321,7 +319,6 @@ class Assignment:
                 await self._offsets.commit_again(state.queue, last[state.queue])
 
     def _those(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        """These, or all."""
         if queues is None:
             return list(self._owned)
         found = [self._network.full_queue(queue) for queue in queues]
@@ -333,7 +330,7 @@ class Assignment:
         return found
 
     def _stay(self, queues: Collection[MessageQueue]) -> None:
-        """Those that were about to leave need not any more."""
+        """Keep the queues that were about to leave."""
         for queue in queues:
             owned = self._owned.get(queue)
             if owned is not None and owned.state.is_leaving:
@@ -357,18 +354,17 @@ class Assignment:
 
 
 def _offsets_of(states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
-    """What is to be committed."""
     return {state.queue: state.commit_offset for state in states if state.begun}
 
 
 async def tell(changed: QueuesChanged | None, queues: list[MessageQueue], network: Network) -> None:
-    """Tell the program, by its own names, which queues come or go, if any do."""
+    """Call the program's listener with the queues that come or go, if there are any."""
     if changed is not None and queues:
         await call(changed, network.plain_queues(queues))
 
 
 async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:
-    """Call what may be plain or asynchronous."""
+    """Call a listener that may be plain or asynchronous."""
     answer = changed(queues)
     if inspect.isawaitable(answer):
         await answer

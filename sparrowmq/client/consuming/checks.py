@@ -1,9 +1,9 @@
-"""Answers brokers that ask how a transaction ended: the checks of a client's producer groups.
+"""Answers brokers that ask for the end of a transaction, by the checks of a client's producer groups.
 
     broker ── 39, one-way ──> Checks.ask ── waits ── the group's check ── True, False, None ── 37, one-way ──> broker
 
-At most so many checks of a group run at once, and so many wait; what comes then is dropped, as the broker asks again in
-a minute. A check that raises, or takes too long, says "not known yet".
+The settings limit the checks of a group that run at once, and the questions that wait. Further questions are dropped;
+the broker repeats them after a minute. A check that raises, or takes too long, answers "not known yet".
 Source: DefaultMQProducerImpl.checkTransactionState and initTransactionEnv, Java 4.9.8.
 """
 
@@ -34,12 +34,12 @@ Check: TypeAlias = Callable[[ReceivedMessage], "bool | Awaitable[bool | None] | 
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """How brokers' questions about transactions are answered. The values in brackets are Java's names.
+    """The settings of a check. The names in brackets are Java's.
 
     Attributes:
         concurrency: checks that run at once (checkThreadPoolMaxSize).
-        waiting: questions that wait for one; more are dropped, and come again (checkRequestHoldMax).
-        timeout_s: how long a check may take until the answer is "not known yet".
+        waiting: questions that wait for a check; brokers repeat those that are dropped (checkRequestHoldMax).
+        timeout_s: the time limit of a check; then the answer is "not known yet".
     """
 
     concurrency: int = 16
@@ -65,8 +65,8 @@ class Checks:
     """The checks of one client, by producer group.
 
     Args:
-        in_threads: a check that is no coroutine function may block, so it gets threads of its own.
-        told: is given every end that a broker was told.
+        in_threads: whether plain checks may block, so that they get threads of their own.
+        told: gets every end that was sent to a broker.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Checks:
         self.told: OnEnd | None = None
 
     def add(self, group: str, check: Check, settings: CheckSettings) -> None:
-        """Ask `check` about the transactions of a group, whose name is as brokers know it.
+        """Add the check of a group, which has the name that brokers know.
 
         Raises:
-            ConfigError: it cannot be called, or the group has one.
+            ConfigError: the check cannot be called, or the group has one.
         """
         check_callable("check", check, "a function of one message")
         if group in self._by_group:
@@ -94,7 +94,7 @@ class Checks:
         return group in self._by_group
 
     def ask(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
-        """A broker asks; it is answered when the check has said something."""
+        """Take a broker's question; the broker gets the answer of the check."""
         group = stored.properties.get(Property.PGROUP, "")
         checker = self._by_group.get(group)
         if checker is None:
@@ -107,7 +107,7 @@ class Checks:
         checker.put(_Question(message, header, peer))
 
     def answered(self, end: End) -> None:
-        """A broker was told how a transaction ended."""
+        """Report an end that was sent to a broker."""
         if self.told is not None:
             self.told(end)
 
@@ -144,7 +144,7 @@ class _Checker:
             self._checks.start(self._work(), f"check {self._group}")
 
     async def _work(self) -> None:
-        """Answer what waits, and end."""
+        """Answer the waiting questions, and end."""
         call = self._call()
         try:
             while self._waiting:
@@ -163,12 +163,12 @@ class _Checker:
         return self._check
 
     def _renewed(self, call: Callable[[ReceivedMessage], Any]) -> Callable[[ReceivedMessage], Any]:
-        """The check for the next question; the thread of one that takes too long is left to it."""
+        """The check for the next question. A check that takes too long keeps its thread."""
         _end(call)
         return self._call()
 
     async def _ended(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> Any:
-        """How the transaction ended, by the check; None if it cannot say, `_LATE` if it takes too long."""
+        """The answer of the check; None if it is unknown, `_LATE` if the check takes too long."""
         try:
             said = self._said(call, message)
             return await self._checks.clock.wait_for(said, self._settings.timeout_s)
@@ -179,7 +179,7 @@ class _Checker:
             return _LATE
 
     async def _said(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> bool | None:
-        """What the check says; None if it raises, be it a TimeoutError of its own."""
+        """The answer of the check; None if the check raises, even its own TimeoutError."""
         try:
             result = call(message)
             if inspect.isawaitable(result):

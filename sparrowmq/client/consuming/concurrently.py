@@ -1,9 +1,9 @@
-"""Concurrent delivery: every message as soon as it is there, to whoever has time; a failed one comes again later.
+"""Concurrent delivery: a free worker gets each message as soon as it arrives; a failed message comes again later.
 
 A failed message is given back to the broker (36), which delivers it to the group again after a delay that grows
-with each failure, or puts it into the group's dead letters after the last. If the broker does not take it back, a
-copy is sent to the group's retry topic; if that fails too, it is delivered here once more after 5 s. In a
-broadcast group a failure is only logged. Source: ConsumeMessageConcurrentlyService, Java 4.9.8.
+with each failure. After the last failure the message goes to the dead-letter queue. If the broker does not accept the
+message, the client sends a copy to the group's retry topic. If that fails too, the message is delivered here again
+after 5 s. In a broadcast group a failure is only logged. Source: ConsumeMessageConcurrentlyService, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ AGAIN_S: Final = 5.0
 
 
 class WayBack(Protocol):
-    """Where failed messages go: `Retries`."""
+    """Gives failed messages back: `Retries`."""
 
     async def give_back(self, message: ReceivedMessage) -> None:
         """Have the message delivered again later. Raises: SparrowError."""
 
 
 class Concurrently:
-    """Delivers messages and deals with their outcome.
+    """Delivers messages and handles their outcome.
 
     Args:
         retries: gives failed messages back; None in a broadcast group.
-        namespace: the client's, which messages leave out of names.
+        namespace: the client's; messages leave it out of names.
     """
 
     def __init__(
@@ -62,30 +62,28 @@ class Concurrently:
         return [first, *self._inbox.take_more(max_count - 1)] if max_count > 1 else [first]
 
     def open(self) -> None:
-        """Deliver."""
         self._inbox.open()
 
     def close(self) -> None:
-        """Deliver nothing more."""
         self._inbox.close()
 
     def renewed(self, owned: ProcessQueue) -> None:
-        """It may be consumed (again): offer what was withdrawn. Locks are of no concern here."""
+        """Offer withdrawn messages again, because the queue may be consumed. Concurrent delivery has no locks."""
         if not owned.is_paused:
             self._inbox.extend(owned.pending)
             owned.pending.clear()
 
     def withdraw(self, owned: ProcessQueue) -> None:
-        """Keep back what nobody has taken yet."""
+        """Keep back the messages that no worker has taken."""
         owned.pending.extend(self._inbox.withdraw(lambda message: message.is_from(owned)))
 
     async def given_back(self) -> None:
-        """Return when every message that has failed so far is back at the broker, or could not be given back."""
+        """Wait until every failed message is back at the broker, or could not be given back."""
         if self._returning:
             await asyncio.wait(self._returning)
 
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
-        """Messages of an owned queue were pulled."""
+        """Deliver pulled messages of an owned queue."""
         settle = partial(self._settle, owned)
         queue, namespace = owned.queue, self._namespace
         messages = [ReceivedMessage(each, queue, settle, owned, namespace) for each in stored]
@@ -95,12 +93,12 @@ class Concurrently:
 
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:
-            return  # Its new owner gets it again: nobody committed it.
+            return  # It is not committed, so its new owner gets it.
         if outcome is Outcome.DONE:
             owned.pace.done += 1
             owned.settle(message)
         elif outcome is Outcome.CANCELLED and self._inbox.is_closed:
-            return  # Its consumer is being left, and nobody commits it.
+            return  # The consumer is being left, and does not commit it.
         elif self._retries is None:
             owned.pace.failed += 1
             log.warning("dropping %r, which failed: broadcast messages are not retried", message)
@@ -114,7 +112,7 @@ class Concurrently:
     async def _give_back(
         self, retries: WayBack, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome
     ) -> None:
-        # A cancellation that leaves the consumer passes the message first, and the consumer in the same turn.
+        # A cancellation that leaves the consumer reaches the message first, and the consumer in the same turn.
         if outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return
         try:

@@ -1,4 +1,4 @@
-"""How fast a consumer pulls and handles the messages of each topic, for operators who ask it (307).
+"""The speed at which a consumer pulls and handles the messages of each topic, for operators (request 307).
 
 Sums that only rise are kept for each topic, and with every commit, each five seconds, a `Snapshot` of them: what is
 told of the last minute and the last hour is the difference to the oldest one. A message costs one addition, a pull
@@ -58,13 +58,13 @@ class Pace:
         self._hour = deque([begin], maxlen=60)
 
     def sample(self, now_s: float) -> None:
-        """Keep the sums of now, when it is time."""
+        """Keep the present sums, when it is time."""
         for row, period_s in ((self._minute, _MINUTE_PERIOD_S), (self._hour, _HOUR_PERIOD_S)):
             if now_s - row[-1].moment_s >= period_s:
                 row.append(self._snapshot(now_s))
 
     def status(self, now_s: float) -> ConsumeStatus:
-        """The last minute; handling that nobody timed in it, and failures, are of the last hour, as Java tells them."""
+        """The figures of the last minute. As in Java, failures, and times of untimed calls, are of the last hour."""
         now, minute, hour = self._snapshot(now_s), self._minute[0], self._hour[0]
         span_s = max(now_s - minute.moment_s, _SHORTEST_S)
         timed = minute if now.calls > minute.calls else hour
@@ -79,13 +79,19 @@ class Pace:
 
     def _snapshot(self, now_s: float) -> Snapshot:
         return Snapshot(
-            *(now_s, self.pulls, self.pull_ms, self.pulled),
-            *(self.calls, self.handling_s, self.done, self.failed),
+            now_s,
+            self.pulls,
+            self.pull_ms,
+            self.pulled,
+            self.calls,
+            self.handling_s,
+            self.done,
+            self.failed,
         )
 
 
 class Paces:
-    """Those of all topics of a consumer."""
+    """The sums of all topics of a consumer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -98,18 +104,18 @@ class Paces:
         return pace
 
     def timed(self, topic: str, handling_s: float) -> None:
-        """A handler was called with messages of a topic."""
+        """Count a timed call of a handler."""
         pace = self.of(topic)
         pace.calls += 1
         pace.handling_s += handling_s
 
     def sample(self) -> None:
-        """Keep all sums of now; about every five seconds."""
+        """Keep all present sums; called about every five seconds."""
         for pace in self._by_topic.values():
             pace.sample(self._clock.monotonic())
 
     def statuses(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
-        """How fast each of these topics is consumed."""
+        """The figures of each of these topics."""
         now_s = self._clock.monotonic()
         return {topic: self.of(topic).status(now_s) for topic in topics}
 

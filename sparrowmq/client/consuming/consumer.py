@@ -1,4 +1,4 @@
-"""Consumes topics as a member of a group: messages come by themselves, and are acknowledged one by one.
+"""Consumes topics as a member of a group: messages arrive by themselves, and are acknowledged one by one.
 
     async with mq.subscribe("orders", group="billing", tag="paid") as orders:
         async for msg in orders:
@@ -8,8 +8,8 @@
     async with mq.subscribe("orders", bill, group="billing", concurrency=16) as orders:
         await orders.closed()            # until cancelled; `bill` is called for each message
 
-Behind it: `rebalance` decides which queues are ours, `assignment` owns them, `pulling` pulls each, `concurrently`
-or `orderly` delivers, `workers` call the handler, and what is settled is committed every 5 s and at the end.
+`rebalance` chooses this member's queues, `assignment` owns them, `pulling` pulls each, `concurrently` or `orderly`
+delivers, and `workers` call the handler. Settled messages are committed every 5 s and at the end.
 Source: DefaultMQPushConsumerImpl, Java 4.9.8.
 """
 
@@ -64,16 +64,15 @@ GIVEN_BACK_S: Final = 3.0
 class Consumer:
     """A member of a consumer group. Made by `Client.subscribe`; use it as an async context manager.
 
-    Entering waits, for at most 5 s, until the queues are shared out; without any broker it starts all the same
-    and goes on trying. Leaving lets running handlers finish, waits until what failed is given back, commits, and tells
-    the group at once. Left by an exception or a cancellation it does not wait for handlers; what they had not finished
-    is delivered again.
+    Entering waits at most 5 s for the first queues; without any broker it starts all the same and goes on trying.
+    Leaving lets running handlers finish, waits until failed messages are given back, commits, and leaves the group at
+    once. After an exception or a cancellation it does not wait for handlers; their messages are delivered again.
 
-    A filter that the broker cannot do is a ConfigError of iterating, `take` and `closed`, and of leaving the consumer;
-    so is a ClientClosed if its client is left before it.
+    Iterating, `take`, `closed` and leaving the consumer raise ConfigError if the broker cannot do its filter, and
+    ClientClosed if its client is left before it.
 
     Attributes:
-        group: by the program's name for it.
+        group: without the client's namespace.
         full_group: as brokers know it.
     """
 
@@ -119,7 +118,7 @@ class Consumer:
             self._topics,
             self._apply,
             None if settings.broadcast else strategy_of(settings.strategy),
-            self._assignment.commit,  # Who joined takes over where the group stands now, not where it stood 5 s ago.
+            self._assignment.commit,  # A new member takes over at the present offsets, not at those of 5 s ago.
         )
 
     # Taking messages ------------------------------------------------------------------------------------------------
@@ -141,9 +140,9 @@ class Consumer:
         return portion[0]
 
     async def take(self, max_count: int = 1) -> list[ReceivedMessage]:
-        """The next messages: waits for one, and adds what is there already. None when the consumer was left.
+        """Wait for a message, and return it with the others that are here. Return none when the consumer was left.
 
-        In order, all of them are of one queue, and at most `batch`.
+        An ordered consumer returns at most `batch` messages, of one queue.
 
         Raises:
             ClientClosed: the consumer was not entered, or its client was left.
@@ -162,13 +161,13 @@ class Consumer:
             yield portion
 
     async def closed(self) -> None:
-        """Return when the consumer was left; its handlers run meanwhile. Raises: as `take`."""
+        """Wait until the consumer is left; its handlers run meanwhile. Raises: as `take`."""
         if self._was_entered:
             await self._ended.wait()
         self._check()
 
     def handle_in_threads(self) -> None:
-        """Call a handler that may block in threads, `concurrency` of them; before the consumer is entered."""
+        """Call a handler that may block in `concurrency` threads. To be called before entering."""
         self._in_threads = True
 
     async def _next(self, max_count: int) -> list[ReceivedMessage]:
@@ -187,7 +186,7 @@ class Consumer:
             )
 
     def _fail(self, error: SparrowError) -> None:
-        """Consuming can never go on as it is wanted."""
+        """End consumption, because it can never go on."""
         if self._failure is None:
             log.error("group %s consumes no more: %s", self.full_group, error)
             self._failure = error
@@ -197,9 +196,9 @@ class Consumer:
     # Changing what is consumed --------------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
-        """Consume one more topic, or one by another filter. All members of the group must do the same.
+        """Consume another topic, or change the filter of one. All members of the group must do the same.
 
-        What was pulled by the former filter is still delivered.
+        Messages that were pulled with the former filter are still delivered.
         """
         topic = self._network.full_name(topic)
         self._subscriptions[topic] = subscription(topic, tag, where, self._network.clock.now_ms())
@@ -207,16 +206,16 @@ class Consumer:
         self._assignment.refilter(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more. All members of the group must do the same."""
+        """Stop to consume a topic. All members of the group must do the same."""
         self._subscriptions.pop(self._network.full_name(topic), None)
         await self._subscriptions_changed()
 
     @property
     def concurrency(self) -> int:
-        """How many handlers run at once. Setting it counts from now on; those that run are not cut short.
+        """The number of handlers that run at once. A change does not stop running handlers.
 
         Raises:
-            ConfigError: it is below 1, or there is no handler: who iterates handles as many at once as tasks do so.
+            ConfigError: it is below 1, or there is no handler. Iterate in more tasks instead.
         """
         return self._concurrency
 
@@ -232,19 +231,19 @@ class Consumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, those of the retry topic too."""
+        """This member's queues, those of the retry topic too."""
         return self._network.plain_queues(self._assignment.queues)
 
     async def commit(self) -> None:
-        """Commit what is settled now, instead of within 5 s."""
+        """Commit the settled messages now, instead of within 5 s."""
         await self._assignment.commit()
 
     # Which queues, and where ----------------------------------------------------------------------------------------
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Deliver nothing more of these queues until `resume`; by default of all, and of those that come meanwhile.
+        """Deliver no messages of these queues until `resume`; by default of all, also of those that come meanwhile.
 
-        A queue that another member had in between is not paused any more.
+        A queue that another member had meanwhile is not paused any more.
 
         Raises:
             ConfigError: one is not this member's now.
@@ -256,7 +255,7 @@ class Consumer:
         self._assignment.resume(queues)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset; what is being handled of the queue does not count any more.
+        """Go on at an offset. Messages of the queue that are being handled are not committed.
 
         Raises:
             ConfigError: the queue is not this member's now, or the offset is negative or no number.
@@ -264,12 +263,12 @@ class Consumer:
         self._assignment.seek(queue, offset)
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset where the group would go on: everything before it is settled. Raises: ConfigError."""
+        """The offset at which the group would go on; everything before is settled. Raises: ConfigError."""
         return self._assignment.position(queue)
 
     @short_traceback
     async def lag(self) -> dict[MessageQueue, int]:
-        """How many messages of each of this member's queues are not settled, those that are filtered out too.
+        """The number of messages in each of this member's queues that are not settled, also filtered ones.
 
         Raises:
             SparrowError: a broker does not answer.
@@ -339,7 +338,7 @@ class Consumer:
             self._workers.start(self._concurrency)
 
     async def _leave(self, grace_s: float) -> None:
-        """Finish, commit, free the locks, tell the brokers: in this order, so that nobody takes over too early."""
+        """Finish, commit, free the locks, unregister: in this order, so that no member takes over too early."""
         self._network.routes.unwatch(self._rebalancer.soon)
         for task in self._tasks:
             task.cancel()
@@ -391,7 +390,7 @@ class Consumer:
     # What brokers ask -----------------------------------------------------------------------------------------------
 
     def beat(self) -> ConsumerBeat:
-        """Our part of a heartbeat."""
+        """This consumer's part of a heartbeat."""
         return ConsumerBeat(
             group_name=self.full_group,
             consume_type="CONSUME_PASSIVELY",
@@ -401,23 +400,23 @@ class Consumer:
         )
 
     def members_changed(self) -> None:
-        """Somebody joined or left the group: share out anew."""
+        """Rebalance, because a member joined or left the group."""
         self._rebalancer.soon()
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group to other offsets."""
+        """Go on at offsets that an operator has set."""
         log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
         await self._assignment.restart(offsets)
 
     def client_left(self) -> None:
-        """Nothing can come any more: whoever waits is told, and what keeps trying ends."""
+        """End, because the client was left: no more messages can come."""
         for task in self._tasks:
             task.cancel()
         self._assignment.stop_pulling()
         self._fail(ClientClosed("its client was left before it; what is not committed yet comes again"))
 
     def running(self) -> ConsumerRunning:
-        """What the consumer is doing, for an operator; the settings by Java's names."""
+        """The state of the consumer, for an operator; the settings have Java's names."""
         return ConsumerRunning(
             status_table=self._paces.statuses(self._subscriptions),
             properties={
@@ -433,14 +432,14 @@ class Consumer:
         )
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """Where it stands in its queues of a topic, for an operator."""
+        """The offsets of its queues of a topic, for an operator."""
         return self._assignment.positions_in(topic)
 
     async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """Call the handler for this one message now, for an operator; nothing is committed or given back.
 
         Raises:
-            RemoteError: whoever iterates takes messages when it wants to, so it cannot be made to.
+            RemoteError: there is no handler: the program iterates.
         """
         if self._handler is None:
             raise RemoteError(
@@ -495,7 +494,7 @@ class Consumer:
         )
 
     def _topics(self) -> Collection[str]:
-        """What is subscribed, and what was until now."""
+        """The subscribed topics, and those whose queues are still owned."""
         return {*self._subscriptions, *(queue.topic for queue in self._assignment.queues)}
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:

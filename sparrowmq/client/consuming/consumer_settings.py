@@ -1,4 +1,4 @@
-"""How a group consumes, in one value."""
+"""The settings of consumers and pull consumers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
 
 Start = Literal["latest", "new", "earliest"] | datetime
 QueuesChanged = Callable[[list[MessageQueue]], object]
-"""Is told which queues came or go; plain or asynchronous."""
+"""A listener, called with the queues that came or go; plain or asynchronous."""
 
 Topics = str | Sequence[str] | Mapping[str, str]
 
@@ -42,7 +42,7 @@ _WHERE: Final = {
 
 
 class Tuning(TypedDict, total=False):
-    """What `Client.subscribe` takes by name beside topics, filter, group and batch: fields of `ConsumerSettings`."""
+    """Arguments of `Client.subscribe` besides topics, filter, group and batch: fields of `ConsumerSettings`."""
 
     concurrency: int
     start: Start
@@ -62,29 +62,30 @@ class Tuning(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """How a group consumes. All its members must subscribe to the same topics with the same filters.
+    """The settings of a consumer. All members of a group must subscribe to the same topics with the same filters.
 
     Attributes:
-        concurrency: how many handlers run at once; `Consumer.concurrency` changes it while they do.
-        batch: messages delivered at once, at most; None delivers single ones.
-        start: where a group begins that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET: behind
+        concurrency: the number of handlers that run at once; `Consumer.concurrency` can change it.
+        batch: the most messages delivered at once; None delivers each alone.
+        start: the begin of a group that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET: behind
             the newest message, but at the beginning of a queue that still holds its first one, as young or small topics
-            do; brokers want nothing to be lost there. "new" is what is sent from now on, in every topic. "earliest"
+            do, so that no message is lost. "new" is behind the newest message in every topic. "earliest"
             is the oldest message that is kept, a datetime the first message stored since.
         max_reconsume_times: failures before a message ends in the dead letters; None is 16, or for ever when
             ordered.
         pull_batch: messages asked for at once; Apache's broker answers at most 32.
-        strategy: who of the group gets which queue: "averagely", "by_circle", "consistent_hash", or what the functions
-            of `sparrowmq.allocation` make. All members must have the same one. (Java: allocateMessageQueueStrategy)
-        grace_s: how long running handlers may go on when the consumer is left.
-        handler_timeout_s: how long a handler may take for what it was given; then the messages are given back, and
-            the handler is cancelled, up to a tenth later. One that blocks a thread cannot be: it is only reported, and
-            when ordered keeps its messages. None is no limit. (Java: consumeTimeout)
-        suspend_s: how long a queue waits after a failure when ordered, between 10 ms and 30 s; less and more count as
-            these. `ReceivedMessage.retry` may say otherwise. (Java: suspendCurrentQueueTimeMillis)
-        on_assigned: is told which queues became this member's, before they are pulled: the place for `seek`.
-        on_revoked: is told which queues are being given up, before their offsets are committed for the last time.
-        offset_folder: where offsets of broadcast groups are kept.
+        strategy: shares the queues among the members: "averagely", "by_circle", "consistent_hash", or a result of
+            the functions of `sparrowmq.allocation`. All members must have the same one. (Java:
+            allocateMessageQueueStrategy)
+        grace_s: the time for which running handlers may go on when the consumer is left.
+        handler_timeout_s: the time limit of a handler. Then its messages are given back, and the handler is cancelled,
+            up to a tenth later. A handler that blocks a thread cannot be cancelled: it is only reported, and when
+            ordered keeps its messages. None is no limit. (Java: consumeTimeout)
+        suspend_s: the pause of a queue after a failure when ordered, from 10 ms to 30 s; other values count as the
+            nearest limit. `ReceivedMessage.retry` can set another. (Java: suspendCurrentQueueTimeMillis)
+        on_assigned: called with the queues that became this member's, before they are pulled: the place for `seek`.
+        on_revoked: called with the queues that are being given up, before their last commit.
+        offset_folder: the folder for offsets of broadcast groups.
     """
 
     group: str
@@ -136,7 +137,7 @@ class ConsumerSettings:
 
 
 class PullTuning(TypedDict, total=False):
-    """What `Client.pull_consumer` takes by name beside the group: fields of `PullSettings`."""
+    """Arguments of `Client.pull_consumer` besides the group: fields of `PullSettings`."""
 
     start: Start
     pull_batch: int
@@ -150,16 +151,16 @@ class PullTuning(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """How a pull consumer reads.
+    """The settings of a pull consumer.
 
     Attributes:
-        start: where a queue begins whose group has no committed offset, and that nobody sought; as for consumers.
+        start: the begin of a queue without committed offset and without `seek`; as for consumers.
         pull_batch: messages asked for at once of each queue; Apache's broker answers at most 32.
-        broadcast: who subscribes gets all queues, and offsets are kept in a file on this machine.
-        auto_commit_s: how often that is committed which `poll` has returned before its last call; what its last call
-            has returned may still be in somebody's hands. None leaves it to `commit`. (Java: autoCommit, 5 s)
-        strategy: who of the group gets which queue of what is subscribed; as for consumers.
-        on_assigned, on_revoked: as for consumers; told of the queues that `subscribe` brings and takes.
+        broadcast: a subscriber gets all queues, and offsets are kept in a file on this machine.
+        auto_commit_s: seconds between commits of messages that `poll` returned before its last call. The program may
+            still handle those of the last call. None leaves commits to `commit`. (Java: autoCommit, 5 s)
+        strategy: shares the queues of subscribed topics among the members; as for consumers.
+        on_assigned, on_revoked: as for consumers, called with the queues that `subscribe` brings and takes.
     """
 
     group: str
@@ -189,13 +190,13 @@ def consume_from_where(start: Start) -> str:
 
 
 def check_changed(name: str, changed: QueuesChanged | None) -> None:
-    """Raises: ConfigError, queues cannot be told to it."""
+    """Raises: ConfigError, the listener cannot be called."""
     if changed is not None:
         check_callable(name, changed, "a function of a list of queues")
 
 
 def check_start(start: object) -> None:
-    """Raises: ConfigError, nothing begins so."""
+    """Raises: ConfigError, the start is unknown."""
     if isinstance(start, datetime):
         check_time("start", start)
     elif not (isinstance(start, str) and start in _WHERE):
@@ -203,7 +204,7 @@ def check_start(start: object) -> None:
 
 
 def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: int) -> dict[str, Subscription]:
-    """What was asked for, by topic; a mapping gives each topic its own tags.
+    """The subscriptions by topic. A mapping gives each topic its own tags.
 
     Raises:
         InvalidName: a topic cannot exist.

@@ -1,7 +1,7 @@
-"""One message handled on demand: an operator wants to see how it goes.
+"""Handles one message for an operator, who wants to see the outcome.
 
-It is not of any queue that the consumer owns, so nothing is settled, committed or given back; the answer tells what
-the handler did, and that is all. Source: ConsumeMessageConcurrentlyService.consumeMessageDirectly and its orderly
+The message is of no queue that the consumer owns, so nothing is settled, committed or given back. The answer says what
+the handler did. Source: ConsumeMessageConcurrentlyService.consumeMessageDirectly and its orderly
 twin, Java 4.9.8.
 """
 
@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.bodies import ConsumeOutcome
 
 log = logging.getLogger(__name__)
 
-# What became of it, in Java's words.
+# The outcomes, in Java's words.
 SUCCESS: Final = "CR_SUCCESS"
 LATER: Final = "CR_LATER"
 RAISED: Final = "CR_THROW_EXCEPTION"
@@ -35,7 +35,7 @@ async def handle_directly(
     *,
     in_threads: bool,
 ) -> ConsumeOutcome:
-    """Call a consumer's handler for a message, as its workers would, and tell how that went."""
+    """Call a consumer's handler for a message, as its workers would, and return the outcome."""
     outcomes: list[Outcome] = []
     message.deliver_to(lambda _, outcome: outcomes.append(outcome))
     log.info("group %s handles %r, as an operator wants", settings.group, message)
@@ -67,7 +67,7 @@ async def _call(handler: Callable[[Any], object], delivered: object) -> None:
 
 
 class _Watched(Handling):
-    """Remembers what was raised."""
+    """Remembers the exception of the handler."""
 
     __slots__ = ("error",)
 

@@ -1,4 +1,4 @@
-"""Where a group begins in a queue that it takes over.
+"""Finds the offset at which a group begins in a queue that it takes over.
 
     committed offset          where the group stands, if it ever consumed the queue
     start="latest"            behind the newest message; the retry topic from its beginning

@@ -1,4 +1,4 @@
-"""A thread that calls a function which may block, once at a time: a handler, or one that is told of queues.
+"""A thread that calls a function which may block, one call at a time: a handler, or a listener for queues.
 
 It is a daemon, so a function that never returns keeps neither its consumer nor the program from ending; the threads of
 asyncio's executor are waited for.
@@ -29,7 +29,7 @@ class HandlerThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     async def __call__(self, argument: Any) -> object:
-        """Return what the function does, when it does, and raise what it raises. Cancelling leaves it running."""
+        """Call the function in the thread, and return its result. Cancelling leaves the call running."""
         if not self._thread.is_alive():
             self._thread.start()
         loop = asyncio.get_running_loop()
@@ -60,21 +60,21 @@ class HandlerThread:
             result = context.run(self._function, argument)
         except BaseException as error:  # A SystemExit ends nothing here either.
             failure = error
-        with suppress(RuntimeError):  # The loop has ended: nobody waits any more.
+        with suppress(RuntimeError):  # The loop has ended, so no task waits.
             loop.call_soon_threadsafe(_finish, done, result, failure)
 
 
 def _finish(done: asyncio.Future[object], result: object, failure: BaseException | None) -> None:
     if done.done():
-        return  # Nobody waits any more.
+        return  # The task was cancelled.
     if failure is None:
         done.set_result(result)
     elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
         done.set_exception(failure)
-    else:  # What a future cannot carry, or a loop does not survive.
+    else:  # A future cannot carry it, or a loop does not survive it.
         done.set_exception(RuntimeError(f"the handler raised {failure!r}"))
 
 
 def is_coroutine_function(function: Callable[..., object]) -> bool:
-    """Whether calling it gives a coroutine and does not block; objects with such a `__call__` count, too."""
+    """Return whether a call gives a coroutine and does not block; also for objects with such a `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -1,4 +1,4 @@
-"""The broker's locks on queues, by which a group consumes each queue in order by one member at a time.
+"""The broker's locks on queues. Only the member with the lock of a queue consumes it, so that order is kept.
 
 A lock lasts 60 s at the broker; it is renewed every 20 s here, and trusted for 30 s: a consumer that lost its
 connection stops before the broker gives the queue to another. Source: RebalanceImpl.lockAll and ProcessQueue,
@@ -34,7 +34,7 @@ class QueueLocks:
         self._brokers = brokers
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock, or renew; returns which are ours now. A broker that does not answer gives none."""
+        """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer."""
         locked: set[MessageQueue] = set()
         for broker_name, portion in _by_broker(queues):
             try:
@@ -46,7 +46,7 @@ class QueueLocks:
         return locked
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Let another member have them at once; without an answer they are free after 60 s."""
+        """Unlock queues at once. If a broker does not answer, its locks end after 60 s."""
         for broker_name, portion in _by_broker(queues):
             try:
                 session = await self._brokers.of(broker_name)

@@ -1,4 +1,4 @@
-"""Messages that wait for somebody to take them: from many queues to many takers, each to one.
+"""Messages that wait for a taker: from many queues to many takers, each message to one.
 
 An asyncio.Queue that can be closed and drained in portions. It needs no limit of its own: what it holds is
 bounded by the flow control of the queues that fill it.
@@ -35,7 +35,7 @@ class Inbox(Generic[T]):
         """The next item. Cancelling takes none.
 
         Raises:
-            InboxClosed: closed, even if items are left: those were never acknowledged and come again.
+            InboxClosed: closed, even if items are left: they were never acknowledged, so they come again.
         """
         while not self._items or self._closed:
             if self._closed:
@@ -46,7 +46,7 @@ class Inbox(Generic[T]):
                 await taker
             except asyncio.CancelledError:
                 if taker.done() and not taker.cancelled():
-                    self._wake(1)  # It was woken for an item that another may take now.
+                    self._wake(1)  # Another taker may have the item for which this one was woken.
                 raise
         return self._items.popleft()
 
@@ -56,7 +56,7 @@ class Inbox(Generic[T]):
         return [items.popleft() for _ in range(min(count, len(items)))]
 
     def withdraw(self, is_wanted: Callable[[T], bool]) -> list[T]:
-        """Take out the items that a condition holds for."""
+        """Take out the items that fulfil a condition."""
         withdrawn = [item for item in self._items if is_wanted(item)]
         if withdrawn:
             self._items = deque(item for item in self._items if not is_wanted(item))

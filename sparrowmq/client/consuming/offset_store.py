@@ -1,4 +1,4 @@
-"""Where a group stands: at the broker for a group that shares its queues, in a local file for broadcasting.
+"""Consumer offsets: at the broker for a group that shares its queues, in a local file for broadcasting.
 
 Each member of a broadcast group reads everything, so a number at the broker would not fit them all. The file has
 the place and the form of Java's: <folder>/<client>/<group>/offsets.json.
@@ -26,39 +26,39 @@ log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """What consumers need of either."""
+    """The offsets of a group, as consumers use them."""
 
     async def read(self, queue: MessageQueue) -> int | None:
         """The committed offset; None if there is none. Raises: SparrowError."""
 
     async def resume(self, queue: MessageQueue) -> int | None:
-        """Where to go on with a queue that comes: as `read`, or what could not be committed. Raises: SparrowError."""
+        """The offset of a queue that is taken over: as `read`, or one not committed yet. Raises: SparrowError."""
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep these; what cannot be kept is logged, and will be with the next commit."""
+        """Keep these offsets. Those that fail are logged, and kept with the next commit."""
 
     async def commit_again(self, queue: MessageQueue, offset: int) -> None:
-        """Make sure that a committed offset has stayed what it is."""
+        """Commit an offset again, if it has changed since."""
 
     async def has(self, queue: MessageQueue) -> bool:
-        """Whether the group has ever committed an offset of the queue, be it 0. Raises: SparrowError."""
+        """Return whether the group has committed an offset of the queue, even 0. Raises: SparrowError."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is another member's now."""
+        """Forget a queue that another member has now."""
 
     def moved(self, queue: MessageQueue) -> None:
-        """An operator moved the group elsewhere in the queue: what was, or could not be, committed does not count."""
+        """Forget the offsets of a queue, because an operator has set another one."""
 
 
 def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore:
-    """Where a group keeps them: in a folder if it broadcasts, else at the brokers."""
+    """The offsets of a group: in a folder if it broadcasts, otherwise at the brokers."""
     if folder is None:
         return BrokerOffsets(group, network.brokers)
     return LocalOffsets(folder / f"{network.ip}@{network.instance}" / group / "offsets.json")
 
 
 def texts(offsets: Mapping[MessageQueue, int]) -> str:
-    """As a log tells them."""
+    """The offsets as a line of the log shows them."""
     return ", ".join(f"{queue} to {offset}" for queue, offset in offsets.items())
 
 
@@ -80,7 +80,7 @@ class BrokerOffsets:
         remembered = self._uncommitted.get(queue)
         if remembered is None or (committed is not None and committed >= remembered):
             return committed
-        # A broker that lost its store begins anew, and behind its end there is nothing to go on with.
+        # A broker that lost its store begins again, and no message is behind its end.
         is_there = remembered <= await self._end(queue)
         self._uncommitted.pop(queue, None)
         return remembered if is_there else committed
@@ -156,7 +156,7 @@ class BrokerOffsets:
         log.warning("cannot commit offset %d of %s for group %s: %s", offset, queue, self._group, error)
 
     def forget(self, queue: MessageQueue) -> None:
-        """It is another member's: what we committed says nothing any more."""
+        """Forget a queue that another member has now."""
         self._committed.pop(queue, None)
 
     def moved(self, queue: MessageQueue) -> None:
@@ -189,16 +189,16 @@ class LocalOffsets:
                 )
 
     async def commit_again(self, queue: MessageQueue, offset: int) -> None:
-        """Nothing to do: nobody else writes the file."""
+        """Do nothing: no other process writes the file."""
 
     async def has(self, queue: MessageQueue) -> bool:
         return queue in self._loaded()
 
     def forget(self, queue: MessageQueue) -> None:
-        """Nothing to do: nobody else writes the file."""
+        """Do nothing: no other process writes the file."""
 
     def moved(self, queue: MessageQueue) -> None:
-        """Nothing to do: a file is never away."""
+        """Do nothing: a file is always there."""
 
     def _loaded(self) -> dict[MessageQueue, int]:
         if self._offsets is None:

@@ -1,12 +1,11 @@
-"""Orderly delivery: of each queue one portion at a time, the next only when the last one succeeded.
+"""Orderly delivery: one portion of each queue at a time, and the next one only when the last has succeeded.
 
     pending --offer--> handed out --all done--> next portion
        ^                    |
        +-- after a moment --+ one failed: the failed ones again, before anything behind them
 
-Only the member that holds the broker's lock on a queue consumes it. A failing message blocks its queue; by
-default it is tried for ever, with `max_reconsume_times` it goes to the retry topic instead and the queue moves
-on.
+Only the member that holds the broker's lock on a queue consumes it. A failing message blocks its queue. By default it
+is tried for ever; with `max_reconsume_times` it then goes to the retry topic, and the queue goes on.
 Source: ConsumeMessageOrderlyService, Java 4.9.8.
 """
 
@@ -27,27 +26,27 @@ from sparrowmq.protocol.messages.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
-SHORTEST_S: Final = 0.01  # that a queue waits after a failure
+SHORTEST_S: Final = 0.01  # pauses of a queue after a failure
 LONGEST_S: Final = 30.0
 
 
 class WayOut(Protocol):
-    """Where messages go that failed too often: `Retries`."""
+    """Takes messages that failed too often: `Retries`."""
 
     async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
         """Put a copy into the group's retry topic. Raises: SparrowError."""
 
 
 class Orderly:
-    """Delivers portions of each queue, one at a time, and deals with their outcome.
+    """Delivers portions of each queue, one at a time, and handles their outcome.
 
     Args:
         batch: the size of a portion.
         retries: takes messages that failed too often; None in a broadcast group.
         max_reconsume_times: failures of one message before that; None for ever.
-        suspend_s: how long a queue waits after a failure, if its message does not say.
+        suspend_s: the pause of a queue after a failure, unless its message has one.
         needs_lock: whether a queue may only be consumed under the broker's lock.
-        namespace: the client's, which messages leave out of names.
+        namespace: the client's; messages leave it out of names.
     """
 
     def __init__(
@@ -78,27 +77,25 @@ class Orderly:
         return await self._inbox.take()
 
     def open(self) -> None:
-        """Deliver."""
         self._inbox.open()
 
     def close(self) -> None:
-        """Deliver nothing more."""
         self._inbox.close()
 
     def withdraw(self, owned: ProcessQueue) -> None:
-        """Keep back the portion that nobody has taken yet."""
+        """Keep back the portion that no worker has taken."""
         for portion in self._inbox.withdraw(lambda portion: portion[0].is_from(owned)):
             owned.pending.extendleft(reversed(portion))
             for message in portion:
                 owned.take_back(message)
 
     async def given_back(self) -> None:
-        """Return when every message that was to be set aside is, or could not be."""
+        """Wait until every message that failed too often is in the retry topic, or could not be sent there."""
         if self._leaving:
             await asyncio.wait(self._leaving)
 
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
-        """Messages of an owned queue were pulled."""
+        """Deliver pulled messages of an owned queue."""
         for each in stored:
             message = ReceivedMessage(each, owned.queue, None, owned, self._namespace)
             owned.add(message)
@@ -106,7 +103,7 @@ class Orderly:
         self._offer(owned)
 
     def renewed(self, owned: ProcessQueue) -> None:
-        """It may be consumed (again): the broker's lock is ours, or the program goes on with it."""
+        """Offer messages again: the broker's lock is ours, or the program resumes the queue."""
         self._offer(owned)
 
     def _offer(self, owned: ProcessQueue) -> None:
@@ -148,7 +145,7 @@ class Orderly:
         self._put_down(owned, message)
 
     def _put_down(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
-        """It is not being handled any more; after the last of its portion the queue goes on, or waits a moment."""
+        """Note that a message is not being handled. After the last of its portion the queue goes on, or pauses."""
         owned.take_back(message)
         if owned.handed_out:
             return
@@ -176,7 +173,7 @@ class Orderly:
         return limit is not None and message.reconsume_times >= limit
 
     async def _set_aside(self, retries: WayOut, owned: ProcessQueue, message: ReceivedMessage) -> None:
-        """It failed too often: the group's retry topic, in the end its dead letters, take it out of the way."""
+        """Send a message that failed too often to the group's retry topic, and at last to the dead-letter queue."""
         try:
             await retries.send_copy(message, message.reconsume_times)
         except SparrowError as error:

@@ -1,11 +1,10 @@
-"""One queue that this consumer owns: what was pulled and is not settled yet, and where the group stands.
+"""One queue that this consumer owns: its pulled messages that are not settled, and the offset to commit.
 
     ... settled | unsettled  settled  unsettled | not pulled ...
                 ^ commit_offset                 ^ next_offset
 
-Messages are settled in any order, but only one number is committed: everything before it is settled. After a
-crash what lies behind the first unsettled message is delivered again, settled or not. Source: ProcessQueue, Java
-4.9.8.
+Messages are settled in any order, but only one number is committed: everything before it is settled. After a crash all
+messages behind the first unsettled one are delivered again. Source: ProcessQueue, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from sparrowmq.protocol.requests.bodies import ProcessQueueState
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much of one queue may be unsettled before it is not pulled any further.
+    """The limits of unsettled messages of one queue. When one is reached, the queue is not pulled.
 
     Attributes:
-        span: between the first unsettled message and the next to pull; bounds what a crash delivers again.
+        span: between the first unsettled message and the next to pull; limits the messages that come again after a
+            crash.
     Raises:
-        ConfigError: one is no whole number above 0: nothing would ever come.
+        ConfigError: one is not a whole number above 0.
     """
 
     messages: int = 1000
@@ -44,29 +44,29 @@ class FlowLimits:
 
 
 class State(Enum):
-    """Whether messages are handed out, and whether settling them still matters."""
+    """The state of a queue, which decides whether messages are handed out and settled."""
 
     OWNED = auto()
-    LEAVING = auto()  # about to be given up: what is being handled may be settled, nothing more is handed out
-    DROPPED = auto()  # another member's, or reset: whatever is still being handled is delivered again
+    LEAVING = auto()  # about to be given up: messages may be settled, but none is handed out
+    DROPPED = auto()  # another member's, or reset: messages that are being handled are delivered again
 
 
 class ProcessQueue:
     """The state of one owned queue.
 
     Attributes:
-        next_offset: what to pull next.
+        next_offset: the offset to pull next.
         begun: whether the broker has answered a pull; before that there is nothing to commit.
-        pull_commits: what the pull under way commits; None when there is none that does.
-        broker_id: the replica that the broker told us to pull from.
-        pending: what waits here and is not offered to anybody: for orderly consumption all that has no turn yet,
-            else what was withdrawn.
-        handed_out, failed: for orderly consumption: what is being handled, and is to be handled again.
-        is_suspended: for orderly consumption: nothing more is handed out until a failed message had its pause.
-        is_paused: the program wants nothing of it now.
-        locked_until: for orderly consumption: when the broker's lock must have been renewed.
-        answers: where answers to its messages go.
-        pace: how fast its topic is consumed.
+        pull_commits: the offset that the pull under way commits; None if it commits none.
+        broker_id: the replica to pull from, as the broker suggests.
+        pending: messages that are not offered: for orderly consumption those before their turn, otherwise withdrawn
+            ones.
+        handed_out, failed: for orderly consumption: messages that are being handled, and those to handle again.
+        is_suspended: for orderly consumption: no message is handed out during the pause of a failed one.
+        is_paused: the program has paused it.
+        locked_until: for orderly consumption: the end of the broker's lock, unless it is renewed.
+        answers: sends answers to requests among its messages.
+        pace: the speed at which its topic is consumed.
         hooks: see its messages when they are handled.
     """
 
@@ -97,14 +97,14 @@ class ProcessQueue:
         self.locked_until = 0.0
         self.last_pull_ms = 0
         self._limits = limits
-        # Invariant: offsets rise, for pulls come in order; so the first key is the lowest.
+        # Invariant: offsets rise, because pulls come in order; so the first key is the lowest.
         self._unsettled: dict[int, int] = {}
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
 
     @property
     def is_owned(self) -> bool:
-        """Whether settling still matters."""
+        """Whether settled messages are committed."""
         return self.state is not State.DROPPED
 
     @property
@@ -113,12 +113,12 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """Everything before it is settled."""
+        """The offset up to which everything is settled."""
         return next(iter(self._unsettled), self.next_offset)
 
     @property
     def unsettled(self) -> int:
-        """How many messages are pulled and not settled."""
+        """The number of messages that are pulled and not settled."""
         return len(self._unsettled)
 
     @property
@@ -131,13 +131,13 @@ class ProcessQueue:
         )
 
     def add(self, message: ReceivedMessage) -> None:
-        """A message was pulled."""
+        """Add a pulled message."""
         size = message.stored.store_size
         self._unsettled[message.stored.queue_offset] = size
         self.unsettled_bytes += size
 
     def settle(self, message: ReceivedMessage) -> None:
-        """A message is dealt with."""
+        """Remove a message that was acknowledged or given back."""
         self.unsettled_bytes -= self._unsettled.pop(message.stored.queue_offset, 0)
         if not self._room.is_set() and (self.has_room or self.is_leaving):
             self._room.set()
@@ -155,7 +155,7 @@ class ProcessQueue:
         self.state = State.DROPPED
 
     def report(self, now: float) -> ProcessQueueState:
-        """What an operator sees of it; `now` is the clock's monotonic time."""
+        """The state for an operator; `now` is the clock's monotonic time."""
         return ProcessQueueState(
             commit_offset=self.commit_offset,
             cached_msg_min_offset=self.commit_offset,
@@ -168,29 +168,29 @@ class ProcessQueue:
         )
 
     async def room(self) -> None:
-        """Return when it may be pulled further. Cancelling leaves nothing behind."""
+        """Wait until it may be pulled further. May be cancelled."""
         while not self.has_room:
             self._room.clear()
             await self._room.wait()
 
     async def settled(self) -> None:
-        """Return when everything is settled that somebody has got; for a queue that is being given up."""
+        """Wait until every message that was handed out is settled; for a queue that is being given up."""
         while len(self._unsettled) > len(self.pending):
             self._room.clear()
             await self._room.wait()
 
     def hand_out(self, portion: list[ReceivedMessage]) -> None:
-        """Somebody handles these now."""
+        """Note messages that are being handled."""
         self.handed_out.update(portion)
         self._idle.clear()
 
     def take_back(self, message: ReceivedMessage) -> None:
-        """Nobody handles it any more."""
+        """Note that a message is not being handled any more."""
         self.handed_out.discard(message)
         if not self.handed_out:
             self._idle.set()
 
     async def idle(self) -> None:
-        """Return when nothing of an orderly queue is being handled."""
+        """Wait until no message of an orderly queue is being handled."""
         if self.handed_out:
             await self._idle.wait()

@@ -1,4 +1,4 @@
-"""Reads queues under the program's own control: which, from where, when, how much.
+"""Reads queues under the program's control: which queues, from which offset, when, how much.
 
     async with mq.pull_consumer(group="audit") as reader:
         reader.assign(await reader.queues("orders"))
@@ -8,7 +8,7 @@
             await reader.commit()
 
     async with mq.pull_consumer(group="audit", auto_commit_s=5) as reader:
-        await reader.subscribe("orders")              # its queues are shared with the other readers of the group
+        await reader.subscribe("orders")              # the readers of the group share its queues
         ...
 
 Assigned queues are not shared out: two readers of one group that assign the same read the same. One request for each
@@ -60,11 +60,11 @@ LEAVE_S: Final = 3.0
 
 @short_tracebacks
 class PullConsumer:
-    """Reads the queues that it is told to, or its share of topics. Made by `Client.pull_consumer`; use it as an async
-    context manager.
+    """Reads the assigned queues, or its share of topics. Made by `Client.pull_consumer`; use it as an async context
+    manager.
 
-    Every call may be cancelled; a cancelled `poll` returns its messages the next time. Leaving commits nothing but
-    what `auto_commit_s` says: all that was returned; left by an exception, what was before the last `poll`.
+    Every call may be cancelled; a cancelled `poll` returns its messages the next time. Leaving commits only with
+    `auto_commit_s`: all returned messages, or after an exception those returned before the last `poll`.
     """
 
     def __init__(self, settings: PullSettings, network: Network, membership: Membership) -> None:
@@ -131,7 +131,7 @@ class PullConsumer:
     def assign(
         self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None
     ) -> None:
-        """Read exactly these queues, filtered so; those that were assigned before keep their position.
+        """Read exactly these queues, with this filter. Queues that were assigned before keep their position.
 
         Raises:
             ConfigError: topics are subscribed.
@@ -152,7 +152,7 @@ class PullConsumer:
         self._readings.nudge()
 
     async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
-        """Read this member's share of a topic's queues, or go on with it by another filter.
+        """Read this member's share of a topic's queues, or change the topic's filter.
 
         All members of the group must do the same. The queues come within a moment: see `assigned`, `on_assigned`.
 
@@ -173,7 +173,7 @@ class PullConsumer:
         await self._subscriptions_changed()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more. All members of the group must do the same."""
+        """Stop to read a topic. All members of the group must do the same."""
         topic = self._network.full_name(topic)
         if self._subscriptions.pop(topic, None) is not None:
             await self._give_up([queue for queue in self._readings.queues if queue.topic == topic])
@@ -181,13 +181,13 @@ class PullConsumer:
 
     @property
     def assigned(self) -> list[MessageQueue]:
-        """What is read."""
+        """The queues that are read."""
         return self._network.plain_queues(self._readings.queues)
 
     async def watch(self, topic: str, changed: QueuesChanged) -> None:
-        """Call `changed(queues)` whenever the topic has other queues, as when it got more or a broker has gone.
+        """Call `changed(queues)` whenever the topic has other queues, such as new ones or those of a lost broker.
 
-        Brokers tell name servers, who are asked every 30 s; at once when a broker is not where it was.
+        The client asks the name servers every 30 s, and at once when a broker has moved.
 
         Raises:
             NoRoute: there is no such topic.
@@ -198,7 +198,7 @@ class PullConsumer:
         self._watched[topic] = (changed, list((await self._network.routes.of(topic)).readable))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Return nothing more of these queues, of all by default, until `resume`."""
+        """Return no messages of these queues, by default of all, until `resume`."""
         for queue in queues or self.assigned:
             self._reading(queue).is_paused = True
 
@@ -211,7 +211,7 @@ class PullConsumer:
     # Where ----------------------------------------------------------------------------------------------------------
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset; one outside of the queue becomes the nearest that is inside.
+        """Go on at an offset. An offset outside of the queue becomes the nearest one inside.
 
         Raises:
             ConfigError: the queue is not assigned, or the offset is negative or no number.
@@ -248,7 +248,7 @@ class PullConsumer:
         return {queue: await self.position(queue) for queue in self.assigned}
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group stands at the broker, or in this machine's file if it broadcasts; None if nowhere."""
+        """The committed offset, at the broker or in the file of a broadcast group; None if there is none."""
         return await self._offsets.read(self._network.full_queue(queue))
 
     async def commit(
@@ -256,7 +256,7 @@ class PullConsumer:
     ) -> None:
         """Commit these offsets, or the positions of these queues, or of all: everything that `poll` has returned.
 
-        Offsets that a broker did not take are logged, and sent again by the next commit.
+        Offsets that a broker did not accept are logged, and sent again with the next commit.
 
         Raises:
             ConfigError: one of these queues is not assigned, or an offset is negative.
@@ -274,9 +274,9 @@ class PullConsumer:
     # Reading --------------------------------------------------------------------------------------------------------
 
     async def poll(self, max_count: int = 1000, timeout_s: float = 5.0) -> list[ReceivedMessage]:
-        """The next messages, as soon as there are any; none when `timeout_s` is over. 0 takes what is here already.
+        """Wait for messages, and return them; none after `timeout_s`. 0 returns the messages that are here.
 
-        Brokers that cannot be reached are tried again and again, and meanwhile give nothing.
+        Brokers that cannot be reached are tried again and again.
 
         Raises:
             RemoteError: a broker refuses, as for a filter that it cannot read.
@@ -309,7 +309,7 @@ class PullConsumer:
             await readings.wait(min(remaining_s, pulling.PAUSE_S))
 
     def wakeup(self) -> None:
-        """Let the `poll` that waits return at once, perhaps nothing; if none does, the next one."""
+        """Let the waiting `poll` return at once, perhaps without messages; if none waits, the next `poll`."""
         self._is_woken = True
         self._readings.nudge()
 
@@ -323,7 +323,7 @@ class PullConsumer:
             self._readings.nudge()
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
-        """Read exactly these queues of the topic, if it is still subscribed; else its queues have gone already."""
+        """Read exactly these queues of the topic, if it is still subscribed."""
         if topic not in self._subscriptions:
             return True
         change = diff([queue for queue in self._readings.queues if queue.topic == topic], queues)
@@ -410,7 +410,7 @@ class PullConsumer:
         )
 
     def members_changed(self) -> None:
-        """Somebody joined or left the group: share out anew what is subscribed."""
+        """Rebalance, because a member joined or left the group."""
         self._rebalancer.soon()
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -428,14 +428,14 @@ class PullConsumer:
         await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in ours})
 
     def client_left(self) -> None:
-        """Nothing can come any more: a `poll` that waits is told, and what keeps trying ends."""
+        """End, because the client was left: a waiting `poll` raises."""
         for task in self._tasks:
             task.cancel()
         self._is_cut_off = True
         self._readings.nudge()
 
     def running(self) -> ConsumerRunning:
-        """What the consumer is doing, for an operator."""
+        """The state of the consumer, for an operator."""
         return ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
@@ -446,7 +446,7 @@ class PullConsumer:
         )
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """What `poll` returns next of each queue of a topic, for an operator; 0 where it has not begun."""
+        """The next offset of each queue of a topic, for an operator; 0 where reading has not begun."""
         return {each.queue: each.position or 0 for each in self._readings.all() if each.queue.topic == topic}
 
     async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
@@ -464,5 +464,5 @@ class PullConsumer:
         return self._readings.of(self._network.full_queue(queue))
 
     def _wanted(self) -> dict[str, Subscription]:
-        """What is read, by topic."""
+        """The filters of the topics that are read."""
         return self._subscriptions or {each.queue.topic: each.subscription for each in self._readings.all()}

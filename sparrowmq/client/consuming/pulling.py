@@ -1,4 +1,4 @@
-"""Pulls messages: the request, what its answer means, and the loop that keeps one queue's messages coming.
+"""Pulls messages: the request, the meaning of its answer, and the loop that pulls one queue.
 
     0  found             hand them on, go on at nextBeginOffset
     19 nothing new       the broker held the request for 15 s: ask again
@@ -96,9 +96,9 @@ def request(
 
 
 def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) -> list[StoredMessage]:
-    """The messages of a pull's answer that the subscription wants; brokers compare only hashes of tags.
+    """The messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
-    A damaged record is logged and left out: it would be no better the next time.
+    A damaged record is logged and left out: another pull would not mend it.
     """
     found: list[StoredMessage] = []
     tags = subscription.tags
@@ -117,12 +117,12 @@ def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) ->
 
 
 class Puller:
-    """Keeps the messages of one queue coming.
+    """Pulls one queue, again and again.
 
     Args:
-        arrived: is given the messages of each answer.
-        moved: is told when the broker sends us elsewhere while messages are still being handled.
-        commits: whether pulls commit what is settled on their way; not for offsets that are kept locally.
+        arrived: gets the messages of each answer.
+        moved: called when the broker gives another offset while messages are being handled.
+        commits: whether pulls commit settled messages; not for offsets that are kept locally.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Puller:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Pull until cancelled, when the queue is given up. That abandons the request in flight; nothing is lost.
+        """Pull until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
 
         Raises:
             ConfigError: the broker cannot filter by this subscription, and will not learn it.
@@ -173,7 +173,7 @@ class Puller:
                 self._take(answer)
 
     async def _wait_for_room(self) -> None:
-        """Flow control; tells somebody who forgot to acknowledge why no more messages come."""
+        """Wait for room, and warn a program that forgets to acknowledge."""
         try:
             await self._clock.wait_for(self._owned.room(), STALLED_S)
         except TimeoutError:
@@ -219,7 +219,7 @@ class Puller:
             self._arrived(owned, found)
 
     async def _move(self, reply: PullMessageReply) -> None:
-        """The queue does not reach to our offset (its messages expired, or an operator moved the group)."""
+        """Go on at another offset: the queue has none of ours (messages expired, or an operator set another)."""
         owned = self._owned
         log.warning(
             "%s has no offset %d for us (it holds %d to %d); going on at %d",
@@ -238,7 +238,7 @@ class Puller:
             owned.next_offset = reply.next_begin_offset
 
     async def _recover(self, error: SparrowError) -> None:
-        """Wait a moment; what can be mended from here is mended."""
+        """Repair what the client can repair, and wait a moment."""
         owned = self._owned
         level = logging.DEBUG if self._is_failing else logging.WARNING
         log.log(level, "cannot pull %s, trying again: %s", owned.queue, error)
@@ -252,10 +252,10 @@ class Puller:
         await self._clock.sleep(PAUSE_S)
 
     async def _check_filter(self, error: RemoteError) -> None:
-        """Find out whether it is the filter that the broker refuses; Java asks the same when a consumer starts.
+        """Ask whether the broker refuses the filter; Java asks the same when a consumer starts.
 
         Raises:
-            ConfigError: it is.
+            ConfigError: the broker refuses the filter.
         """
         subscription, broker_name = self._subscription, self._owned.queue.broker_name
         if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:

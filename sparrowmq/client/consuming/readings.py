@@ -47,7 +47,7 @@ class Reading:
         next_offset: what to ask for next.
         fetched: messages that are here and not handed out yet.
         answer: what is waited for: the answer of a pull, or None or an error from making one possible.
-        is_held: its program is being told that it comes or goes; nothing of it is handed out meanwhile.
+        is_held: the program's listener is being called with it; no message of it is handed out meanwhile.
         not_before: when a queue that failed is asked again.
     """
 
@@ -65,7 +65,7 @@ class Reading:
     not_before: float = 0.0
 
     def move(self, offset: int | None) -> None:
-        """Go on elsewhere; what was asked for or fetched is forgotten. None finds out anew where to begin."""
+        """Go on at an offset, and forget the pull and its messages. None asks again for the begin."""
         if self.answer is not None:
             self.answer.cancel()
             self.answer = None
@@ -75,7 +75,7 @@ class Reading:
         self.not_before = 0.0
 
     def report(self) -> ProcessQueueState:
-        """What an operator sees of it."""
+        """The state for an operator."""
         return ProcessQueueState(
             commit_offset=self.position or 0,
             cached_msg_min_offset=self.position or 0,
@@ -100,7 +100,6 @@ class Readings:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is read."""
         return sorted(self._by_queue)
 
     def all(self) -> list[Reading]:
@@ -116,7 +115,7 @@ class Readings:
             ) from None
 
     def add(self, queue: MessageQueue, subscription: Subscription) -> Reading:
-        """Read the queue by this filter; one that is read already goes on where it is."""
+        """Read the queue with this filter; a queue that is read already keeps its position."""
         reading = self._by_queue.get(queue)
         if reading is None:
             reading = self._by_queue[queue] = Reading(queue, subscription)
@@ -125,7 +124,7 @@ class Readings:
         return reading
 
     def refilter(self, reading: Reading, subscription: Subscription) -> None:
-        """Go on by another filter: what is here by the former one is not handed out."""
+        """Change the filter, and drop messages that were pulled with the former one."""
         former, reading.subscription = reading.subscription, subscription
         if (former.expression, former.kind) != (subscription.expression, subscription.kind):
             handled = reading.handled
@@ -133,30 +132,30 @@ class Readings:
             reading.handled = handled
 
     def drop(self, queue: MessageQueue) -> None:
-        """Read it no more."""
+        """Stop to read the queue."""
         reading = self._by_queue.pop(queue, None)
         if reading is not None:
             reading.move(None)
 
     def nudge(self) -> None:
-        """Let whoever waits look again."""
+        """End a `wait`, so that its caller looks again."""
         if self._nudged is not None and not self._nudged.done():
             self._nudged.set_result(None)
 
     # Reading --------------------------------------------------------------------------------------------------------
 
     async def begin(self, reading: Reading) -> int:
-        """Its next offset; finds out where to begin. Raises: SparrowError."""
+        """The next offset; first find the begin if it is unknown. Raises: SparrowError."""
         if reading.position is None:
             offset = await first_offset(
                 reading.queue, self._settings.start, self._offsets, self._network.brokers
             )
-            if reading.position is None:  # Nobody sought meanwhile.
+            if reading.position is None:  # The program has not called `seek` meanwhile.
                 reading.position = reading.next_offset = offset
         return reading.position
 
     def ask(self) -> None:
-        """Have a request under way for each queue that has nothing here."""
+        """Send a pull for each queue without messages here."""
         now = self._network.clock.monotonic()
         for reading in self._by_queue.values():
             is_idle = reading.answer is None and not reading.fetched
@@ -164,10 +163,10 @@ class Readings:
                 reading.answer = self._pull(reading)
 
     def collect(self) -> None:
-        """Take over what was answered.
+        """Take the answers that arrived.
 
         Raises:
-            RemoteError: a broker refuses, and will again.
+            RemoteError: a broker refuses, and will refuse again.
         """
         for reading in self._by_queue.values():
             answer = reading.answer
@@ -186,7 +185,7 @@ class Readings:
                 self._refused(reading, error)
 
     def hand_out(self, max_count: int) -> list[ReceivedMessage]:
-        """What is here; who was served goes behind the others."""
+        """The messages that are here. A queue that was served goes behind the others."""
         messages: list[ReceivedMessage] = []
         for queue, reading in list(self._by_queue.items()):
             if len(messages) >= max_count:
@@ -202,7 +201,7 @@ class Readings:
         return messages
 
     async def wait(self, limit_s: float) -> None:
-        """Return when something may have come, at the latest in so many seconds."""
+        """Wait until an answer may have come, at most so many seconds."""
         if self._nudged is None or self._nudged.done():
             self._nudged = asyncio.get_running_loop().create_future()
         waiting = [each.answer for each in self._by_queue.values() if each.answer is not None]
@@ -216,7 +215,7 @@ class Readings:
         return {queue: position for queue, position in found.items() if position is not None}
 
     def _pull(self, reading: Reading) -> asyncio.Future[Any]:
-        """A pull, or what must happen before."""
+        """A pull, or the preparation that it needs."""
         network, queue = self._network, reading.queue
         address = network.routes.replica(queue.broker_name, reading.broker_id)
         session = network.brokers.live(address) if address is not None else None
@@ -234,7 +233,7 @@ class Readings:
         return session.call(request, timeout_s=pulling.HOLD_S + pulling.ANSWER_S, accept=pulling.ACCEPTED)
 
     async def _prepare(self, reading: Reading) -> SparrowError | None:
-        """Find out where to begin, and connect; returns what went wrong."""
+        """Find the begin, and connect. Return the error if that fails."""
         try:
             await self.begin(reading)
             await self._network.brokers.of(reading.queue.broker_name, reading.broker_id)
@@ -256,7 +255,7 @@ class Readings:
             reading.position = reading.next_offset
 
     def _refused(self, reading: Reading, error: RemoteError) -> None:
-        """Mend what can be mended. Raises: RemoteError, the same one."""
+        """Announce this client to a broker that does not know it. Raises: RemoteError, of any other refusal."""
         if error.code in pulling.UNKNOWN_HERE:
             self._spawn(self._network.brokers.announce(), "announce")
             self._postpone(reading, error)

@@ -1,12 +1,12 @@
-"""Which queues are mine: every member computes the whole answer for itself from the same two lists.
+"""Rebalance: every member computes the owners of all queues for itself, from the same two lists.
 
     route of the topic          -> all queues    \\
                                                    allocate -> mine -> diff with what I have -> drop, add
     members of the group (38)   -> all members   /
 
-Repeated every 20 s, at once when the broker says that members changed (40) or a route changed, and within a
-second while something is missing: no route yet, no broker, a queue still locked by its former owner. When either
-list cannot be had, everything stays as it is. Source: RebalanceImpl and RebalanceService, Java 4.9.8.
+It repeats every 20 s, at once when the broker reports new members (40) or a route changed, and within a second while
+something is missing: a route, a broker, or the lock of a queue's former owner. If either list cannot be read, every
+member keeps its queues. Source: RebalanceImpl and RebalanceService, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATEST_S: Final = 1.0
 
 
 class Verdict(IntEnum):
-    """How a round went; the greater, the worse."""
+    """The outcome of a round; the greater, the worse."""
 
     DONE = 0
     NO_TOPIC = 1
@@ -47,14 +47,14 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to do to own the wanted queues."""
+    """The steps to own the wanted queues."""
 
     drop: frozenset[MessageQueue]
     add: frozenset[MessageQueue]
 
 
 def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
-    """From the queues that are owned to those that should be."""
+    """The change from the owned queues to the wanted ones."""
     have, want = frozenset(mine), frozenset(wanted)
     return Change(have - want, want - have)
 
@@ -63,10 +63,10 @@ class Rebalancer:
     """Decides, again and again, which queues this member owns.
 
     Args:
-        topics: what is subscribed now.
-        apply: makes the queues of a topic ours; returns whether all of them are.
+        topics: returns the subscribed topics.
+        apply: takes over the queues of a topic; returns whether it has all of them.
         strategy: None gives every queue to every member: broadcasting.
-        begin: is done before a round that somebody asked for.
+        begin: called before a round that `soon` asked for.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """For ever: one round after the other. Raises: AccessDenied, which another round would not change."""
+        """Rebalance for ever. Raises: AccessDenied, which another round would not change."""
         pause_s = SOONEST_S
         await self._network.brokers.announce()
         while True:
@@ -113,7 +113,7 @@ class Rebalancer:
                     await self._begin()
 
     async def round(self) -> Verdict:
-        """Rebalance every topic once; returns the worst that happened."""
+        """Rebalance every topic once, and return the worst outcome."""
         verdicts = [await self._rebalance(topic) for topic in list(self._topics())]
         return max(verdicts, default=Verdict.DONE)
 
@@ -133,7 +133,7 @@ class Rebalancer:
         return Verdict.DONE if done else Verdict.TROUBLE
 
     async def _mention(self, topic: str) -> None:
-        """Tell once that a topic does not exist; perhaps its name is misspelt. Brokers make the retry topic."""
+        """Log once that a topic does not exist, with similar names. Brokers make the retry topic."""
         if topic in self._missing or topic.startswith(RETRY):
             return
         self._missing.add(topic)
@@ -154,10 +154,10 @@ class Rebalancer:
         return self._strategy(route.readable, members, self._network.client_id)
 
     async def _members(self, route: Route) -> list[str]:
-        """Who is in the group, from any broker of the topic.
+        """The members of the group, from any broker of the topic.
 
         Raises:
-            SparrowError: none answered. One that does not know us has not heard our heartbeat: it gets another.
+            SparrowError: none answered. A broker that does not know us has no heartbeat of ours, and gets another.
         """
         brokers = self._network.brokers
         failure: SparrowError = NoRoute(route.topic, "any broker")
@@ -169,7 +169,7 @@ class Rebalancer:
                 continue
             try:
                 members = await self._members_at(session)
-                if self._network.client_id not in members:  # We would get nothing, without any error.
+                if self._network.client_id not in members:  # We would get no queue, and no error.
                     await brokers.announce()
                     if denial := brokers.denial(session):
                         raise denial
@@ -189,7 +189,7 @@ class Rebalancer:
         return ConsumerList.decode(answer.body).consumer_id_list
 
     def _report(self, topic: str, error: SparrowError) -> None:
-        """One line for one trouble, however long it lasts."""
+        """Log a problem once, however long it lasts."""
         level = logging.DEBUG if topic in self._troubled else logging.WARNING
         log.log(level, "group %s cannot share out topic %s, trying again: %s", self._group, topic, error)
         self._troubled.add(topic)

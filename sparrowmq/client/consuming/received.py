@@ -1,9 +1,9 @@
-"""A message as a consumer gets it, and how its fate is told.
+"""A message as a consumer gets it, and the ways to settle it.
 
 async with msg.process():       acknowledged at the end; if the block raises, delivered again later, and raised here
     await bill(msg.json())
 
-msg.ack()                       done with it
+msg.ack()                       acknowledge it
 msg.retry(delay="10s")          deliver it again, here after 10 s
 """
 
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """What became of a delivered message."""
+    """The outcome of a delivered message."""
 
     DONE = "done"
     RETRY = "retry"
-    # Who handled it was stopped: as RETRY, unless that is because its consumer is being left.
+    # Its handler was stopped: as RETRY, unless the consumer is being left.
     CANCELLED = "cancelled"
 
 
@@ -44,14 +44,14 @@ Settle = Callable[["ReceivedMessage", Outcome], object]
 
 
 class Owner(Protocol):
-    """Where a message was taken from, as far as the message cares: a `ProcessQueue`."""
+    """The queue of a message, as the message uses it: a `ProcessQueue`."""
 
     @property
     def is_owned(self) -> bool: ...
 
     @property
     def answers(self) -> Answers | None:
-        """Where answers go."""
+        """Sends answers to requests."""
 
     @property
     def hooks(self) -> Sequence[ConsumeHooks]:
@@ -70,7 +70,7 @@ class ConsumeHooks:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """The owner of messages that stay their taker's whatever becomes of their queues."""
+    """The owner of messages that are valid whatever happens to their queues."""
 
     answers: Answers
     is_owned: bool = True
@@ -81,11 +81,11 @@ class ReceivedMessage:
     """A message that was delivered to this program.
 
     Attributes:
-        queue: where it was read from, without the client's namespace; for a retried message a queue of the group's
-            retry topic.
+        queue: the queue that it was read from, without the client's namespace; for a retried message a queue of the
+            group's retry topic.
         stored: everything that the broker keeps of it.
-        reconsume_times: how many deliveries failed before this one.
-        delay_level: set by `retry`; 0 leaves the delay to the broker, which makes it longer each time.
+        reconsume_times: the number of failed deliveries before this one.
+        delay_level: set by `retry`; 0 leaves the delay to the broker, which increases it each time.
         suspend_s: set by `retry`; None leaves it to the consumer's settings.
     """
 
@@ -119,11 +119,11 @@ class ReceivedMessage:
         self._namespace = namespace
         self._body: bytes | None = None if stored.sys_flag & SysFlag.COMPRESSED else stored.body
 
-    # What it says ---------------------------------------------------------------------------------------------------
+    # Content --------------------------------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, however often it was retried since, without the client's namespace."""
+        """The topic it was sent to, also after retries, without the client's namespace."""
         return without_namespace(self._namespace, self.full_topic) if self._namespace else self.full_topic
 
     @property
@@ -139,7 +139,7 @@ class ReceivedMessage:
         """The body as it was sent.
 
         Raises:
-            RemoteProtocolError: it was compressed, and is damaged or absurdly large.
+            RemoteProtocolError: the compressed body is damaged or far too large.
         """
         if self._body is None:
             self._body = compression.decompress(self.stored.body, self.stored.sys_flag)
@@ -160,12 +160,12 @@ class ReceivedMessage:
 
     @property
     def msg_id(self) -> str:
-        """The id that the sender's result had; it stays the same through retries."""
+        """The id in the sender's result. It stays the same through retries."""
         return self.stored.message_id
 
     @property
     def offset_msg_id(self) -> str:
-        """The id that says where it is stored."""
+        """The id of the place where it is stored."""
         return self.stored.offset_id
 
     @property
@@ -198,10 +198,10 @@ class ReceivedMessage:
     def __repr__(self) -> str:
         return f"<message {self.msg_id} of {self.topic} at {self.queue} offset {self.offset}>"
 
-    # What becomes of it ---------------------------------------------------------------------------------------------
+    # Settling -------------------------------------------------------------------------------------------------------
 
     def ack(self) -> None:
-        """Done with it: the group goes on behind it. A second word about a message has no effect."""
+        """Acknowledge it: the group goes on behind it. Settling a message twice has no effect."""
         settle, self._settle = self._settle, None
         if settle is not None:
             settle(self, Outcome.DONE)
@@ -210,12 +210,12 @@ class ReceivedMessage:
         """Have it delivered again, to any member of the group.
 
         Args:
-            delay: when: "10s", a timedelta, or a level of the broker's delays, as `send` takes it; by default the
-                broker chooses, longer with each failure. An ordered consumer does not give messages back.
-            suspend_s: how long an ordered consumer lets the message's queue wait before it tries again, 10 ms to 30 s;
-                by default what its settings say, a second.
+            delay: "10s", a timedelta, or a level of the broker's delays, as in `send`. By default the broker chooses,
+                longer with each failure. An ordered consumer does not give messages back.
+            suspend_s: the pause of the message's queue in an ordered consumer, 10 ms to 30 s; by default that of its
+                settings, a second.
         Raises:
-            InvalidMessage: brokers have no such delay, or it is no time; nothing is told.
+            InvalidMessage: brokers have no such delay. The message is not settled.
         """
         level = delay_level(delay)
         if suspend_s is not None and not suspend_s > 0:
@@ -227,30 +227,30 @@ class ReceivedMessage:
             settle(self, Outcome.RETRY)
 
     def cancel(self) -> None:
-        """Who handled it was stopped: have it delivered again, unless its consumer is being left just now."""
+        """Have it delivered again, because its handler was stopped, unless its consumer is being left."""
         settle, self._settle = self._settle, None
         if settle is not None:
             settle(self, Outcome.CANCELLED)
 
     def process(self, *, swallow: bool = False) -> Handling:
-        """`async with msg.process():` acknowledges at the end, or has it delivered again and raises what was raised.
+        """`async with msg.process():` acknowledges at the end. After an exception the message is delivered again.
 
-        Cancelled inside, by a timeout for instance, it is delivered again too; when the whole consumer is being left,
-        it comes to the next one.
+        A cancellation inside, such as a timeout, has the message delivered again, too. If the whole consumer is being
+        left, the next member gets it.
 
         Args:
-            swallow: log what was raised instead, and go on behind the block.
+            swallow: log an exception instead of raising it, and go on behind the block.
         """
         return Handling((self,), swallow=swallow, hooks=self._owner.hooks if self._owner is not None else ())
 
     async def reply(self, body: bytes | bytearray | memoryview) -> bool:
-        """Answer it: whoever asked by `request` gets the body. A program without `async` has `mq.reply(message, body)`.
+        """Answer a request: its sender gets the body. A program without `async` has `mq.reply(message, body)`.
 
         Returns:
-            whether the asker has the answer. It has not if it is gone; one that has given up takes it for nothing.
+            whether the sender got the answer; False if it is gone. A sender that has given up drops the answer.
         Raises:
-            InvalidMessage: the message asks for no answer, or the body is empty.
-            NetworkError: no broker could be asked; whether the asker has the answer is unknown.
+            InvalidMessage: the message is no request, or the body is empty.
+            NetworkError: no broker could be reached. The sender may have the answer.
         """
         answers = self._owner.answers if self._owner is not None else None
         if answers is None:
@@ -259,24 +259,23 @@ class ReceivedMessage:
 
     @property
     def is_current(self) -> bool:
-        """Whether its queue is still this consumer's; if not, whoever has the queue now gets the message."""
+        """Return whether its queue is still this consumer's. If not, the queue's new owner gets the message."""
         return self._owner is None or self._owner.is_owned
 
     def is_from(self, owner: Owner) -> bool:
-        """Whether it was taken from there."""
         return self._owner is owner
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether its fate is still open."""
+        """Return whether it was neither acknowledged nor given back."""
         return self._settle is not None
 
     def deliver_to(self, settle: Settle) -> None:
-        """Give it (again) to somebody who must tell its fate; called by consumers."""
+        """Deliver it (again), to be settled; called by consumers."""
         self._settle = settle
 
     def settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let its fate be told from any thread; `loop` is the consumer's."""
+        """Let any thread settle it; `loop` is the consumer's."""
         settle = self._settle
         if settle is None:
             return
@@ -291,10 +290,10 @@ class ReceivedMessage:
 
 
 class Handling:
-    """Settles messages by how a block of code ended.
+    """Settles messages by the outcome of a block of code.
 
     Args:
-        swallow: whether exceptions end here, in the log.
+        swallow: whether exceptions are logged, and not raised.
         hooks: see the beginning and the end of the block.
     """
 
@@ -367,6 +366,6 @@ class Handling:
 
 
 def _is_stray() -> bool:
-    """Whether a cancellation is not of this task: it awaited something that another one cancelled."""
+    """Return whether not this task was cancelled, but something that it awaits."""
     task = asyncio.current_task()
     return task is not None and not task.cancelling()

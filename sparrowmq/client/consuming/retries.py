@@ -1,7 +1,7 @@
-"""Gives failed messages back to the group: to be delivered again later, or to end in its dead letters.
+"""Gives failed messages back to the group. They are delivered again later, or end in the dead-letter queue.
 
     CONSUMER_SEND_MSG_BACK    the broker copies the message from its own log, and counts
-    a copy to %RETRY%group    when the broker that has it does not answer, and for orderly consumption
+    a copy to %RETRY%group    when the message's broker does not answer, and for orderly consumption
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack and ConsumeMessageOrderlyService.sendMessageBack, Java 4.9.8.
 """
@@ -36,10 +36,10 @@ _NOT_COPIED: Final = frozenset(
 
 
 class Retries:
-    """The way back of one group's failed messages.
+    """Gives back the failed messages of one group.
 
     Args:
-        max_reconsume_times: failures before a message ends in the dead letters.
+        max_reconsume_times: failures before a message goes to the dead-letter queue.
     """
 
     def __init__(self, group: str, max_reconsume_times: int, brokers: Brokers, outbox: Outbox) -> None:
@@ -52,7 +52,7 @@ class Retries:
         """Have the message delivered again later.
 
         Raises:
-            SparrowError: neither its broker nor any other took it.
+            SparrowError: neither its broker nor another accepted it.
         """
         try:
             session = await self._brokers.of(message.queue.broker_name)

@@ -1,11 +1,11 @@
-"""The workers of a consumer: each takes what is delivered, has it handled, tells its fate, and takes more.
+"""The workers of a consumer: each takes delivered messages, has them handled and settled, and takes more.
 
     take -> handler -> ack, or retry if it raised -> take -> ...
 
-Their number may change while they work: new ones begin at once, and those too many end with what they are doing.
-Nothing is set up for a single message: what takes too long is found by one watcher, which looks in now and then at
-what each worker holds. Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg and updateCorePoolSize,
-Java 4.9.8. Unlike Java: its client looks at the threads every minute, and its incCorePoolSize does nothing.
+Their number may change while they work: new workers begin at once, and surplus ones end after their messages. One
+watcher finds handlers that take too long: it looks at the messages of each worker now and then.
+Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg and updateCorePoolSize, Java 4.9.8. Unlike Java: its
+client looks at the threads every minute, and its incCorePoolSize does nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 
-TIMED: Final = 16  # one call in so many is timed
-LOOKS: Final = 10  # at each handler, in the time that it may take
+TIMED: Final = 16  # one of so many calls is timed
+LOOKS: Final = 10  # looks at each handler within its time limit
 CANCELLING_S: Final = 1.0
 
 
@@ -37,12 +37,12 @@ class Spawn(Protocol):
 
 
 class _Worker:
-    """One of them.
+    """A worker.
 
     Attributes:
-        portion: what its handler has got; None between handlers.
-        seen, since: the portion at the watcher's last look, and when it saw that first.
-        is_expired: it ends with what it is doing.
+        portion: the messages of its handler; None between handlers.
+        seen, since: the portion at the watcher's last look, and the time when it was first seen.
+        is_expired: it ends after its present messages.
     """
 
     __slots__ = ("call", "is_expired", "portion", "seen", "since", "task")
@@ -60,9 +60,9 @@ class Workers:
     """Calls a handler, several times at once.
 
     Args:
-        take: the next messages, at most so many; none at the end.
-        in_threads: a handler that is no coroutine function may block, so it gets a thread for each worker.
-        timed: is told of every sixteenth call how long it took: the messages' topic, seconds.
+        take: returns the next messages, at most so many; none at the end.
+        in_threads: whether a plain handler may block, so that each worker gets a thread.
+        timed: called with the topic and the seconds of every sixteenth call.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class Workers:
         self._numbers = count(1)
 
     def start(self, concurrency: int) -> None:
-        """Begin to take and handle, so many at once."""
+        """Start to take and handle, with so many workers."""
         self.resize(concurrency)
         if self._settings.handler_timeout_s is not None:
             self._spawn(self._watch(self._settings.handler_timeout_s), f"watch {self._settings.group}")
 
     def resize(self, concurrency: int) -> None:
-        """Have so many from now on; a handler that runs is not cut short."""
+        """Change the number of workers. Running handlers are not stopped."""
         active = [worker for worker in self._workers if not worker.is_expired]
         for _ in range(concurrency - len(active)):
             self._add()
@@ -110,7 +110,7 @@ class Workers:
     async def finish(self, grace_s: float) -> None:
         """Return when running handlers have ended, which have so long to do so; the others are cancelled.
 
-        One in a thread that does not end is left behind, and told of; its messages come again.
+        A handler in a thread that does not end is logged and left running; its messages come again.
         """
         tasks = [worker.task for worker in self._workers if worker.task is not None]
         if not tasks:
@@ -147,7 +147,7 @@ class Workers:
             self._workers.remove(worker)
 
     async def _work(self, worker: _Worker, thread: HandlerThread | None) -> None:
-        """Handle messages until there are no more. What a handler raises is dealt with by `Handling`."""
+        """Handle messages until there are no more. `Handling` settles them, also after an exception."""
         take, call, portion_size = self._take, worker.call, self._settings.batch or 1
         is_single = self._settings.batch is None
         loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class Workers:
                     self._expire(worker, worker.portion, limit_s)
 
     def _expire(self, worker: _Worker, portion: list[ReceivedMessage], limit_s: float) -> None:
-        """The handler takes too long. In order, nothing may overtake it while its thread goes on."""
+        """Give back the messages of a handler that takes too long. A thread of an ordered one keeps its queue."""
         group = self._settings.group
         if self._settings.ordered and self._in_threads:
             log.error(
