@@ -1,4 +1,4 @@
-"""A clock whose time passes only when a test says so (the idea of trio's MockClock)."""
+"""A clock whose time passes only when a test advances it (the idea of trio's MockClock)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# After each timer the loop gets this many turns, so that what the timer set going can set its own timers.
+# After each timer the loop gets this many turns, so that the work of the timer can set its own timers.
 TURNS_AFTER_TIMER = 20
 
 
@@ -86,7 +86,7 @@ class ManualClock:
             timer.cancel()
 
     async def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
-        """Let time pass, running what falls due in its order, and give the loop turns in between."""
+        """Let time pass: run due timers in their order, and give the loop turns in between."""
         until = self._elapsed_s + seconds + 60 * minutes + 3600 * hours
         await self._settle()
         while self._timers and self._timers[0][0] <= until:

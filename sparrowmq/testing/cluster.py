@@ -21,12 +21,12 @@ from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.store.store_settings import Flush
 
-# A log file of 1 GiB is 1 GiB of disk; tests are content with less.
+# A log file of 1 GiB takes 1 GiB of disk; tests need less.
 LOG_FILE_BYTES = 16 << 20
 QUEUE_FILE_BYTES = 20_000 * 20
 INDEX_SLOTS = 10_000
 INDEX_ENTRIES = 40_000
-# Tests run where a disk that is 90 % full, at which a broker stops taking messages, is an everyday sight.
+# Disks of test machines are often 90 % full, at which a broker stops to take messages.
 DISK_MAX_USED_PERCENT = 95
 
 

@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 class RocketmqServer(NamedTuple):
-    """The cluster that tests talk to: the name server's address, host:port."""
+    """The cluster of the tests: its name server's address, host:port."""
 
     namesrv: str
 

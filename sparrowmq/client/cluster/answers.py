@@ -1,4 +1,4 @@
-"""Answers to this client's requests, which brokers push to it; and its own answers to others, which it sends.
+"""Answers to this client's requests, which brokers push, and its own answers to other clients.
 
     asker:     expect(correlation) ── request sent ── a broker pushes the answer (326) ── whoever waits has it
     answerer:  give(request, body) ── SEND_REPLY_MESSAGE_V2 (325) to a broker that is connected to the asker
@@ -33,17 +33,17 @@ from sparrowmq.protocol.requests.headers import PushReply, SendReplyV2
 log = logging.getLogger(__name__)
 
 REPLY: Final = "reply"  # the MSG_TYPE of an answer
-# What of a request its answer repeats.
+# The properties of a request that its answer repeats.
 _REPEATED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.TTL)
-# A broker waits for the asker for 10 s, and says then that it did not take it.
+# A broker waits 10 s for the sender of the request, and then reports that it did not accept the answer.
 GIVEN_S: Final = 12.0
-GREETING_S: Final = 1.0  # how long a request waits until the brokers know where its answer goes
+GREETING_S: Final = 1.0  # a request waits so long until the brokers know its sender
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Answers:
-    """What one client waits for, and what it answers."""
+    """The answers that one client waits for, and those that it gives."""
 
     def __init__(self, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn, ip: str) -> None:
         self._routes = routes
@@ -58,7 +58,7 @@ class Answers:
 
     @contextmanager
     def expect(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
-        """The future of an answer, which counts inside the block only; a later one is dropped."""
+        """The future of an answer. An answer after the block is dropped."""
         future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
         self._expected[correlation_id] = future
         try:
@@ -68,7 +68,7 @@ class Answers:
             future.cancel()
 
     async def greet_brokers(self, topic: str) -> None:
-        """Be known to every broker through which answers to requests in `topic` may come; once for each topic.
+        """Announce this client to every broker that may push answers to requests in `topic`, once for each topic.
 
         Those that cannot be reached at once go on being tried without us: answers may come through the others.
 
@@ -98,7 +98,7 @@ class Answers:
             log.warning("answers cannot come through %s: %s", address, error)
 
     def arrived(self, push: PushReply, body: bytes, origin: str) -> None:
-        """A broker pushed an answer. One that nobody waits for (any more) is dropped: its request was over."""
+        """Take an answer that a broker pushed. It is dropped if no request waits for it."""
         found = properties.parse(push.properties or "")
         waiting = self._expected.get(found.get(Property.CORRELATION_ID, ""))
         if waiting is None or waiting.done():
@@ -110,7 +110,7 @@ class Answers:
     # Answering ------------------------------------------------------------------------------------------------------
 
     async def give(self, request: StoredMessage, broker_name: str, body: bytes) -> bool:
-        """Send the answer to a request; returns whether the asker has it.
+        """Send the answer to a request. Return whether its sender got it.
 
         Brokers are tried one by one, that from which the request came first: it has seen the asker.
 
@@ -150,7 +150,7 @@ class Answers:
 
 
 def asks(message: StoredMessage) -> bool:
-    """Whether a message waits for an answer."""
+    """Return whether a message is a request."""
     return Property.REPLY_TO_CLIENT in message.properties and Property.CORRELATION_ID in message.properties
 
 
@@ -193,7 +193,7 @@ def _header(topic: str, answered: str, broker_name: str, now_ms: int) -> SendRep
 
 
 def _message(push: PushReply, found: dict[str, str], body: bytes, origin: str) -> StoredMessage:
-    """The answer as a message; it was never read from a queue, so it has no place there."""
+    """The answer as a message. It was not read from a queue, so it has no offset."""
     return StoredMessage(
         topic=push.topic,
         queue_id=push.queue_id,

@@ -1,4 +1,4 @@
-"""The blocking face of a cluster: name servers, routes and brokers for programs without an event loop.
+"""A cluster for programs without an event loop: blocking calls to name servers and brokers.
 
     with BlockingNetwork(["127.0.0.1:9876"]) as network:
         route = network.route("orders")
@@ -49,18 +49,17 @@ from sparrowmq.protocol.wire.header import Header, Request
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")
 
-# What is known needs no long waiting. While a name server is away, at most this part of the time is spent on finding
-# out whether it is back.
+# Known routes need no long wait. While a name server is away, at most this part of the time is spent on asking it.
 _PART_SPENT_ON_ASKING: Final = 0.1
 _KNOWN_TIMEOUT_S: Final = 1.0
-# Nobody reads answers while requests are written, so that they are to fit into the buffers between.
+# No answers are read while requests are written, so the requests must fit into the socket's buffers.
 _BODIES_AT_ONCE: Final = 256
 _HEADERS_AT_ONCE: Final = 512  # and as many before
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a `BlockingNetwork` tries again, and what it waits between two attempts.
+    """The retries of a `BlockingNetwork`, and its pauses between them.
 
     `outage_s` is how long at least it goes on while whoever is asked is away: has no address, cannot be reached or does
     not answer. An answer that says "not now" is tried again `retries` times.
@@ -72,7 +71,7 @@ class Patience:
 
 
 class BrokersAway(NetworkError):
-    """No name server knows the brokers of a topic now; it may be that they, or the name server, have just started."""
+    """No name server knows the brokers of a topic now. The brokers or the name server may have just started."""
 
 
 _AWAY: Final = (
@@ -86,7 +85,7 @@ _AWAY: Final = (
 
 
 class BlockingNetwork:
-    """The brokers behind some name servers; connections are made when they are needed. Not for several threads at once.
+    """The brokers of some name servers. It connects when it needs a connection. Use it in one thread.
 
     Args:
         name_servers: each as host:port; one at least.
@@ -114,11 +113,11 @@ class BlockingNetwork:
         self._silences = Outages(monotonic)  # of name servers that are not needed for the moment
         self._failing_since_s = 0.0
         self._links: dict[str, Link] = {}
-        self._routes: dict[str, Route] = {}  # as last told; for times when nobody tells
+        self._routes: dict[str, Route] = {}  # as last answered, for outages of name servers
         self._topics: list[str] | None = None
         self._brokers: dict[str, Addresses] = {}
-        self._doubtful: set[str] = set()  # brokers that may be elsewhere now
-        self._names_due_s = 0.0  # not before then are name servers asked for what is known
+        self._doubtful: set[str] = set()  # brokers that may have moved
+        self._names_due_s = 0.0  # name servers are asked again for known routes after this time
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +128,7 @@ class BlockingNetwork:
     # Routes ---------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str) -> Route:
-        """A topic's route as it is now, or as it was known last if no name server answers.
+        """A topic's present route, or the last known one if no name server answers.
 
         Raises: NoRoute, NetworkError, RemoteProtocolError.
         """
@@ -154,10 +153,10 @@ class BlockingNetwork:
         except NoRoute:
             if topic in self._routes or not self.has_brokers():
                 raise BrokersAway(f"no name server knows a broker of topic {topic} now") from None
-            return self._own_or_template(topic)  # They may have come after the topic was asked for.
+            return self._own_or_template(topic)  # The brokers may have come after the request for the topic.
 
     def topics(self) -> list[str]:
-        """The names of all topics; those that were known last if no name server answers. Raises: NetworkError."""
+        """The names of all topics, or the last known ones if no name server answers. Raises: NetworkError."""
 
         def ask(timeout_s: float) -> list[str]:
             _, body = self.call_name_server(GetAllTopicListFromNameserver(), timeout_s)
@@ -167,7 +166,7 @@ class BlockingNetwork:
         return self._remembering(ask, self._topics)
 
     def has_brokers(self) -> bool:
-        """Whether a name server knows any broker now. Raises: NetworkError."""
+        """Return whether a name server knows any broker. Raises: NetworkError."""
         _, body = self.call_name_server(GetBrokerCluster())
         return bool(ClusterTable.decode(body).broker_addr_table)
 
@@ -189,7 +188,7 @@ class BlockingNetwork:
     # Brokers --------------------------------------------------------------------------------------------------------
 
     def link(self, queue: MessageQueue, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
-        """The connection to the broker of a queue: to its master, or else a slave. Raises: NoRoute, NetworkError."""
+        """The connection to the master of a queue's broker, or to a slave. Raises: NoRoute, NetworkError."""
         self._locate(queue)
         address = address_of(self._brokers.get(queue.broker_name, {}))
         if address is None:
@@ -199,19 +198,19 @@ class BlockingNetwork:
         return self._link(address, connect_timeout_s)
 
     def addresses_of(self, broker_names: Collection[str]) -> dict[str, Addresses]:
-        """What is known of these brokers, to be told to another network by `learn`."""
+        """The known addresses of these brokers, for `learn` of another network."""
         return {name: self._brokers[name] for name in sorted(broker_names) if name in self._brokers}
 
     def learn(self, brokers: Mapping[str, Addresses]) -> None:
-        """Take where these brokers are from somebody who asked a name server before."""
+        """Add addresses that another network has asked for."""
         self._brokers |= brokers
 
     def has_master(self, broker_name: str) -> bool:
-        """Whether requests to a broker go to its master. A slave may be behind, and end before what was read."""
+        """Return whether requests to a broker go to its master. A slave may lag, and end before offsets read."""
         return MASTER in self._brokers.get(broker_name, {})
 
     def ask(self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]) -> dict[T, R | RemoteError]:
-        """Ask the brokers of many queues at once; refusals are given back beside the answers. Raises: NetworkError."""
+        """Ask the brokers of many queues at once. Return answers and refusals. Raises: NetworkError."""
         found: dict[T, R | RemoteError] = {}
         for key, reply in self._ask_each(requests, CALL_TIMEOUT_S, CONNECT_TIMEOUT_S).items():
             if isinstance(reply, NetworkError | NoRoute):
@@ -222,7 +221,7 @@ class BlockingNetwork:
     def ask_for_bodies(
         self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]
     ) -> dict[T, bytes | RemoteError]:
-        """As `ask`, but gives the bodies of the answers. Raises: NetworkError, NoRoute."""
+        """As `ask`, but returns the bodies of the answers. Raises: NetworkError, NoRoute."""
         found: dict[T, bytes | RemoteError] = {}
         waiting = list(requests.items())
         for begin in range(0, len(waiting), _BODIES_AT_ONCE):
@@ -242,7 +241,7 @@ class BlockingNetwork:
     def ask_those_there(
         self, requests: Mapping[T, tuple[MessageQueue, Request[R]]], timeout_s: float
     ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
-        """As `ask`, but a broker that is away leaves its own queues without an answer only: they have its error.
+        """As `ask`, but if a broker is away, only its own queues have its error instead of an answer.
 
         A connection that turns out to have ended is made anew once. Nothing takes longer than about twice `timeout_s`.
         """
@@ -289,7 +288,7 @@ class BlockingNetwork:
     # Failures -------------------------------------------------------------------------------------------------------
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Do `work`, and again while the network fails, as often as our patience allows.
+        """Do `work`, and repeat it while the network fails, as `Patience` allows.
 
         A topic without a route is an answer, not a failure.
         """
@@ -306,7 +305,7 @@ class BlockingNetwork:
                 return result
 
     def recover(self, error: Exception, failures: int) -> None:
-        """Make ready for another attempt after an error, or raise it when there were enough.
+        """Prepare another attempt after an error, or raise the error after the last one.
 
         The first attempt follows at once: most failures are kept connections that the broker closed meanwhile.
         """
@@ -324,7 +323,7 @@ class BlockingNetwork:
             self._sleep(self._patience.pause_s)
 
     def recovered(self) -> None:
-        """Say that what failed before went right."""
+        """Note that an attempt has succeeded."""
         self._waits.end_all()
 
     def forget(self) -> None:
@@ -337,7 +336,7 @@ class BlockingNetwork:
         self._topics = None
 
     def release(self) -> None:
-        """Close the connections on which answers are still to come that nobody waits for any more."""
+        """Close the connections with answers under way that are not needed."""
         for address in [address for address, link in self._links.items() if not link.is_idle]:
             self._links.pop(address).close()
 
@@ -352,7 +351,7 @@ class BlockingNetwork:
         return link
 
     def _locate(self, queue: MessageQueue) -> None:
-        """Ask where the queue's broker is, if that is not known for sure. Raises: as `route`, if it was never known."""
+        """Ask for the address of the queue's broker, if it is in doubt. Raises: as `route`, if it was never known."""
         name = queue.broker_name
         if name in self._brokers and name not in self._doubtful:
             return
@@ -364,7 +363,7 @@ class BlockingNetwork:
         self._doubtful.discard(name)
 
     def _remembering(self, ask: Callable[[float], T], known: T | None) -> T:
-        """What a name server says, or what is known from before when none answers."""
+        """The answer of a name server, or the last known one if none answers."""
         begun_s = self._monotonic()
         if known is not None and begun_s < self._names_due_s:
             return known

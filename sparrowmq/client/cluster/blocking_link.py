@@ -29,7 +29,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class Link:
-    """Not for several threads at once."""
+    """The connection. Use it in one thread."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Link:
         tls: SSLContext | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        """Connects. Raises: BrokerUnreachable."""
+        """Connect. Raises: BrokerUnreachable."""
         self.address = address
-        self.has_ended = False  # by either side: no request can be sent on it any more
+        self.has_ended = False  # by either side, so that no request can be sent
         self._connection: Connection[None] = Connection(sign=sign)
         self._replies: dict[int, Command] = {}
         try:
@@ -63,7 +63,7 @@ class Link:
         return [opaque for opaque, _ in made]
 
     def wait(self, opaque: int, timeout_s: float = CALL_TIMEOUT_S) -> Command:
-        """The reply to a request that was sent; also one that came before the connection ended.
+        """Wait for the reply to a request, also after the end of the connection if the reply came before.
 
         Raises:
             RequestTimeout: it did not come in time. The link cannot be used any more.
@@ -76,7 +76,7 @@ class Link:
         return self._replies.pop(opaque)
 
     def wait_for_all(self, opaques: Iterable[int], timeout_s: float = CALL_TIMEOUT_S) -> Iterator[Command]:
-        """`wait` for one after the other."""
+        """Wait for replies, one after the other."""
         replies = self._replies
         for opaque in opaques:
             reply = replies.pop(opaque, None)
@@ -85,18 +85,18 @@ class Link:
     def call(
         self, request: Request[R], body: bytes = b"", timeout_s: float = CALL_TIMEOUT_S
     ) -> tuple[R, bytes]:
-        """Send a request and wait for its reply: header and body. Raises: RemoteError, unless it says success."""
+        """Send a request, and return the header and body of its reply. Raises: RemoteError, unless it succeeded."""
         reply = self.wait(self.send(request, body), timeout_s)
         return answer(request, reply), reply.body
 
     def close(self) -> None:
-        """Give the connection up, with everything that is still under way on it and all that came."""
+        """Close the connection, and drop requests under way and replies that came."""
         self._replies.clear()
         self._hang_up()
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request has its reply, and every reply was taken."""
+        """Return whether every request has its reply, and every reply was taken."""
         return not self._connection.in_flight and not self._replies
 
     def _send(self, frames: bytes) -> None:
@@ -118,7 +118,7 @@ class Link:
         if not chunk:
             raise self._ended(None)
         for command in self._connection.receive(chunk):
-            # What a broker asks of its clients (rebalance, transaction checks) does not concern who only asks.
+            # Requests of the broker to its clients (rebalance, transaction checks) do not concern this connection.
             if command.is_reply:
                 self._connection.forget(command.opaque)
                 self._replies[command.opaque] = command

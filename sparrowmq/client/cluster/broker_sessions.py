@@ -1,4 +1,4 @@
-"""Sessions to brokers, each greeted with a heartbeat before anybody uses it.
+"""Sessions to brokers. Each begins with a heartbeat, before it is used.
 
 A broker knows its clients by their heartbeats: without one it refuses a consumer's pull (24, 25) and cannot push.
 So a new connection, after a broker's restart too, begins with a heartbeat, and a pull can never overtake it.
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 FIRST_HEARTBEAT_S: Final = 1.0
 HEARTBEAT_S: Final = 30.0
-_V5_0_0: Final = 413  # MQVersion's ordinal: from it on Apache's brokers deliver at any time
+_V5_0_0: Final = 413  # MQVersion's ordinal; since this version Apache's brokers deliver at any time
 
 
 class Brokers:
@@ -77,13 +77,13 @@ class Brokers:
                 self._routes.doubt()
                 raise
             if address in self._greeted:
-                self._routes.doubt()  # It may have come back as a slave of another one.
+                self._routes.doubt()  # The broker may have come back as a slave.
             session.on_mute = self._routes.doubt
             self._greeted[address] = session
             return session
 
     async def of(self, broker_name: str, broker_id: int = MASTER) -> Session:
-        """The session to a broker's replica, or to another one of it when that is not there.
+        """The session to a broker's replica, or to another replica if that is not there.
 
         Raises:
             NetworkError: it cannot be connected, or no route names it any more.
@@ -95,7 +95,7 @@ class Brokers:
         return await self.session(address)
 
     def delivers_at_any_time(self, session: Session) -> bool:
-        """Whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
+        """Return whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
         return session.address in self._at_any_time or session.version >= _V5_0_0
 
     def denial(self, session: Session) -> AccessDenied | None:
@@ -103,7 +103,7 @@ class Brokers:
         return self._denials.get(session.address)
 
     async def announce(self) -> None:
-        """Send a heartbeat to every broker that is known, or connected; those that do not answer are only logged."""
+        """Send a heartbeat to every broker that is known or connected. Missing answers are only logged."""
         addresses = {address for each in self._routes.brokers.values() for address in each.values()}
         addresses |= {address for address in self._greeted if self.live(address)}  # of no topic that is used
         for address in addresses:
@@ -125,7 +125,7 @@ class Brokers:
             await self.announce()
 
     async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:
-        """Send a request to every broker that is connected now, and wait for their answers, whatever they say."""
+        """Send a request to every connected broker, and wait for their answers, whatever they are."""
         sessions = [session for session in self._greeted.values() if not session.closed]
         answers = [session.call(request, timeout_s=timeout_s) for session in sessions]
         for session, answer in zip(sessions, answers, strict=True):
@@ -135,7 +135,7 @@ class Brokers:
                 log.debug("%s to %s: %s", type(request).__name__, session.address, error)
 
     def _leave_mute(self, _topic: str) -> None:
-        """End connections to those that are masters no more, and do not say so."""
+        """End connections to brokers that are no longer masters, and do not say so."""
         before, self._masters = self._masters, set(self._routes.masters)
         for address in before - self._masters:
             session = self.live(address)
@@ -155,7 +155,7 @@ class Brokers:
             else:
                 self._at_any_time.discard(session.address)
         except RemoteError as error:
-            # It may still take our sends; whoever needs to be known there is told by an error of his own.
+            # The broker may still take our sends. Calls that need the heartbeat have an error of their own.
             log.warning("%s refused our heartbeat: %s", session.address, error)
             if isinstance(error, AccessDenied):
                 self._denials[session.address] = error

@@ -1,4 +1,4 @@
-"""With what a client shows who it is, and knows whom it talks to."""
+"""The credentials of a client, and the TLS settings of its connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tls: TypeAlias = bool | ssl.SSLContext | Path
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """By which brokers with ACL know a user: each request is signed with the secret key, which never leaves here.
+    """A user's credentials at brokers with ACL. The secret key signs each request, and is never sent.
 
     Attributes:
         security_token: of a temporary account, if it is one.
@@ -38,12 +38,12 @@ class Credentials:
                 )
 
     def signer(self) -> Sign:
-        """What signs the requests of a connection."""
+        """The signature of a connection's requests."""
         return signer(self.access_key, self.secret_key, self.security_token)
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """How connections are encrypted; None when they are not.
+    """The TLS context of connections; None if they are not encrypted.
 
     Args:
         tls: True trusts the certificates that this machine trusts, if they are for the address that is connected to;
@@ -58,7 +58,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
     if isinstance(tls, ssl.SSLContext):
         return tls
     if isinstance(tls, Path):
-        # Here and not above: only who has such a file needs all that reads files of settings.
+        # Imported here, because only programs with such a file need the reader of settings.
         from sparrowmq.remoting.tls.tls_contexts import client_context
         from sparrowmq.remoting.tls.tls_settings import read_client_tls
 

@@ -1,4 +1,4 @@
-"""The groups in which brokers know this client: what a heartbeat says, and whom a broker's request concerns."""
+"""The groups of a client: for its heartbeats, and for the requests that brokers send."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class Member(Protocol):
         """Its part of a heartbeat."""
 
     def members_changed(self) -> None:
-        """Somebody joined or left its group."""
+        """A member joined or left its group."""
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved its group to other offsets."""
 
     def client_left(self) -> None:
-        """Its client was left before it was."""
+        """Its client was left before the consumer."""
 
     def running(self) -> ConsumerRunning:
-        """What it is doing, for an operator."""
+        """Its state, for an operator."""
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """Where it stands in its queues of a topic, for an operator."""
+        """Its offsets in the queues of a topic, for an operator."""
 
     async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
-        """Handle this one message now, for an operator. Raises: RemoteError, it cannot."""
+        """Handle one message now, for an operator. Raises: RemoteError, it cannot."""
 
 
 class Membership:
@@ -69,13 +69,13 @@ class Membership:
         self._client_id = client_id
 
     def add_producer(self, group: str) -> None:
-        """Be a producer of the group, too. Raises: ConfigError, this client is one already."""
+        """Add a producer of the group. Raises: ConfigError, this client has one."""
         if group in self.producers:
             raise ConfigError(f"this client has a producer of group {group} already; use that one")
         self.producers.add(group)
 
     def add_consumer(self, member: Member) -> None:
-        """Be a member of its group, too. Raises: ConfigError, this client is one already."""
+        """Add a consumer. Raises: ConfigError, this client has one of the group."""
         if member.full_group in self.consumers:
             raise ConfigError(
                 f"this client consumes in group {member.full_group} already; "
@@ -84,17 +84,17 @@ class Membership:
         self.consumers[member.full_group] = member
 
     def remove_consumer(self, member: Member) -> None:
-        """Leave its group."""
+        """Remove a consumer."""
         if self.consumers.get(member.full_group) is member:
             del self.consumers[member.full_group]
 
     def client_left(self) -> None:
-        """The client was left: its consumers get nothing more."""
+        """End the consumers, because the client was left."""
         for member in self.consumers.values():
             member.client_left()
 
     def heartbeat(self) -> bytes | None:
-        """The body of a heartbeat, or None while there is nobody to announce."""
+        """The body of a heartbeat; None while there is neither producer nor consumer."""
         if not self.producers and not self.consumers:
             return None
         return Heartbeat(

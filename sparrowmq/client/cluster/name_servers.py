@@ -50,13 +50,13 @@ class NameServers:
 
     @property
     def addresses(self) -> list[str]:
-        """Where they are, as far as it is known."""
+        """The known addresses."""
         return self._known.addresses
 
     async def call(
         self, request: Request[R], *, timeout_s: float = 3.0, accept: Collection[int] = ()
     ) -> Response[R]:
-        """The answer of the first name server that gives one; each is asked at most once.
+        """The answer of the first name server that answers; each is asked at most once.
 
         Raises:
             RemoteError: it answered with an error; the others would say the same.
@@ -76,7 +76,7 @@ class NameServers:
         raise NameServerUnreachable(str(self), reason)
 
     async def fetch(self) -> None:
-        """Ask the address server where the name servers are.
+        """Ask the address server for the name servers.
 
         Raises:
             NetworkError: it did not answer, or with something else; the known addresses stay in use.

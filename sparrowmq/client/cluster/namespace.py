@@ -18,7 +18,7 @@ from sparrowmq.protocol.names import with_namespace, without_namespace
 
 @lru_cache(maxsize=65536)
 def plain_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
-    """The queue as a program in the namespace knows it. Cached: each message that is delivered asks."""
+    """The queue as a program in the namespace knows it. Cached, because each delivered message asks."""
     topic = without_namespace(namespace, queue.topic)
     return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
 

@@ -1,4 +1,4 @@
-"""Where name servers are, whose turn it is to be asked, and which address of ours they see.
+"""The addresses of name servers, their turns, and the address of ours that they see.
 
 They are given, or stand in NAMESRV_ADDR, or are told by an address server, a web page that holds "host:port;host:port".
 Source: NettyRemotingClient.getAndCreateNameserverChannel and TopAddressing, Java 4.9.8.
@@ -37,14 +37,14 @@ class NameServerList:
         return ";".join(self.addresses)
 
     def in_turn(self) -> Iterator[str]:
-        """Every address once. Going on to the next one says that the last one did not answer."""
+        """Every address once. Taking the next one means that the last did not answer."""
         for _ in self.addresses:
             yield self.addresses[self._turn % len(self.addresses)]
             self._turn += 1
 
 
 def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | None]:
-    """What the caller gave, or else the environment: a list of `host:port`, or the page of an address server.
+    """The caller's addresses, or those of the environment: a list of `host:port`, or an address server's page.
 
     An address without a port is given that of name servers, 9876.
 
@@ -74,18 +74,18 @@ def with_port(address: str) -> str:
 
 
 def page_of(domain: str, subgroup: str) -> str:
-    """Where an address server answers; 8080 is its port unless the domain names another."""
+    """The URL of an address server. Its port is 8080, unless the domain has another."""
     host = domain if ":" in domain else f"{domain}:8080"
     return f"http://{host}/rocketmq/{subgroup}"
 
 
 def split(text: str) -> list[str]:
-    """The different parts of a list as people write it, with semicolons, commas or blanks between them."""
+    """The distinct parts of a list, which semicolons, commas or blanks separate."""
     return list(dict.fromkeys(address for address in re.split(r"[;,\s]+", text) if address))
 
 
 def local_ip(name_servers: Sequence[str]) -> str:
-    """The address by which this machine talks to a name server, or to the world if that is given by name."""
+    """The address of this machine towards a name server, or towards the internet for a host name."""
     for address in (*name_servers, "192.0.2.1:9"):
         host, port = split_address(address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""A program's way into a cluster: who it is, where name servers and brokers are, and how to reach them.
+"""A program's connections to a cluster: its identity, name servers, routes and brokers.
 
     async with Network("127.0.0.1:9876") as network:
         session = await network.brokers.of("broker-a")
@@ -113,11 +113,11 @@ class Network:
         return [self.plain_queue(queue) for queue in queues]
 
     def inside(self, names: Iterable[str]) -> set[str]:
-        """Those of some full names that are in the namespace, as the program knows them; all without one."""
+        """The names in the namespace, as the program knows them; without a namespace all names."""
         return {self.plain_name(name) for name in names if self.full_name(name) == name}
 
     def check_open(self) -> None:
-        """Raises: ClientClosed, it was left, or was not entered."""
+        """Raises: ClientClosed, the client was left, or was not entered."""
         if not self.background.is_open:
             raise ClientClosed("the client is closed, or was not entered; consume inside its `with` block")
 
@@ -140,5 +140,5 @@ class Network:
 
 
 def unique_client_id(ip: str) -> str:
-    """As Java makes it: address, process, and a number that tells apart clients of one process."""
+    """An id as Java makes it: address, process, and a number that is unique in the process."""
     return f"{ip}@{os.getpid()}#{time.monotonic_ns()}"

@@ -1,4 +1,4 @@
-"""Who is away, and since when: one line in the log when that begins and one when it ends, however often it was tried.
+"""Outages: one line in the log when a server is away, and one when it is back, however often it was tried.
 
 Whoever waits out an outage must say so, or it looks as if it hung; and must not say so at every attempt.
 """
@@ -13,24 +13,24 @@ log = logging.getLogger(__name__)
 
 
 class Outages:
-    """The outages that go on; `who` names a name server, a broker or an address."""
+    """The present outages; `who` names a name server, a broker or an address."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._since_s: dict[str, float] = {}
 
     def begin(self, who: str, why: object, meanwhile: str = "it is waited for") -> None:
-        """Say that `who` is away, unless that was said already."""
+        """Log that `who` is away, unless that was logged."""
         if who not in self._since_s:
             self._since_s[who] = self._monotonic()
             log.warning("%s is away; %s: %s", who, meanwhile, why)
 
     def end(self, who: str) -> None:
-        """Say that `who` is back, if it was away."""
+        """Log that `who` is back, if it was away."""
         if self._since_s and (since_s := self._since_s.pop(who, None)) is not None:
             log.warning("%s is back after %.0f s", who, self._monotonic() - since_s)
 
     def end_all(self) -> None:
-        """Everybody is back."""
+        """Log that all servers are back."""
         for who in list(self._since_s):
             self.end(who)

@@ -1,4 +1,4 @@
-"""What brokers ask of their clients, on the connections that the clients made."""
+"""Requests that brokers send to their clients, on the connections that the clients opened."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ class Pushes:
 
     @handles(PushReply)
     def answer(self, header: PushReply, body: bytes, peer: Peer) -> None:
-        """Somebody answered a request. It is taken even if nobody waits any more, as in Java."""
+        """Take the answer to a request. It is accepted even if no request waits, as in Java."""
         self.answered(header, body, peer.address)
 
     @handles(NotifyConsumerIdsChanged)
     def members_changed(self, header: NotifyConsumerIdsChanged, body: bytes, peer: Peer) -> None:
-        """Somebody joined or left a group."""
+        """Rebalance, because a member joined or left a group."""
         member = self._membership.consumers.get(header.consumer_group)
         if member is not None:
             member.members_changed()
 
     @handles(ResetConsumerClientOffset)
     async def reset(self, header: ResetConsumerClientOffset, body: bytes, peer: Peer) -> None:
-        """An operator moves a group to other offsets."""
+        """Move a group to an operator's offsets."""
         member = self._membership.consumers.get(header.group or "")
         if member is not None:
             await member.reset(ResetOffsets.decode(body).offset_table)
 
     @handles(GetConsumerRunning)
     def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
-        """An operator wants to see what a consumer is doing."""
+        """Report the state of a consumer to an operator."""
         running = self._member(header.consumer_group).running()
         if header.jstack_enable:
             running.jstack = stacks()
@@ -66,21 +66,21 @@ class Pushes:
 
     @handles(GetConsumerStatus)
     def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
-        """An operator wants to see where this member of a group stands; who does not consume stands nowhere."""
+        """Report this member's offsets to an operator; none if it does not consume."""
         member = self._membership.consumers.get(header.group)
         positions = member.positions_in(header.topic) if member is not None else {}
         return Answer(body=ConsumerStatus(positions))
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
-        """An operator wants a consumer to handle one message now."""
+        """Handle one message for an operator."""
         member = self._member(header.consumer_group)
         outcome = await member.handle_directly(record.decode(body), header.broker_name or "")
         return Answer(body=outcome)
 
     @handles(CheckTransactionState)
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
-        """A broker never learned how a transaction ended."""
+        """Check a transaction, whose end the broker did not get."""
         self._membership.on_check(header, record.decode(body), peer)
 
     def _member(self, group: str) -> Member:
@@ -91,4 +91,4 @@ class Pushes:
 
 
 def _dropped(push: PushReply, body: bytes, address: str) -> None:
-    """Nobody asks, so nobody waits."""
+    """No answer is expected."""

@@ -1,4 +1,4 @@
-"""A route: which brokers hold a topic's queues, as one name server's answer says it.
+"""A route: the brokers of a topic's queues, by one answer of a name server.
 
 A topic that does not exist yet is sent to by the route of the template topic TBW102: the broker that gets the first
 message creates the topic. Source: TopicPublishInfo and MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8.
@@ -22,7 +22,7 @@ Addresses = Mapping[int, str]  # by broker id; 0 is the master
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a topic's queues are, in Java's order: by broker name, then queue id.
+    """The queues of a topic and their brokers, in Java's order: by broker name, then queue id.
 
     Attributes:
         writable: queues that take messages. Their broker has a master: slaves take none. Those of an order topic are
@@ -44,7 +44,7 @@ class Route:
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
-        """From a name server's answer."""
+        """Make a route from a name server's answer."""
         brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
@@ -73,11 +73,11 @@ class Route:
 
     @property
     def waits_for_master(self) -> bool:
-        """Whether nothing takes messages now, and may do so when a master is back."""
+        """Return whether no queue takes messages until a master is back."""
         return self.lacks_master and not self.writable
 
     def for_new_topic(self, topic: str) -> Route:
-        """Where to send the first messages of a topic that does not exist yet; this is the template's own route."""
+        """The route for the first messages of a topic that does not exist; this route is the template's."""
         writable = tuple(
             MessageQueue(topic, queue.broker_name, queue.queue_id)
             for queue in self.writable
@@ -87,12 +87,12 @@ class Route:
 
 
 def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:
-    """Where a replica of a broker is, or the first of its others when that is not there; None when there is none."""
+    """The address of a broker's replica, or of the first other one; None if there is none."""
     return addresses.get(broker_id) or (addresses[min(addresses)] if addresses else None)
 
 
 def _fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
-    """The queues of an order topic, as in broker-a:4;broker-b:4; none for a text that is not of this form.
+    """The queues of an order topic, as in broker-a:4;broker-b:4; none for a text in another form.
 
     Source: MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8, which keeps their order.
     """

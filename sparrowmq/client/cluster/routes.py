@@ -1,4 +1,4 @@
-"""Routes: which brokers hold a topic's queues. Asked once, kept, and refreshed every 30 s.
+"""Routes: the brokers of each topic's queues. A route is asked for once, kept, and refreshed every 30 s.
 
 Name servers never push, so a change is seen at the next refresh (Java's lag, too), or at once when somebody
 says that a route let him down (`doubt`). What is known is kept while name servers cannot be asked, and when
@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRou
 log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 30.0
-SHORTEST_REFRESH_S: Final = 1.0  # however many doubt
+SHORTEST_REFRESH_S: Final = 1.0  # however often `doubt` is called
 
 
 class Routes:
@@ -46,7 +46,7 @@ class Routes:
 
     @property
     def asked(self) -> str:
-        """The name servers that are asked, as an error names them."""
+        """The name servers, as an error names them."""
         return str(self._name_servers)
 
     def cached(self, topic: str) -> Route | None:
@@ -81,10 +81,12 @@ class Routes:
             return await self._own_or_template(topic)
         except NoRoute:
             await self._check_for_brokers()
-            return await self._own_or_template(topic)  # They may have come after the topic was asked for.
+            return await self._own_or_template(
+                topic
+            )  # The brokers may have come after the request for the topic.
 
     async def fetch(self, topic: str) -> Route:
-        """The topic's route as it is now. Raises as `of`."""
+        """Ask for the topic's present route. Raises: as `of`."""
         route = await self._ask(topic)
         if route is None:
             raise NoRoute(topic, str(self._name_servers))
@@ -97,16 +99,16 @@ class Routes:
         return route
 
     def master(self, broker_name: str) -> str | None:
-        """Where a broker takes messages; None when no route names it, or it has no master now."""
+        """The address of a broker's master; None if no route names the broker, or it has no master now."""
         return self._brokers.get(broker_name, {}).get(MASTER)
 
     @property
     def masters(self) -> Iterator[str]:
-        """Where brokers take messages."""
+        """The addresses of masters."""
         return (address for known in self._brokers.values() if (address := known.get(MASTER)) is not None)
 
     def replica(self, broker_name: str, broker_id: int) -> str | None:
-        """Where a replica of a broker is, or another one of it; None when no route names it."""
+        """The address of a broker's replica, or of another one; None if no route names the broker."""
         return address_of(self._brokers.get(broker_name, {}), broker_id)
 
     @property
@@ -126,7 +128,7 @@ class Routes:
         self._watchers.remove(watcher)
 
     async def keep_fresh(self) -> None:
-        """For ever: refresh what is known every 30 s, and sooner when it is doubted."""
+        """Refresh all routes every 30 s for ever, and sooner after `doubt`."""
         while True:
             await self._clock.sleep(SHORTEST_REFRESH_S)
             with suppress(TimeoutError):
@@ -135,7 +137,7 @@ class Routes:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Ask for every known topic anew; what cannot be learned stays as it was."""
+        """Ask for every known topic again. Routes without an answer stay as they are."""
         is_one_gone = False
         try:
             for topic in [*self._known, *self._templates]:
@@ -169,26 +171,26 @@ class Routes:
             return route
 
     async def _check_for_brokers(self) -> None:
-        """A name server that has just started knows no topic. Raises: BrokerUnreachable, it knows no broker either."""
+        """Check whether the name server has just started. Raises: BrokerUnreachable, it knows no broker."""
         answer = await self._name_servers.call(GetBrokerCluster())
         if not ClusterTable.decode(answer.body).broker_addr_table:
             raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
 
     async def _find_brokers(self) -> None:
-        """Learn where brokers are now of which only topics told that are gone."""
+        """Ask for the addresses of brokers that only deleted topics named."""
         answer = await self._name_servers.call(GetBrokerCluster())
         told = ClusterTable.decode(answer.body).broker_addr_table
         self._brokers |= {name: dict(told[name].broker_addrs) for name in self._brokers if name in told}
 
     def _forget_unnamed(self) -> None:
-        """Drop brokers that no route names any more."""
+        """Drop brokers that no route names."""
         routes = [*self._known.values(), *self._templates.values()]
         named = {name for route in routes for name in route.brokers}
         self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}
 
 
 def _warn_of_few(route: Route, template: Route | None) -> None:
-    """Tell, once, of a topic that sends have just made on some of the brokers that could have it.
+    """Warn once of a topic that a send has created on a part of the brokers.
 
     A send makes its topic on the broker that it reaches. Once that is known, all producers send there alone, and the
     other brokers never get a message of it.
@@ -201,5 +203,7 @@ def _warn_of_few(route: Route, template: Route | None) -> None:
         log.warning(
             "topic %s was made by a send and is on %s alone, so %s will never get its messages; create it on all "
             "brokers: mqadmin updateTopic -c CLUSTER, or Admin.create_topic",
-            *(route.topic, ", ".join(sorted(there)) or "no broker", ", ".join(missing)),
+            route.topic,
+            ", ".join(sorted(there)) or "no broker",
+            ", ".join(missing),
         )

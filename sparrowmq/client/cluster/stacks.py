@@ -1,4 +1,4 @@
-"""What every thread and task of this process is doing, as text: the `jstack` that operators ask consumers for."""
+"""The stacks of all threads and tasks of this process, as text: the `jstack` that operators request of consumers."""
 
 from __future__ import annotations
 
