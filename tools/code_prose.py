@@ -24,10 +24,13 @@ from tools.prose import MOST_WORDS, ROOT, banned_words, split
 
 PLAIN: Final = (
     "sparrowmq/auth",
+    "sparrowmq/broker/metrics",
     "sparrowmq/filter",
     "sparrowmq/loop",
+    "sparrowmq/metrics",
     "sparrowmq/namesrv",
     "sparrowmq/protocol",
+    "sparrowmq/settings",
     "sparrowmq/testing",
 )
 _POOR_BEGINNINGS: Final = ("What ", "Who ", "Where ", "How ", "Whose ")

@@ -1,7 +1,7 @@
-"""What can be set about a broker: the honoured keys of Apache's broker.conf (the others: accepted_keys.py).
+"""The settings of a broker: the honoured keys of Apache's broker.conf (the others: accepted_keys.py).
 
-Without a file a broker is for this machine alone, and answers a send when the message is on disk; for the rest it has
-Java's values.
+Without a file only this machine can connect, and a send is answered when the message is on disk. The other defaults are
+Java's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BrokerRole(Enum):
 
 
 class SlaveAck(Enum):
-    """What a slave tells its master of: what is written, as Java's do, or what is on its disk."""
+    """The messages that a slave acknowledges: written ones, as Java's do, or those on its disk."""
 
     WRITTEN = "written"
     FLUSHED = "flushed"
@@ -110,7 +110,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     role: BrokerRole = setting("brokerRole", BrokerRole.ASYNC_MASTER, choice(BrokerRole))
     """Role in replication. A SYNC_MASTER answers a send when a slave has the message, too."""
     retention_h: int = setting("fileReservedTime", 72, duration("h", 1, 1_000_000), live=True)
-    """How long messages are kept, in hours."""
+    """Time to keep messages, in hours."""
     auto_create_topic: bool = setting("autoCreateTopicEnable", True, BOOLEAN, live=True)
     """Create a topic when a producer first sends to it."""
 
@@ -128,25 +128,25 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     register_period_ms: int = setting(
         "registerNameServerPeriod", 30_000, duration("ms", 10_000, 60_000), live=True
     )
-    """How often the broker registers at its name servers, in milliseconds."""
+    """Interval at which the broker registers at its name servers, in milliseconds."""
     register_timeout_ms: int = setting(
         "registerBrokerTimeoutMills", 24_000, duration("ms", 100, 120_000), live=True
     )
-    """How long a name server may take to answer, in milliseconds."""
+    """Time limit for the answer of a name server, in milliseconds."""
     busy_poll: bool = setting("busyPollEnable", True, BOOLEAN)
     """Look for new requests for about 60 us before the event loop sleeps."""
 
     # Store and durability
     safety_timeout_ms: int = setting("syncFlushTimeout", 5000, duration("ms", 1, 600_000))
-    """How long a send waits for the disk, in milliseconds; then FLUSH_DISK_TIMEOUT."""
+    """Time that a send waits for the disk, in milliseconds; then FLUSH_DISK_TIMEOUT."""
     flush_interval_ms: int = setting("flushIntervalCommitLog", 500, duration("ms", 1, 60_000), live=True)
-    """How often ASYNC_FLUSH writes the log to disk, in milliseconds. Above 300 counts as 300."""
+    """Interval at which ASYNC_FLUSH writes the log to disk, in milliseconds. Above 300 counts as 300."""
     commit_log_path: Path | None = setting("storePathCommitLog", None, PATH)
     """Folder for the log. By default commitlog below storePathRootDir."""
     property_crc: bool = setting("enabledAppendPropCRC", True, BOOLEAN)
     """Store a checksum over the whole message, not only over its body."""
     corrupt_policy: CorruptPolicy = setting("corruptPolicy", CorruptPolicy.FAIL, choice(CorruptPolicy))
-    """What to do when the log is damaged: fail, or quarantine the damaged messages and go on."""
+    """Reaction to a damaged log: fail, or quarantine the damaged messages and go on."""
     scrub_mib_s: int = setting("scrubRate", 1, integer(0, 10_000), live=True)
     """MiB of the log that are read and checked for damage per second. 0 switches the check off."""
     index: bool = setting("messageIndexEnable", True, BOOLEAN)
@@ -170,7 +170,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     index_entries: int = setting("maxIndexNum", 20_000_000, integer(2, 1 << 28))
     """Number of messages in one index file."""
     save_offsets_ms: int = setting("flushConsumerOffsetInterval", 5000, duration("ms", 10, 3_600_000))
-    """How often the offsets of consumer groups are saved, in milliseconds."""
+    """Interval at which the offsets of consumer groups are saved, in milliseconds."""
 
     # Retention and disk
     delete_when: str = setting("deleteWhen", "04", _HOURS, live=True)
@@ -220,7 +220,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     recalls: bool = setting("recallMessageEnable", True, BOOLEAN)
     """Let producers recall such a message before its delivery."""
     save_delays_ms: int = setting("flushDelayOffsetInterval", 10_000, duration("ms", 10, 3_600_000))
-    """How often the progress of the delay levels is saved, in milliseconds."""
+    """Interval at which the progress of the delay levels is saved, in milliseconds."""
 
     # Transactions
     transaction_timeout_ms: int = setting("transactionTimeOut", 6000, duration("ms", 1, 86_400_000))
@@ -238,7 +238,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     slave_reads: bool = setting("slaveReadEnable", False, BOOLEAN, live=True)
     """Let slaves answer pulls. A master sends consumers with a large lag to a slave."""
     slave_timeout_ms: int = setting("slaveTimeout", 3000, duration("ms", 1, 600_000))
-    """How long a send to a SYNC_MASTER waits for a slave, in milliseconds; then FLUSH_SLAVE_TIMEOUT."""
+    """Time that a send to a SYNC_MASTER waits for a slave, in milliseconds; then FLUSH_SLAVE_TIMEOUT."""
     slave_ack: SlaveAck = setting("slaveAck", SlaveAck.WRITTEN, choice(SlaveAck))
     """When a slave acknowledges a message: written to its log, or flushed to its disk."""
     ha_master: str | None = setting("haMasterAddress", None, _ONE_ADDRESS)
@@ -252,7 +252,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     ha_batch_bytes: int = setting("haTransferBatchSize", 32 << 10, size(1024, 4 << 20))
     """Most bytes of the log that a slave gets in one piece."""
     ha_heartbeat_ms: int = setting("haSendHeartbeatInterval", 5000, duration("ms", 10, 600_000))
-    """How often an idle master and slave send a heartbeat, in milliseconds."""
+    """Interval between heartbeats of an idle master and slave, in milliseconds."""
     ha_silence_ms: int = setting("haHousekeepingInterval", 20_000, duration("ms", 40, 3_600_000))
     """Silence after which master and slave close their connection, in milliseconds."""
 
@@ -268,15 +268,15 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
 
     @property
     def bind_address(self) -> str:
-        """Where to listen: on `bind`, else on all addresses if clients are told a public one."""
+        """The address to listen on: `bind`, else all addresses if `ip` is a public one."""
         return self.bind or (self.ip if is_loopback(self.ip) else EVERYWHERE)
 
     def address(self, port: int) -> str:
-        """What clients are told when it listens on `port`."""
+        """The address for clients if it listens on `port`."""
         return f"{_bracketed(self.ip)}:{port}"
 
     def ha_address(self, port: int) -> str:
-        """What slaves are told when it ships its log at `port`."""
+        """The address for slaves if it ships its log at `port`."""
         return f"{_bracketed(self.ha_ip or self.ip)}:{port}"
 
     @property
@@ -285,29 +285,29 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
 
     @property
     def config_path(self) -> Path:
-        """The folder of topics.json and its like."""
+        """The folder of topics.json and similar files."""
         return self.store_path / "config"
 
     @property
     def disk_clean_ratio(self) -> float:
-        """How full the disk is when expired files go at any hour."""
+        """Disk use from which expired files are deleted at any hour."""
         return self.disk_max_used_percent / 100
 
     @property
     def disk_force_ratio(self) -> float:
-        """How full it is when files go that are not expired: Java's level, unless the operator's own lies above it."""
+        """Disk use from which files are deleted before they expire: Java's, or the operator's if that is higher."""
         return max(0.85, self.disk_clean_ratio)
 
     @property
     def disk_full_ratio(self) -> float:
-        """How full it is when nothing more is taken: likewise."""
+        """Disk use from which messages are refused: likewise."""
         return max(0.90, self.disk_clean_ratio)
 
     def store(self, port: int) -> StoreSettings:
-        """The store's part; records carry the address, so `port` must be the one that is listened on.
+        """The settings of the store. Records contain the address, so `port` must be the one that is listened on.
 
         Raises:
-            ConfigError: brokerIP1 is a name that nobody knows.
+            ConfigError: brokerIP1 is an unknown host name.
         """
         return StoreSettings(
             path=self.store_path,
@@ -338,7 +338,7 @@ def _bracketed(ip: str) -> str:
 
 
 def _resolved(host: str) -> str:
-    """The IP address of a host: records have room for nothing else."""
+    """The IP address of a host: records have no room for a name."""
     try:
         return str(socket.getaddrinfo(host.strip("[]"), None)[0][4][0])
     except OSError as error:

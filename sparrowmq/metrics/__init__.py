@@ -1,1 +1,1 @@
-"""What Prometheus reads of a server: settings, the page of one visit, the loop's own figures, and the port."""
+"""The registry of figures, and its writers: Prometheus and OTLP. Status is in the broker."""

@@ -1,11 +1,7 @@
-"""The port at which a server is asked how it is doing: GET of a few paths, each connection for one question.
+"""A small HTTP server for metrics and health: GET of a few paths, one request for each connection.
 
-    GET /metrics    what Prometheus reads
-    GET /healthz    200 while the loop runs
-    GET /readyz     200 while it does what it is there for, 503 with the reason while it does not
-
-It is none of the web's servers: no TLS, no bodies, no names. h11 reads what comes, and gives up what is too long; who
-says nothing for ten seconds, and who is one too many, is let go.
+It has no TLS, no request bodies and no host names. h11 reads requests and refuses long ones. A connection ends after
+ten seconds of silence. When there are too many connections, one of them ends.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ _BACKLOG: Final = 16
 
 
 class Answer(NamedTuple):
-    """What is said to a question."""
+    """The answer to a request."""
 
     status: int
     body: bytes
@@ -47,8 +43,8 @@ class Endpoint:
     """Answers at one door.
 
     Args:
-        door: bound.
-        pages: by path, beginning with "/".
+        door: already bound.
+        pages: by path, which begins with "/".
     """
 
     def __init__(self, door: Door, pages: Mapping[str, Ask]) -> None:
@@ -57,11 +53,11 @@ class Endpoint:
         self._visits: set[Visit] = set()
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
-        """Until cancelled; `opened` is told once it listens. Raises: ConfigError, nobody can listen."""
+        """Run until cancelled; call `opened` once it listens. Raises: ConfigError, the port cannot be listened on."""
         await self._door.serve(self._make, _BACKLOG, self._visits, opened)
 
     async def answer(self, target: str) -> Answer:
-        """What is said to `GET target`."""
+        """Answer `GET target`."""
         parts = urlsplit(target)
         page = self._pages.get(parts.path)
         if page is None:
@@ -80,10 +76,10 @@ class Endpoint:
 
 
 class Visit(asyncio.Protocol):
-    """One connection, for one question.
+    """One connection, for one request.
 
     Args:
-        ended: is told when it is over.
+        ended: called at its end.
     """
 
     def __init__(self, answer: Callable[[str], Awaitable[Answer]], ended: Callable[[Visit], object]) -> None:
@@ -109,7 +105,7 @@ class Visit(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Let the visitor go."""
+        """End the connection."""
         if self._limit is not None:
             self._limit.cancel()
         if self._task is not None:
@@ -142,7 +138,7 @@ class Visit(asyncio.Protocol):
 
     def _replied(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            log.error("a question was not answered", exc_info=task.exception())
+            log.error("a request was not answered", exc_info=task.exception())
             self.close()
 
     def _say(self, answer: Answer) -> None:
@@ -156,7 +152,7 @@ class Visit(asyncio.Protocol):
                 ("connection", "close"),
             ],
         )
-        # A question that was none leaves h11 unable to answer: then the connection ends without one.
+        # After an invalid request h11 may be unable to answer: then the connection ends without an answer.
         with suppress(h11.LocalProtocolError):
             said = [
                 self._http.send(head),

@@ -1,7 +1,7 @@
-"""How long requests took, as 5.x's exporter tells it.
+"""The time that requests take, as 5.x's exporter shows it.
 
-Unlike 5.x's, a request is measured from when it was read to when its answer was made, and there are buckets below a
-millisecond, where most of ours lie. Source: RemotingMetricsConstant and RemotingMetricsManager, Java 5.3.
+Unlike 5.x's, the time begins when a request was read and ends when its answer is made. There are also buckets below a
+millisecond, as most requests are that fast. Source: RemotingMetricsConstant and RemotingMetricsManager, Java 5.3.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOUNDS: Final = (
 
 
 def declare_latencies(figures: Figures, latencies: Latencies) -> None:
-    """By request and response code, in milliseconds."""
+    """Declare the histogram in milliseconds, by request and response code."""
 
     def read() -> Histograms:
         for code, response_code, held, seen in latencies.kinds():

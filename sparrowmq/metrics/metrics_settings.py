@@ -1,11 +1,11 @@
-"""What can be set about the metrics endpoint, by 5.x's keys.
+"""The settings of metrics, by 5.x's keys.
 
-    metricsExporterType=PROM           /metrics, /healthz and /readyz on a port of their own; DISABLE is the default
+    metricsExporterType=PROM           /metrics, /healthz and /readyz at a port; DISABLE is the default
     metricsPromExporterPort=5557       which one; metricsPromExporterHost is the address, that of listenPort without it
     metricsOtlpEndpoint=http://...     sent there every minute as well, or instead (otlp.py)
 
-Whoever reaches it reads the names of all topics and groups, and there is no log-in: it listens where others reach it
-only with `insecure=true`, whether or not the broker has access control.
+There is no log-in, and metrics have the names of all topics and groups. So another address than loopback needs
+`insecure=true`, even if the broker has access control.
 Source: BrokerConfig and BrokerMetricsManager, Java 5.3.
 """
 
@@ -25,7 +25,7 @@ PORT_KEY = "metricsPromExporterPort"
 
 
 class Exporter(Enum):
-    """How figures leave the server."""
+    """A port for Prometheus, or none."""
 
     DISABLE = "DISABLE"
     PROM = "PROM"
@@ -59,7 +59,7 @@ _LABELS = Kind(_pairs, "name:value,name:value", _shown)
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings(Settings):
-    """Whether, where and how much."""
+    """The settings of metrics of one server."""
 
     metrics: Exporter = setting("metricsExporterType", Exporter.DISABLE, choice(Exporter))
     """PROM lets Prometheus read metrics over HTTP."""
@@ -74,29 +74,29 @@ class MetricsSettings(Settings):
     metrics_otlp: str | None = setting("metricsOtlpEndpoint", None, _URL)
     """Address to send metrics to, by OTLP over HTTP."""
     metrics_otlp_ms: int = setting("metricsOtlpIntervalMillis", 60_000, integer(100, 3_600_000))
-    """How often metrics are sent by OTLP, in milliseconds."""
+    """Interval between two pushes by OTLP, in milliseconds."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether somebody gets metrics."""
+        """Whether metrics are served or sent."""
         return self.metrics is not Exporter.DISABLE or self.metrics_otlp is not None
 
 
 def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Door | None:
-    """Where Prometheus comes, bound; None where it cannot.
+    """Bind the port for Prometheus; None if it is not wanted.
 
     Args:
-        host: where the server itself listens.
+        host: address that the server itself listens on.
     Raises:
-        ConfigError: the address cannot be had, or others would reach it.
+        ConfigError: the address is taken, or other machines can reach it.
     """
     if settings.metrics is Exporter.DISABLE:
         return None
     host = settings.metrics_host or host
     if not is_loopback(host) and not insecure:
         raise ConfigError(
-            f"metrics on {host} would tell everybody who reaches it the names of all topics and groups, and nobody has "
-            "to log in: set metricsPromExporterHost=127.0.0.1, or insecure=true where the network is trusted"
+            f"metrics on {host} show the names of all topics and groups to other machines, without a log-in: "
+            "set metricsPromExporterHost=127.0.0.1, or insecure=true if you trust the network"
         )
     door = Door(host, settings.metrics_port, PORT_KEY)
     door.bind()

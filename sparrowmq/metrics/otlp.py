@@ -2,10 +2,9 @@
 
     series, as /metrics shows them ── OTLP's gauges, sums and histograms ── POST to metricsOtlpEndpoint
 
-Names and labels are those of `/metrics`, so one alert fits both; what is the same for all of a server is also its
-resource: `service.name`, `service.instance.id`. The exporter is OpenTelemetry's own: it repeats what a collector cannot
-take now, and reads the environment's OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE. While none can be reached, numbers go
-on rising here, so what comes then has lost nothing but points in between.
+Names and labels are those of `/metrics`, so one alert fits both. The resource names the server: `service.name`,
+`service.instance.id`. The exporter is OpenTelemetry's own: it sends again after a failure, and reads
+OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE in the environment. Counters go on rising while no collector can be reached.
 
 This needs `pip install 'sparrowmq[otlp]'`. Source: OpenTelemetry's data model of metrics, 1.5.
 """
@@ -50,8 +49,8 @@ class Push:
     """Sends all series now and then.
 
     Args:
-        endpoint: where to, as http://127.0.0.1:4318/v1/metrics.
-        who: what the resource says: service.name and so on.
+        endpoint: such as http://127.0.0.1:4318/v1/metrics.
+        who: attributes of the resource: service.name and so on.
         make: the series of this moment.
     """
 
@@ -73,7 +72,7 @@ class Push:
         self._reaches = True
 
     async def run(self) -> None:
-        """Until cancelled; what cannot be sent is told in the log, once."""
+        """Run until cancelled. The log has a line when sending fails, and one when it works again."""
         try:
             while True:
                 await self._clock.sleep(self._period_s)
@@ -82,7 +81,7 @@ class Push:
             self._exporter.shutdown()
 
     async def send(self) -> None:
-        """Send what there is now."""
+        """Send the series of this moment."""
         metrics = [
             _metric(series, self._began_ns, time.time_ns())
             for series in await self._make()

@@ -1,9 +1,9 @@
-"""How long the loop is held up: by what runs in it, and by the collector of garbage.
+"""Pauses of the event loop.
 
-    every second   a timer: how late it comes is how long a request would have waited
-    gc.callbacks   how long each collection takes, in which nothing else runs
+    every second   a timer: its delay is the time that a request would have waited
+    gc.callbacks   the duration of each garbage collection, during which nothing else runs
 
-Both cost something only where somebody reads them.
+They are measured only for a server with metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PERIOD_S: Final = 1.0
 
 
 class Pauses:
-    """Measures while `run` does."""
+    """Measures while `run` runs."""
 
     def __init__(self, figures: Figures) -> None:
         self._late = Histogram()
@@ -34,7 +34,7 @@ class Pauses:
         )
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         gc.callbacks.append(self._collecting)
         loop = asyncio.get_running_loop()
         try:

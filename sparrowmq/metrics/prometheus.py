@@ -14,7 +14,7 @@ from sparrowmq.metrics.series import Series
 
 
 class _Collected:
-    """What the client library writes."""
+    """A source of metrics for the client library."""
 
     def __init__(self, series: Iterable[Series]) -> None:
         self._series = series

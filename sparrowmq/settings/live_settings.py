@@ -1,16 +1,15 @@
-"""Settings that change while their server runs: by an operator's request, checked as at the start, kept in the file.
+"""Settings that change while their server runs: by an operator's request, or by SIGHUP.
 
     UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG     key=value lines
-      known, changeable, allowed?                   one that is not refuses them all, with a sentence for each
+      known, changeable, allowed?                   one invalid setting refuses all, with a sentence for each
       now = the new settings, every part uses them
       the file given with -c                        the changed keys alone; comments and order stay as they are
 
-    SIGHUP                                          all sources read anew, as at the start
-      what can change and has                       used as above, and nothing is written
+    SIGHUP                                          all sources are read again, as at the start
+      settings that can change, and did             used as above; nothing is written
 
-Which settings can change is said where they are defined (`setting(..., live=True)`), so that the page of all settings
-shows it. Unlike Java, which passes over unknown keys in silence, takes any value for any other, many without effect
-until the next start, and writes all its settings into the file.
+The declaration of a setting says that it can change: `setting(..., live=True)`. Java ignores unknown keys, accepts any
+value for the others, many without effect until the next start, and writes all its settings into the file.
 Source: Configuration and AdminBrokerProcessor.updateBrokerConfig, Java 4.9.8.
 """
 
@@ -92,7 +91,7 @@ class Changing(Generic[S]):
             use(changed)
 
     def _changes(self, given: Mapping[str, str]) -> dict[str, str]:
-        """What of it is not so already. Raises: ConfigError."""
+        """The given settings that differ from those of now. Raises: ConfigError."""
         current, live = self.now.as_properties(), live_keys(type(self.now))
         changes = {key: value.strip() for key, value in given.items() if current.get(key) != value.strip()}
         problems = [self._problem(key) for key in changes if key not in live]
@@ -103,7 +102,7 @@ class Changing(Generic[S]):
     def _problem(self, key: str) -> str:
         cls = type(self.now)
         if any(key in each.metadata["keys"] for each in keyed(cls)):
-            return f"{key} cannot change while the server runs: set it in its file, and start it anew"
+            return f"{key} cannot change while the server runs: set it in its file, and restart the server"
         if key in cls.ACCEPTED:
             return f"{key} has no effect here: {cls.ACCEPTED[key]}"
         nearest = nearest_key(cls, key)
@@ -148,7 +147,7 @@ def live_keys(cls: type[Settings]) -> set[str]:
 
 def rewritten(text: str, changes: Mapping[str, str]) -> str:
     """The text of a .properties file with some values changed or added, and everything else as it was."""
-    # Here and not above: it takes 35 ms, and hardly any server is ever told to change.
+    # Here and not above: it takes 35 ms, and hardly any server needs it.
     import javaproperties
 
     lines = javaproperties.PropertiesFile.load(io.StringIO(text))

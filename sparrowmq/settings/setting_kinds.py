@@ -1,4 +1,4 @@
-"""What a setting's value may be: its text form, how it is read, and what is allowed in words.
+"""Kinds of values of settings: how a text becomes a value, and what is allowed.
 
 Sizes and durations are accepted as Java's files have them, a bare number in the key's own unit, and with a unit of
 their own: 128m, 1 GiB, 500ms, 3d.

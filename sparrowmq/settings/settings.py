@@ -8,8 +8,8 @@
     settings, report = build(NamesrvSettings, load("namesrv.conf"), "namesrv.conf")
 
 Keys have the names that operators know from Apache's files. Each key of a file ends in one class of the report:
-honoured; accepted without effect, with the reason; or unknown, with the nearest known name. A wrong value is an error:
-all wrong values of a file are told at once, each with file, key, value and what is allowed (`setting_kinds.py`).
+honoured; accepted without effect, with the reason; or unknown, with the nearest known name. One error lists all wrong
+values of a file, each with file, key, value and what is allowed (`setting_kinds.py`).
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Settings:
     # Keys that Apache knows and that have no effect here, with the reason.
     ACCEPTED: ClassVar[Mapping[str, str]] = {}
 
-    # Keys which must not be ignored unless they say "false" or "disabled", since people rely on them; with what to do
-    # instead. `tls*` stands for all that begin so.
+    # Keys that are refused unless the value is "false" or "disabled", since people rely on them. Each has an advice;
+    # `tls*` is every key that begins so.
     REFUSED: ClassVar[Mapping[str, str]] = {}
 
     accepted: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -79,12 +79,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of the keys that were given.
+    """The effect of the given keys.
 
     Attributes:
         honoured: the keys that have an effect.
         without_effect: accepted keys, each with the reason why it changes nothing.
-        unknown: keys that nobody knows, each with the nearest known one, or "".
+        unknown: unknown keys, each with the nearest known one, or "".
     """
 
     honoured: Sequence[str] = ()
@@ -92,7 +92,7 @@ class Report:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def sentences(self) -> Iterator[str]:
-        """What an operator should know, a line each; nothing about honoured keys."""
+        """A sentence for the operator about each key without effect."""
         for key, reason in self.without_effect.items():
             yield f"{key} has no effect here: {reason}"
         for key, nearest in self.unknown.items():
@@ -146,7 +146,7 @@ def keyed(cls: type[Settings]) -> list[Field[Any]]:
 
 
 def refused(cls: type[Settings], key: str) -> str | None:
-    """What to do instead of a key of REFUSED; None for all other keys, those too that a pattern meets but are read."""
+    """The advice for a key of REFUSED; None for other keys, also for one that a pattern matches but a field has."""
     if any(key in each.metadata["keys"] for each in keyed(cls)):
         return None
     for pattern, instead in cls.REFUSED.items():

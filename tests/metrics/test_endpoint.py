@@ -93,7 +93,7 @@ async def test_a_mistake_in_a_page_ends_the_visit_and_nothing_else(caplog):
     async with answering(metrics=wrong, healthz=ok) as port:
         assert await say(port, get("/metrics")) == b""
         assert b" 200 " in await say(port, get("/healthz"))
-    assert "a question was not answered" in caplog.text
+    assert "a request was not answered" in caplog.text
 
 
 async def test_who_says_nothing_is_let_go(monkeypatch):

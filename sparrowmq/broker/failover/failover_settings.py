@@ -1,8 +1,8 @@
-"""What can be set about failover: which brokers of one name are the master's deputies, and the etcd that decides.
+"""The settings of failover: whether brokers of one name elect their master, and the etcd that decides.
 
     enableControllerMode=true          as in 5.x: the master is elected, and a slave takes its place when it is gone
     etcdEndpoints=10.0.0.1:2379;...    where 5.x has controllers of its own; all brokers of a name need the same etcd
-    brokerId=1                         of this member, for good; whoever leads is the brokerId 0 to everybody else
+    brokerId=1                         of this member, permanently; clients see the leader as brokerId 0
 
 Source: BrokerConfig and MessageStoreConfig, Java 5.3, for the keys that mean the same there.
 """
@@ -38,9 +38,9 @@ class FailoverSettings(Settings):
     etcd: tuple[str, ...] = setting("etcdEndpoints", (), ADDRESSES)
     """Client addresses of the etcd that elects the master."""
     lease_s: int = setting("masterLeaseTime", 4, duration("s", LEAST_LEASE_S, 600))
-    """How long a silent master stays master, in seconds. Must exceed the longest pause of a broker."""
+    """Time that a silent master stays master, in seconds. Must exceed the longest pause of a broker."""
     catch_up_ms: int = setting("haMaxTimeSlaveNotCatchup", 15_000, duration("ms", 100, 3_600_000))
-    """How long a slave may lag before it is out of sync, in milliseconds."""
+    """Lag from which a slave is out of sync, in milliseconds."""
     etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX)
     """Prefix of all keys in etcd."""
     etcd_user: str | None = setting("etcdUser", None, TEXT)

@@ -1,1 +1,1 @@
-"""How a broker is doing, for Prometheus."""
+"""The figures of a broker, and brokerStatus."""

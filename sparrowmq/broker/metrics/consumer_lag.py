@@ -1,10 +1,10 @@
-"""How much each topic holds and how far each group is, looked up for one visit and then forgotten.
+"""The ends of topics and the lags of groups, looked up for one visit and then forgotten.
 
     ends      topic                  -> the sum of its queues' ends: messages since it was made
     progress  group, topic           -> the sum of what it committed, and what is left for it
               the greatest lags only -> when the oldest message was stored that the group has not consumed
 
-A broker may have 200,000 queues, so whoever looks through them lets the loop serve others in between.
+A broker may have 200,000 queues, so the look-up lets the loop serve requests in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AT_ONCE: Final = 2000
 
 
 class GroupProgress(NamedTuple):
-    """How far a group is in a topic.
+    """A group's offsets and lag in a topic.
 
     Attributes:
         committed: the sum of its offsets.
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 class Progress:
-    """What is in the store, and how far the groups are in it.
+    """Looks up topics and groups.
 
     Attributes:
         found: within `looked_up`, for the figures.

@@ -1,10 +1,9 @@
-"""What consumers take: messages, pulls that found some and pulls that found none, and the pace of each group.
+"""Messages that consumers receive: counts of messages and pulls, and the rate of each group.
 
     a pull's answer ── took ── + n messages, + 1 pull, + n for its group and topic
-    every 6 s       ── sample ── where each of them is now; a pair without messages for a minute is forgotten
+    every 6 s       ── sample ── the counts of now; a pair without messages for a minute is forgotten
 
-So there is one small entry for each pair of group and topic that was served within the last minute, however many there
-ever were; and never more than MOST_PAIRS.
+There is one small entry for each pair of group and topic of the last minute, and never more than MOST_PAIRS.
 Source: BrokerStatsManager.tpsGroupGetNums, Java 4.9.8: messages a second over the last minute.
 """
 
@@ -44,7 +43,7 @@ class Consumption:
         self._pairs: dict[tuple[str, str], Rate] = {}
 
     def part(self) -> Part:
-        """Rates need a look at the counters now and then."""
+        """Samples the counters."""
         return Part(chores=(Chore("sample the pace of groups", SAMPLE_PERIOD_S, self.sample),))
 
     def took(self, group: str, topic: str, count: int) -> None:
@@ -62,22 +61,22 @@ class Consumption:
         rate.counter.value += count
 
     def per_second(self, group: str, topics: Iterable[str]) -> float:
-        """Messages of these topics that the group took a second, over the last minute."""
+        """Messages of these topics per second that the group received, over the last minute."""
         now_s = self._clock.monotonic()
         rates = (self._pairs.get((group, topic)) for topic in topics)
         return sum((rate.per_second(now_s)[0] for rate in rates if rate is not None), 0.0)
 
     def paces(self) -> Rows:
-        """Messages a second that each pair of group and topic took, over the last minute."""
+        """Messages per second of each pair of group and topic, over the last minute."""
         now_s = self._clock.monotonic()
         return [(pair, rate.per_second(now_s)[0]) for pair, rate in self._pairs.items()]
 
     def counts(self) -> list[tuple[tuple[str, str], int]]:
-        """How many messages each group took of each topic, since the pair was forgotten last."""
+        """Messages of each pair of group and topic since the pair was last forgotten."""
         return [(pair, rate.counter.value) for pair, rate in self._pairs.items()]
 
     def sample(self) -> None:
-        """Remember where everything is; every SAMPLE_PERIOD_S."""
+        """Remember the counts; called every SAMPLE_PERIOD_S."""
         now_s = self._clock.monotonic()
         for pair, rate in list(self._pairs.items()):
             if rate.per_second(now_s)[0]:

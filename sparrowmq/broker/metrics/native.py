@@ -1,8 +1,8 @@
 """A broker's figures under the names that 5.x's own exporter gives them.
 
-Unlike 5.x: `rocketmq_messages_in_total` counts since a topic was made, not since the broker started, so a restart is
-no gap in it; there is no `message_type`, as 4.9's topics have none; `rocketmq_messages_out_total` forgets a group that
-took nothing for a minute. Ages are `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters spell it.
+Unlike 5.x: `rocketmq_messages_in_total` counts since a topic was created, not since the broker started.
+`rocketmq_messages_out_total` forgets a group that received nothing for a minute. There is no `message_type`, as 4.9's
+topics have none. Ages are `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters spell it.
 Source: BrokerMetricsConstant and DefaultStoreMetricsConstant, Java 5.3.
 """
 

@@ -1,12 +1,12 @@
-"""How much happened within the last minute, hour and day, for very many keys of which few are busy.
+"""Amounts of the last minute, hour and day, for very many keys of which few are busy.
 
     totals      Orders 120, Bills 7 ...     of counters that only rise, looked at every ten seconds
     minute      6 intervals of 10 s         each holds what was added in it, for the keys to which something was
     hour        6 of 10 min
     day         24 of 1 h
 
-So a key that rests costs one number, and one that is forgotten by its counter nothing. Nothing is counted here by those
-who work, and no clock is looked at: the owner's chore calls `sample`.
+An idle key costs one number, and a key that its counter forgot costs nothing. Sends and pulls count nothing here: a
+chore of the owner calls `sample`.
 Source: StatsItem, Java 4.9.8, which keeps 39 samples for each key that ever was.
 """
 
@@ -26,7 +26,7 @@ INTERVALS: Final = ((10.0, 6), (600.0, 6), (3600.0, 24))
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much there was in a span, and how much a second."""
+    """The amount in a span, and per second."""
 
     sum: int
     per_second: float
@@ -40,7 +40,7 @@ class Spans(Generic[K]):
         self._spans = [_Span[K](length_s, count, now_s) for length_s, count in INTERVALS]
 
     def sample(self, totals: Iterable[tuple[K, int]], now_s: float) -> None:
-        """Note how far all counters are; about every ten seconds.
+        """Remember all counters; called about every ten seconds.
 
         The first time says where they begin. Later a key that is new begins at 0, and so does one that is lower than
         before: it was deleted, and made again.
@@ -58,7 +58,7 @@ class Spans(Generic[K]):
         self._last = last
 
     def of(self, key: K, now_s: float) -> tuple[Amount, ...] | None:
-        """What was added in the last minute, hour and day; None if nothing was in any of them."""
+        """The amounts of the last minute, hour and day; None if all are 0."""
         found = tuple(span.of(key, now_s) for span in self._spans)
         return found if any(amount.sum for amount in found) else None
 
@@ -82,5 +82,5 @@ class _Span(Generic[K]):
     def of(self, key: K, now_s: float) -> Amount:
         total = self._fresh.get(key, 0) + sum(row.get(key, 0) for _, row in self._full)
         begin_s = self._full[0][0] if self._full else self._begin_s
-        # Of less than an interval nobody can tell the pace.
+        # A rate over less than an interval would be wrong.
         return Amount(total, total / max(now_s - begin_s, self._length_s))

@@ -1,10 +1,10 @@
-"""How the broker is doing, in the words that Apache's tools read: about fifty figures, all of them texts.
+"""brokerStatus: about fifty figures with the names and forms that Apache's tools read, all of them texts.
 
-`clusterList` reads putTps, getTransferredTps, brokerVersionDesc and the times of the oldest message; the dashboard
-reads the counts of today and yesterday; Apache's exporter nearly all, and it fails as a whole when one of those is
-missing. So what does not exist here (thread pools, buffers outside the page cache, a lock around the log) is told as an
-empty one is; and how long a put takes, which would cost each message a look at the clock, as never measured. What
-nobody needs and nothing measures is left out: putMessageFailedTimes, putLatency99, putLatency999.
+`clusterList` reads rates, version and the time of the oldest message. The dashboard reads the counts of today and
+yesterday. Apache's exporter reads nearly all, and fails as a whole if one is missing. So parts that do not exist here
+(thread pools, buffers outside the page cache, a lock around the log) are shown as empty. The time of a put is shown as
+never measured, since each message would cost a reading of the clock. putMessageFailedTimes, putLatency99 and
+putLatency999 are left out: no tool needs them.
 Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService.getRuntimeInfo, Java 4.9.8.
 """
 
@@ -24,7 +24,7 @@ from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 
 VERSION_NAME: Final = "V4_9_8"
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
-# A pool that does not exist is told as one that is always empty.
+# Thread pools do not exist here: they are shown as empty.
 _POOLS: Final = ("send", "pull", "query")
 _POOL_CAPACITY: Final = 10_000
 # How many puts took how long, by StoreStatsService: the exporter splits it at blanks and colons.

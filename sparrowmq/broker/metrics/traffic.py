@@ -1,12 +1,12 @@
-"""How much came into each topic and went to each group within the last minute, hour and day: VIEW_BROKER_STATS_DATA.
+"""Messages into each topic and to each group in the last minute, hour and day: VIEW_BROKER_STATS_DATA.
 
-    TOPIC_PUT_NUMS    Orders            messages that entered the topic's queues, by whatever way
+    TOPIC_PUT_NUMS    Orders            messages that entered the topic's queues
     GROUP_GET_NUMS    Orders@billing    messages that the group pulled
     BROKER_PUT_NUMS   DefaultCluster    all that producers sent
     BROKER_GET_NUMS   DefaultCluster    all that consumers got
 
-No message is counted for it: what came into a topic is by how much the ends of its queues rose. `statsAll`, the
-dashboard and Apache's exporter read these; sizes and latencies, which would cost each message something, are not known.
+No message is counted for it: the ends of a topic's queues rise by the messages that came in. `statsAll`, the dashboard
+and Apache's exporter read these. Sizes and latencies would cost each message something, so they are not known.
 Source: BrokerStatsManager and AdminBrokerProcessor.ViewBrokerStatsData, Java 4.9.8. Unlike Java, which counts sends, a
 delayed message counts where it waits and again where it is delivered at its time, and so does a committed one.
 """
@@ -36,10 +36,10 @@ Key = tuple[str, str]  # the figure's name, and whose it is
 
 
 class Traffic:
-    """What went in and out, by topic and by group.
+    """Messages in by topic, and out by group.
 
     Args:
-        cluster: by whose name Java keeps the figures of a whole broker.
+        cluster: the name that Java uses for the figures of a whole broker.
     """
 
     def __init__(

@@ -1,18 +1,18 @@
-"""What can be set about TLS, by the keys of Apache's servers and clients.
+"""The settings of TLS, by the keys of Apache's servers and clients.
 
-They stand where all settings stand (broker.conf, namesrv.conf, the environment, the command line), or in a file of
-their own that several programs share, as Apache's do: `tls.config.file`, /etc/rocketmq/tls.properties if there is one.
-What is said elsewhere is stronger than that file.
+They are read with all other settings (broker.conf, namesrv.conf, the environment, the command line). Several programs
+can share a file for them, as with Apache's: `tls.config.file`, or /etc/rocketmq/tls.properties. Other sources are
+stronger than that file.
 
     tls.server.mode        disabled     TLS is refused
                            permissive   the first byte of a connection decides
                            enforcing    plain text is refused
-    tls.server.*           what a server shows, and whom it lets in
+    tls.server.*           the certificate of a server, and the clients that it accepts
     tls.enable             whether a client (a broker towards its name servers, too) encrypts
-    tls.client.*           what a client shows, and whom it believes
+    tls.client.*           the certificate of a client, and the servers that it trusts
 
-Unlike Java: a certificate that is given is shown even if `tls.test.mode.enable` is not switched off, and a client
-checks its server unless it is told not to. Java's clients trust anybody until two settings are changed.
+Unlike Java: a given certificate is shown even if `tls.test.mode.enable` is not switched off, and a client checks its
+server unless a setting says otherwise. Java's clients trust every server until two settings are changed.
 Source: TlsSystemConfig and TlsHelper, Java 4.9.8.
 """
 
@@ -32,7 +32,7 @@ SHARED_FILE: Final = Path("/etc/rocketmq/tls.properties")
 
 
 class TlsMode(Enum):
-    """Which connections a server takes."""
+    """The connections that a server accepts."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -49,7 +49,7 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTlsSettings(Settings):
-    """How a client encrypts."""
+    """The TLS settings of a client."""
 
     # Who sets one believes that it makes what travels safer, so none is passed over.
     REFUSED: ClassVar[Mapping[str, str]] = {
@@ -78,7 +78,7 @@ class ClientTlsSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerTlsSettings(ClientTlsSettings):
-    """How a server encrypts; towards other servers it is a client."""
+    """The TLS settings of a server. Towards other servers it is a client."""
 
     tls_mode: TlsMode = setting("tls.server.mode", TlsMode.PERMISSIVE, choice(TlsMode))
     """Connections to accept: disabled only plain, permissive both, enforcing only TLS."""
@@ -102,7 +102,7 @@ class ServerTlsSettings(ClientTlsSettings):
 
 
 def shared_file(path: str | None) -> Mapping[str, str]:
-    """What the file of TLS says; nothing where nobody named it and it is not in its usual place.
+    """The settings in the file of TLS; none if no file is named and the usual one does not exist.
 
     Raises:
         ConfigError: it cannot be read.
