@@ -44,9 +44,16 @@ class CountedServers(Servers):
         self.calls = 0
         self.failures = 0
 
-    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
+    async def ask_namesrv(
+        self,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        address: str | None = None,
+    ) -> Response[R]:
         """As `Servers` does."""
-        return await self._counted(super().ask_namesrv(request, accept))
+        return await self._counted(super().ask_namesrv(request, body, accept=accept, address=address))
 
     async def ask(
         self,

@@ -121,7 +121,7 @@ class Call:
         accept: Collection[int] = (),
         patience: int = 1,
     ) -> Response[R]:
-        """Return the answer of one server. Raises: Failure."""
+        """Return the answer of one broker. Raises: Failure."""
         try:
             session = await self.servers.network.brokers.session(address)
             timeout_s = self.servers.timeout_s * patience
@@ -129,12 +129,19 @@ class Call:
         except SparrowError as error:
             raise of(error, request, address) from None
 
-    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
-        """Return the answer of the first name server that gives one. Raises: Failure."""
+    async def ask_namesrv(
+        self,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        address: str | None = None,
+    ) -> Response[R]:
+        """Return the answer of the name server at an address, or of the first one that answers. Raises: Failure."""
         try:
-            return await self.servers.ask_namesrv(request, accept)
+            return await self.servers.ask_namesrv(request, body, accept=accept, address=address)
         except SparrowError as error:
-            raise of(error, request) from None
+            raise of(error, request, address or "") from None
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, in Java's order. Raises: Failure."""

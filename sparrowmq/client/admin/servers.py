@@ -105,9 +105,17 @@ class Servers:
         """The name servers, for texts."""
         return str(self.network.name_servers)
 
-    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
-        """Return the answer of the first name server that gives one."""
-        return await self.network.name_servers.call(request, timeout_s=self.timeout_s, accept=accept)
+    async def ask_namesrv(
+        self,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        address: str | None = None,
+    ) -> Response[R]:
+        """Return the answer of the name server at an address; without an address of the first one that answers."""
+        call = self.network.name_servers.call
+        return await call(request, body, timeout_s=self.timeout_s, accept=accept, address=address)
 
     async def ask(
         self,
@@ -118,7 +126,7 @@ class Servers:
         accept: Collection[int] = (),
         patience: int = 1,
     ) -> Response[R]:
-        """Return the answer of one server within `timeout_s`, whatever `patience` is."""
+        """Return the answer of one broker within `timeout_s`, whatever `patience` is."""
         session = await self.network.brokers.session(address)
         return await session.call(request, body, timeout_s=self.timeout_s, accept=accept)
 

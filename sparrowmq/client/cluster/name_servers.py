@@ -54,21 +54,32 @@ class NameServers:
         return self._known.addresses
 
     async def call(
-        self, request: Request[R], *, timeout_s: float = 3.0, accept: Collection[int] = ()
+        self,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        timeout_s: float = 3.0,
+        accept: Collection[int] = (),
+        address: str | None = None,
     ) -> Response[R]:
         """The answer of the first name server that answers; each is asked at most once.
 
+        Args:
+            address: only the name server there is asked, and its own NetworkError is raised.
         Raises:
             RemoteError: it answered with an error; the others would say the same.
             NameServerUnreachable: none answered.
         """
+        if address is not None:
+            session = await self._pool.session(address)
+            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         if not self.addresses:
             await self.fetch()
         failure: NetworkError | None = None
         for address in self._known.in_turn():
             try:
                 session = await self._pool.session(address)
-                return await session.call(request, timeout_s=timeout_s, accept=accept)
+                return await session.call(request, body, timeout_s=timeout_s, accept=accept)
             except NetworkError as error:
                 failure = error
         assert failure is not None, "there is at least one name server"

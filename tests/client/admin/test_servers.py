@@ -1,6 +1,7 @@
 import pytest
 
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.client import connect
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NameServerUnreachable
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, QueueRoute, TopicRoute
@@ -99,3 +100,13 @@ async def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_allowe
     async with Admin(peer.address, timeout_s=0.05) as admin:
         with pytest.raises(NameServerUnreachable, match=r"within 0\.05 s"):
             await admin.brokers()
+
+
+async def test_a_name_server_gets_no_heartbeat_of_a_client_that_changes_its_routes(two, caplog):
+    async with connect(two.namesrv) as mq:
+        await mq.admin.create_topic("orders", queues=1)
+        await mq.send("orders", b"x")
+        await mq.admin.drain("broker-0")
+        await mq.admin.delete_topic("orders")
+        await mq.admin.examine()
+    assert not [record for record in caplog.records if "heartbeat" in record.getMessage()]

@@ -29,21 +29,19 @@ class Asker(Protocol):
         accept: Collection[int] = (),
         patience: int = 1,
     ) -> Response[R]:
-        """Return the answer of one server.
+        """Return the answer of one broker.
 
         Args:
             accept: response codes besides 0 that are no error.
             patience: a multiple of the usual time limit; an asker may ignore it.
         """
 
-    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
-        """Return the answer of the first name server that gives one."""
-
-
-async def ask_one_namesrv(
-    asker: Asker, address: str | None, request: Request[R], accept: Collection[int] = ()
-) -> Response[R]:
-    """Ask the name server at an address; without an address the first one that answers."""
-    if address is None:
-        return await asker.ask_namesrv(request, accept)
-    return await asker.ask(address, request, accept=accept)
+    async def ask_namesrv(
+        self,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        address: str | None = None,
+    ) -> Response[R]:
+        """Return the answer of the name server at an address; without an address of the first one that answers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparrowmq.client.admin.operations.asker import Asker, ask_one_namesrv
+from sparrowmq.client.admin.operations.asker import Asker
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
@@ -31,13 +31,13 @@ from sparrowmq.protocol.requests.namesrv_headers import (
 
 async def cluster_table(asker: Asker, address: str | None = None) -> ClusterTable:
     """Return all brokers with their addresses."""
-    return ClusterTable.decode((await ask_one_namesrv(asker, address, GetBrokerCluster())).body)
+    return ClusterTable.decode((await asker.ask_namesrv(GetBrokerCluster(), address=address)).body)
 
 
 async def topic_route(asker: Asker, topic: str, address: str | None = None) -> TopicRoute | None:
     """Return the brokers that have a topic; None if none has."""
     request = GetRoute(topic=topic, accept_standard_json_only=True)
-    answer = await ask_one_namesrv(asker, address, request, (ResponseCode.TOPIC_NOT_EXIST,))
+    answer = await asker.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,), address=address)
     return None if answer.code else TopicRoute.decode(answer.body)
 
 
@@ -54,17 +54,17 @@ async def system_topics_of_cluster(asker: Asker) -> TopicList:
 
 async def delete_route(asker: Asker, address: str, topic: str, cluster: str | None) -> None:
     """Delete a topic's route: brokers only ever add to it."""
-    await asker.ask(address, DeleteTopicInNamesrv(topic=topic, cluster_name=cluster))
+    await asker.ask_namesrv(DeleteTopicInNamesrv(topic=topic, cluster_name=cluster), address=address)
 
 
 async def hide_from_producers(asker: Asker, address: str, broker: str) -> int:
     """Take the write permission of a broker out of all routes; returns the number of topics."""
-    return (await asker.ask(address, WipeWritePermOfBroker(broker))).header.wipe_topic_count
+    return (await asker.ask_namesrv(WipeWritePermOfBroker(broker), address=address)).header.wipe_topic_count
 
 
 async def show_to_producers(asker: Asker, address: str, broker: str) -> int:
     """Give a broker its write permission back in all routes; returns the number of topics."""
-    return (await asker.ask(address, AddWritePermOfBroker(broker))).header.add_topic_count
+    return (await asker.ask_namesrv(AddWritePermOfBroker(broker), address=address)).header.add_topic_count
 
 
 # Values and settings ------------------------------------------------------------------------------------------------
@@ -77,19 +77,19 @@ async def value_of(asker: Asker, namespace: str, key: str) -> str | None:
 
 async def put_value(asker: Asker, address: str, namespace: str, key: str, value: str) -> None:
     """Set the value of a key."""
-    await asker.ask(address, PutKVConfig(namespace, key, value))
+    await asker.ask_namesrv(PutKVConfig(namespace, key, value), address=address)
 
 
 async def delete_value(asker: Asker, address: str, namespace: str, key: str) -> None:
     """Delete a key."""
-    await asker.ask(address, DeleteKVConfig(namespace, key))
+    await asker.ask_namesrv(DeleteKVConfig(namespace, key), address=address)
 
 
 async def namesrv_settings(asker: Asker, address: str) -> dict[str, str]:
     """Return a name server's settings by key."""
-    return dict(settings_text.parse((await asker.ask(address, GetNamesrvConfig())).body))
+    return dict(settings_text.parse((await asker.ask_namesrv(GetNamesrvConfig(), address=address)).body))
 
 
 async def change_namesrv_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
     """Change settings of a running name server."""
-    await asker.ask(address, UpdateNamesrvConfig(), settings_text.render(changes))
+    await asker.ask_namesrv(UpdateNamesrvConfig(), settings_text.render(changes), address=address)

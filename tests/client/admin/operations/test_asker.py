@@ -1,7 +1,6 @@
-from sparrowmq.client.admin.operations.asker import ask_one_namesrv
 from sparrowmq.client.admin.operations.group_operations import group_progress
-from sparrowmq.protocol.requests.bodies import ConsumeStats
-from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
+from sparrowmq.protocol.requests.bodies import ClusterTable, ConsumeStats
 from sparrowmq.protocol.wire.header import NoFields
 from sparrowmq.remoting.request_in_flight import Response
 
@@ -17,8 +16,8 @@ class Recorder:
         self.asked.append((address, request, patience))
         return self._answer
 
-    async def ask_namesrv(self, request, accept=()):
-        self.asked.append((None, request, 1))
+    async def ask_namesrv(self, request, body=b"", *, accept=(), address=None):
+        self.asked.append((address, request, 1))
         return self._answer
 
 
@@ -30,7 +29,7 @@ async def test_an_operation_builds_its_request_and_decodes_the_answer_of_any_ask
 
 
 async def test_without_an_address_any_name_server_is_asked():
-    asker = Recorder()
-    await ask_one_namesrv(asker, None, GetBrokerCluster())
-    await ask_one_namesrv(asker, "a:1", GetBrokerCluster())
+    asker = Recorder(ClusterTable().encode())
+    await cluster_table(asker)
+    await cluster_table(asker, "a:1")
     assert [address for address, _, _ in asker.asked] == [None, "a:1"]
