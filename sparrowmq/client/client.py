@@ -101,7 +101,7 @@ class Client:
         namesrv: name servers as "host:port;host:port" or a list, or the URL of an address server; by default
             the environment's NAMESRV_ADDR. Without a port it is 9876.
         group: the producer group of the client's own sends.
-        instance: tells programs on one machine apart in the files of broadcast offsets.
+        instance: keeps programs on one machine apart in the files of broadcast offsets.
         client_id: its name at brokers; by default a new one each time.
         settings: of the client's own sends.
         credentials: of the user, for brokers with ACL.
@@ -484,5 +484,5 @@ def connect(
 def _check_producer_group(group: str) -> str:
     check_text("group", group)
     if check_group(group) == DEFAULT_PRODUCER_GROUP:
-        raise InvalidName(f"producer group {group} is reserved; choose a name that tells the application")
+        raise InvalidName(f"producer group {group} is reserved; choose the name of your application")
     return group

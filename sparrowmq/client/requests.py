@@ -49,7 +49,7 @@ class Requests:
                     self._exchange(producer, asked, answer), timeout_s
                 )
             except TimeoutError:
-                whom = f"whoever consumes {request.topic}"
+                whom = f"a consumer of {request.topic}"
                 raise RequestTimeout(whom, f"request {correlation_id}", timeout_s) from None
         return self._received(stored)
 

@@ -1,10 +1,10 @@
 """Answers to this client's requests, which brokers push, and its own answers to other clients.
 
-    asker:     expect(correlation) ── request sent ── a broker pushes the answer (326) ── whoever waits has it
-    answerer:  give(request, body) ── SEND_REPLY_MESSAGE_V2 (325) to a broker that is connected to the asker
+    sender of the request:  expect(correlation) ── request sent ── a broker pushes the answer (326)
+    its consumer:           give(request, body) ── SEND_REPLY_MESSAGE_V2 (325) to a broker that knows the sender
 
-A broker hands an answer on only to a client that has told it by a heartbeat of a producer. So the asker greets every
-broker that answerers may send to: those of the topic `<cluster>_REPLY_TOPIC`. Source: RequestFutureHolder and
+A broker pushes answers only to clients with a producer in their heartbeat. So the sender first sends a heartbeat to all
+brokers that may get the answer: those of the topic `<cluster>_REPLY_TOPIC`. Source: RequestFutureHolder and
 ClientRemotingProcessor.receiveReplyMessage, Java 4.9.8.
 """
 
@@ -73,7 +73,7 @@ class Answers:
         Those that cannot be reached at once go on being tried without us: answers may come through the others.
 
         Raises:
-            NoRoute, NetworkError: nobody knows the topic, or no name server answers.
+            NoRoute, NetworkError: the topic does not exist, or no name server answers.
         """
         if topic in self._greeted_for:
             return

@@ -4,12 +4,11 @@
         route = network.route("orders")
         found = network.ask({queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in route.readable})
 
-One connection per address, requests pipelined. Brokers do not know it, as it sends no heartbeats. What a route means,
-how a new topic is sent to and which name server is asked is the same as for `Network`; only the waiting is another.
+It has one connection for each address, with pipelined requests, and sends no heartbeats. Routes, new topics and the
+choice of a name server are those of `Network`.
 
-What was once learned outlives an outage of those who told it: when no name server answers, routes and addresses are
-those that were known before. After a failure only the connections that ended are made anew, and the addresses of their
-brokers asked for again; requests under way on the others go on.
+When no name server answers, the last known routes and addresses are used. After a failure only the connections that
+ended are opened again, and only the addresses of their brokers are asked for. Requests on other connections go on.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ _HEADERS_AT_ONCE: Final = 512  # and as many before
 class Patience:
     """The retries of a `BlockingNetwork`, and its pauses between them.
 
-    `outage_s` is how long at least it goes on while whoever is asked is away: has no address, cannot be reached or does
-    not answer. An answer that says "not now" is tried again `retries` times.
+    While a server is away (it has no address, cannot be reached or does not answer), attempts go on for at least
+    `outage_s`. After an answer that says "not now" there are `retries` attempts.
     """
 
     retries: int = 10
@@ -146,7 +145,7 @@ class BlockingNetwork:
 
         Raises:
             BrokersAway: the topic had a route before, or no broker is known at all: it may come back.
-            NoRoute: the topic does not exist, and nobody makes it.
+            NoRoute: the topic does not exist, and brokers do not create it.
         """
         try:
             return self._own_or_template(topic)
@@ -243,7 +242,7 @@ class BlockingNetwork:
     ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
         """As `ask`, but if a broker is away, only its own queues have its error instead of an answer.
 
-        A connection that turns out to have ended is made anew once. Nothing takes longer than about twice `timeout_s`.
+        A connection that has ended is opened again once. The call takes at most about twice `timeout_s`.
         """
         found = self._ask_each(requests, timeout_s, timeout_s)
         again = {key: requests[key] for key, reply in found.items() if isinstance(reply, ConnectionClosed)}
@@ -368,7 +367,7 @@ class BlockingNetwork:
         if known is not None and begun_s < self._names_due_s:
             return known
         try:
-            told = ask(CALL_TIMEOUT_S if known is None else _KNOWN_TIMEOUT_S)
+            answered = ask(CALL_TIMEOUT_S if known is None else _KNOWN_TIMEOUT_S)
         except NetworkError as error:
             if known is None:
                 raise
@@ -378,7 +377,7 @@ class BlockingNetwork:
             return known
         self._names_due_s = 0.0
         self._silences.end(f"name server {self._name_servers}")
-        return told
+        return answered
 
     def _own_or_template(self, topic: str) -> Route:
         try:

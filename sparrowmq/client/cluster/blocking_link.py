@@ -1,7 +1,7 @@
 """A blocking connection to one address, on which any number of requests may be under way.
 
-It is one socket around the sans-IO `Connection`: requests go out at once, and replies are kept until somebody waits for
-them. Whoever reads millions of messages asks for the next ones before the last ones are there.
+It is one socket around the sans-IO `Connection`: requests are sent at once, and replies are kept until `wait` asks for
+them. A program that reads millions of messages asks for the next ones before the last ones have arrived.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ After that heartbeats go out every 30 s; a broker forgets a client that was sile
 
 A master that hangs, or is cut off, ends no connection:
 
-    1 s without any answer     routes are asked for each second, for another one may be elected
-    it is the master no more   the connection is ended, so that who waits is told, and can go to the next one at once
+    1 s without any answer     routes are asked for each second, because another master may be elected
+    it is not the master now   the connection is ended, so that waiting calls can go to the new master at once
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Brokers:
     """Connects to brokers on behalf of one client.
 
     Args:
-        heartbeat: makes the body of a heartbeat; None while there is nobody to announce.
+        heartbeat: makes the body of a heartbeat; None while there is no producer or consumer.
     """
 
     def __init__(

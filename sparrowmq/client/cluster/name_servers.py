@@ -1,7 +1,7 @@
 """Asks name servers: one of them, and the next one when it does not answer.
 
-An address server's page, if that tells where they are, is read again every two minutes, so that name servers can move
-under running clients. Source: TopAddressing, Java 4.9.8.
+The page of an address server is read again every two minutes, so that name servers can move while clients run.
+Source: TopAddressing, Java 4.9.8.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     the program      orders          %RETRY%billing          %DLQ%billing
     its brokers      shop%orders     %RETRY%shop%billing     %DLQ%shop%billing
 
-What a program says may have either name; what it is told has its own. RocketMQ's own topics and groups are in no
-namespace. Logs, and what servers themselves say, have full names: by these operators find what is meant.
+A program may use either name, and gets its own. RocketMQ's own topics and groups are in no namespace. Logs and the
+texts of servers have full names, which operators can look up.
 Source: ClientConfig and NamespaceUtil, Java 4.9.8.
 """
 

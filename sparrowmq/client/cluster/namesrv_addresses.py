@@ -1,6 +1,6 @@
 """The addresses of name servers, their turns, and the address of ours that they see.
 
-They are given, or stand in NAMESRV_ADDR, or are told by an address server, a web page that holds "host:port;host:port".
+The addresses are given, or come from NAMESRV_ADDR or an address server, a web page with "host:port;host:port".
 Source: NettyRemotingClient.getAndCreateNameserverChannel and TopAddressing, Java 4.9.8.
 """
 
@@ -25,8 +25,8 @@ SUBGROUP: Final = "ROCKETMQ_NAMESRV_SUBGROUP"
 class NameServerList:
     """Several name servers, of which one is asked until it does not answer.
 
-    They know nothing of each other and each broker tells them all the same, so any answer is as good as another.
-    The first one is chosen at random.
+    They do not know each other, and every broker registers at all of them, so each answer is as good as another. The
+    first one is chosen at random.
     """
 
     def __init__(self, addresses: Sequence[str], start: Callable[[int], int] = random.randrange) -> None:

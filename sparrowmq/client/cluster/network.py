@@ -4,8 +4,8 @@
         session = await network.brokers.of("broker-a")
         reply = await session.call(GetMaxOffset(topic="orders", queue_id=0))
 
-Producers and consumers share one, and whoever only asks questions needs nothing else. Brokers know it by its
-heartbeats once it has producers or consumers to announce. Programs without an event loop have `blocking`.
+Producers and consumers share one, and admin requests need nothing else. It sends heartbeats once it has producers or
+consumers. Programs without an event loop have `blocking`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from sparrowmq.remoting.request_dispatch import Dispatcher
 
 
 class Network:
-    """One program's view of a cluster; use it as an async context manager.
+    """One program's connections to a cluster; use it as an async context manager.
 
-    Entering returns at once, whether or not anything can be reached. Leaving ends all connections.
+    Entering returns at once, even if no server can be reached. Leaving ends all connections.
 
     Args:
         namesrv: as `addresses_of` takes it.

@@ -1,6 +1,6 @@
 """Outages: one line in the log when a server is away, and one when it is back, however often it was tried.
 
-Whoever waits out an outage must say so, or it looks as if it hung; and must not say so at every attempt.
+A program that waits during an outage logs it, so that it does not seem to hang, but not at every attempt.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Pushes:
     """Answers for all consumers and producers of one client.
 
     Attributes:
-        answered: is told of answers to this client's requests: `answered(push, body, address)`.
+        answered: called with answers to this client's requests: `answered(push, body, address)`.
     """
 
     def __init__(self, membership: Membership) -> None:

@@ -1,9 +1,8 @@
 """Routes: the brokers of each topic's queues. A route is asked for once, kept, and refreshed every 30 s.
 
-Name servers never push, so a change is seen at the next refresh (Java's lag, too), or at once when somebody
-says that a route let him down (`doubt`). What is known is kept while name servers cannot be asked, and when
-they forgot a topic. Where a broker is, their last word says, whatever topic they were asked for: a topic that is gone
-must not hold a broker at an address that it has left.
+Name servers never push, so a change is seen at the next refresh (as in Java), or at once after a failed call (`doubt`).
+Routes are kept while no name server answers, and when the name servers forgot a topic. A broker's address comes from
+the last answer for any topic, so a deleted topic does not keep the address that a broker has left.
 
 Source: MQClientInstance, Java 4.9.8.
 """
@@ -179,8 +178,8 @@ class Routes:
     async def _find_brokers(self) -> None:
         """Ask for the addresses of brokers that only deleted topics named."""
         answer = await self._name_servers.call(GetBrokerCluster())
-        told = ClusterTable.decode(answer.body).broker_addr_table
-        self._brokers |= {name: dict(told[name].broker_addrs) for name in self._brokers if name in told}
+        found = ClusterTable.decode(answer.body).broker_addr_table
+        self._brokers |= {name: dict(found[name].broker_addrs) for name in self._brokers if name in found}
 
     def _forget_unnamed(self) -> None:
         """Drop brokers that no route names."""

@@ -325,7 +325,7 @@ class Assignment:
         for queue in found:
             if queue not in self._owned:
                 raise ConfigError(
-                    f"{self._network.plain_queue(queue)} is not this member's now; `queues` tells which are"
+                    f"{self._network.plain_queue(queue)} is not this member's now; see `queues`"
                 )
         return found
 

@@ -202,6 +202,7 @@ def _end(call: Callable[[ReceivedMessage], Any]) -> None:
 
 
 def _answer(question: _Question, group: str, known: bool | None) -> End:
+    """Send the broker an end, and return the end."""
     header, message = question.header, question.message
     question.peer.tell(
         EndTransaction(
@@ -209,11 +210,20 @@ def _answer(question: _Question, group: str, known: bool | None) -> End:
             tran_state_table_offset=header.tran_state_table_offset,
             commit_log_offset=header.commit_log_offset,
             commit_or_rollback=ENDS[known],
-            msg_id=question.message.msg_id,
-            topic=question.message.full_topic,
+            msg_id=message.msg_id,
+            topic=message.full_topic,
             from_transaction_check=True,
             transaction_id=header.transaction_id,
         )
     )
-    who = (group, message.full_topic, message.msg_id, message.tag, message.keys, question.peer.address)
-    return End(*who, header.transaction_id, known, is_check=True)
+    return End(
+        group,
+        message.full_topic,
+        message.msg_id,
+        message.tag,
+        message.keys,
+        question.peer.address,
+        transaction_id=header.transaction_id,
+        commit=known,
+        is_check=True,
+    )

@@ -1,8 +1,8 @@
 """The speed at which a consumer pulls and handles the messages of each topic, for operators (request 307).
 
-Sums that only rise are kept for each topic, and with every commit, each five seconds, a `Snapshot` of them: what is
-told of the last minute and the last hour is the difference to the oldest one. A message costs one addition, a pull
-three; of handlers every sixteenth call is timed. Source: ConsumerStatsManager, Java 4.9.8.
+Each topic has sums that only rise. Every commit, each five seconds, keeps a `Snapshot` of them. The figures of the last
+minute and the last hour are differences to the oldest snapshot. A message costs one addition, a pull three. Every
+sixteenth call of a handler is timed. Source: ConsumerStatsManager, Java 4.9.8.
 """
 
 from __future__ import annotations

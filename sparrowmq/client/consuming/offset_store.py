@@ -65,8 +65,8 @@ def texts(offsets: Mapping[MessageQueue, int]) -> str:
 class BrokerOffsets:
     """Offsets of a group that shares its queues. Unchanged ones are not sent again.
 
-    What could not be committed because the broker was away is remembered until the queue comes back: nobody else can
-    have consumed it meanwhile, and what was handled since the last commit would be delivered again.
+    An offset that could not be committed, because the broker was away, is kept until the queue comes back. No other
+    member can have consumed the queue meanwhile. Without the offset, handled messages would be delivered again.
     """
 
     def __init__(self, group: str, brokers: Brokers) -> None:

@@ -381,8 +381,8 @@ class PullConsumer:
             now = list(route.readable) if route is not None else []
             if now != before:
                 self._watched[topic] = (changed, now)
-                told = call(changed, self._network.plain_queues(now))
-                self._background.spawn(told, f"queues of {topic}")
+                called = call(changed, self._network.plain_queues(now))
+                self._background.spawn(called, f"queues of {topic}")
 
     # Committing by itself -------------------------------------------------------------------------------------------
 
@@ -414,9 +414,9 @@ class PullConsumer:
         self._rebalancer.soon()
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group to other offsets, which the members have to commit.
+        """Go on at offsets that an operator has set, and commit them.
 
-        Subscribed queues are committed by those who have them, and assigned ones by all: perhaps nobody reads them.
+        The owner of a subscribed queue commits its offset. All members commit assigned queues: they may have no reader.
         """
         log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
         mine = set(self._readings.queues)

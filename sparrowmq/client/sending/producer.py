@@ -175,8 +175,8 @@ class Producer:
             raise InvalidMessage("a message of a transaction cannot be delayed; leave its delay out")
         if not self._ends.has_check:
             raise ConfigError(
-                f"producer group {self.group} has no check, so a broker that is not told how a transaction ended could "
-                f"never know; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
+                f"producer group {self.group} has no check, which a broker asks when it does not get the end of a "
+                f"transaction; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
             )
         self._packing.check(message)
 

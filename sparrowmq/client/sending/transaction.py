@@ -105,11 +105,22 @@ class Ends:
             session = await self._brokers.of(half.queue.broker_name)
             session.tell(request)
             if self._told is not None:
-                who = (self.group, topic, half.msg_id, message.tag, message.keys, session.address)
-                self._told(End(*who, half.msg_id, commit, is_check=False))
+                self._told(
+                    End(
+                        self.group,
+                        topic,
+                        half.msg_id,
+                        message.tag,
+                        message.keys,
+                        session.address,
+                        transaction_id=half.msg_id,
+                        commit=commit,
+                        is_check=False,
+                    )
+                )
         except NetworkError as error:
             log.warning(
-                "%s is not told that %s is %s, and asks later: %s",
+                "%s does not get the message that %s is %s, and asks later: %s",
                 half.queue,
                 half.msg_id,
                 _WORDS[commit],

@@ -273,7 +273,7 @@ async def test_a_broker_that_is_gone_is_not_told_and_the_block_goes_on(peer, sen
     async with sender.transaction("t", b"one"):
         await peer._server.stop()
         await until(lambda: sender._network.brokers.live(peer.address) is None)
-    assert "is not told that" in caplog.text
+    assert "does not get the message that" in caplog.text
 
 
 # Blocking ------------------------------------------------------------------------------------------------------------
