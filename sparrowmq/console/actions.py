@@ -412,7 +412,8 @@ def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMe
         group,
         f"Retry dead letters of {group}",
         "The group receives the dead letters with a tick, or all that match the filters if none has one. Other groups "
-        "do not receive them. They also stay here: if you retry them twice, the group receives them twice.",
+        "do not receive them. Their retries start again. They also stay here: if you retry them twice, the group "
+        "receives them twice.",
         [Field("rate", "Maximum messages per second", "number", least=1)],
         "Retry",
         "warning",
@@ -523,7 +524,7 @@ def put_account(of: BrokerAccounts) -> Action:
             Field("group", "Default for groups", "choice", "", _ACCOUNT_PERMS),
             Field("topics", "Topics: orders=PUB|SUB,logs=SUB"),
             Field("groups", "Groups: billing=SUB"),
-            Field("white", "Addresses without a signature"),
+            Field("white", "Addresses that need not sign"),
             Field("admin", "Administrator: may do everything, and change brokers", "box"),
             Field("everywhere", "On all masters", "box", True),
         ),

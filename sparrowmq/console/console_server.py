@@ -34,7 +34,6 @@ from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import Guard
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
-from sparrowmq.console.static_files import Shelf
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -89,7 +88,7 @@ class Console:
             self._metrics.bind()
         self._socket = _listen(self._settings.host, self._settings.port)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        guard = Guard(Shelf(app), self._settings, self._clock)
+        guard = Guard(app, self._settings, self._clock)
         requests = CountedRequests(guard)
         # NiceGUI has all other addresses.
         app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))

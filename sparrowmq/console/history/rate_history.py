@@ -1,11 +1,12 @@
-"""How many messages a second brokers and topics took, in steps of five minutes, by day.
+"""The messages per second of brokers and topics, in steps of five minutes, by day.
 
-    day      a local date; its steps are counted from midnight: 288 of them, fewer or more where clocks are moved
-    line     of one broker or topic: the steps in which there was something, and how much, the mean of what was noted
-    looked   the steps in which somebody looked: a line without them was at 0; in all others nobody knows
+    day      a local date; its steps count from midnight: 288 of them, fewer or more if the clock changes
+    line     one broker or topic: the steps with messages, and the mean rate of each
+    looked   the steps in which the console ran: a line that lacks such a step was at 0; all other steps are unknown
 
-Bounded: of a day the 2,000 busiest lines of each kind, a week of days; with a folder thirty days, a file each, and only
-those in memory that were asked for last. Source: DashboardCollectTask, rocketmq-dashboard 2.1, which has files, too.
+The history is bounded: 2,000 lines of each kind in a day, the busiest ones, and a week of days. With a folder it has
+thirty days, one file for each day, and only the days of the last requests are in memory. Its arrays take six bytes for
+a point, where lists would take forty. Source: DashboardCollectTask, rocketmq-dashboard 2.1, which also writes files.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _MOST_LINES: Final = 2000
 _DAYS_IN_MEMORY: Final = 7
 _DAYS_ON_DISK: Final = 30
 
-Kind = Literal["in", "out", "topic"]  # of brokers what came in and went out; of topics what came in
+Kind = Literal["in", "out", "topic"]  # messages into and out of a broker; messages into a topic
 Points = list[tuple[int, float | None]]  # times in milliseconds; None where the line is broken
 
 
 class _Line:
-    """Steps and rates beside each other: six bytes a point."""
+    """Steps and their rates: six bytes for a point."""
 
     __slots__ = ("rates", "steps")
 
@@ -58,7 +59,7 @@ class _KeptLine(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.rates) or not all(0 <= step < 1 << 16 for step in self.steps):
-            raise ValueError("a line has not one rate for each step")
+            raise ValueError("a line needs one rate for each step")
 
 
 class _Kept(msgspec.Struct):
@@ -69,10 +70,10 @@ class _Kept(msgspec.Struct):
 
 
 class History:
-    """What was noted; `close_step` is called at least once in each step.
+    """The rates that were noted; `close_step` is called at least once in each step.
 
     Args:
-        folder: where days are kept, so that they outlive this process; None keeps them in memory alone.
+        folder: for the files of the days; None keeps the days in memory only.
     """
 
     def __init__(self, clock: Clock, folder: Path | None = None) -> None:
@@ -82,11 +83,11 @@ class History:
         self._now: tuple[date, int] | None = None
         self._closed: date | None = None  # the day of the step that was closed last
         self._is_written = True
-        # What was noted in the step that is not over: by kind and name, the sum and how often.
+        # The step that is not over: by kind and name, the sum and the count of the noted rates.
         self._open: dict[Kind, dict[str, tuple[float, int]]] = {}
 
     def note(self, kind: Kind, rates: Mapping[str, float]) -> None:
-        """What some of a kind take now, in messages a second; those of the kind that are not named take nothing."""
+        """Note the rates of a kind, in messages per second; a name that is missing has the rate 0."""
         self._turn()
         found = self._open.setdefault(kind, {})
         for name, rate in rates.items():
@@ -97,22 +98,22 @@ class History:
         return self._place()[0]
 
     def first_day(self) -> date:
-        """The first day that anything may be known of."""
+        """The first day of the history."""
         return min({*self._days, *self._files(), self.today()})
 
     def span(self, day: date) -> tuple[int, int]:
-        """When a day begins and ends, in milliseconds."""
+        """The begin and the end of a day, in milliseconds."""
         return _midnight_ms(day), _midnight_ms(day + timedelta(days=1))
 
     def names(self, kind: Kind, day: date) -> list[str]:
-        """Of whom there is a line on a day."""
+        """The names that have a line on a day."""
         names = set(self._day(day).lines.get(kind, {}))
         if day == self.today():
             names |= self._open.get(kind, {}).keys()
         return sorted(names)
 
     def points(self, kind: Kind, name: str, day: date) -> Points:
-        """A line of a day, broken where nobody looked; empty if nobody did on that day."""
+        """A line of a day, with a gap where the console did not run; empty if it did not run on that day."""
         kept = self._day(day)
         line = kept.lines.get(kind, {}).get(name, _Line())
         known = dict(zip(line.steps, line.rates, strict=True))
@@ -130,9 +131,9 @@ class History:
         return points
 
     async def close_step(self) -> None:
-        """Keep what was noted, if its step is over, and write its day, if there is a folder.
+        """Close the step if it is over, and write its day if there is a folder.
 
-        What cannot be written is told in the log, and written with the next step.
+        A failure to write is logged; the next step writes the day again.
         """
         self._turn()
         if self._is_written or self._folder is None or self._closed is None:
@@ -154,7 +155,7 @@ class History:
             log.warning("the history is not written to %s: %s", self._folder, error)
 
     def _turn(self) -> None:
-        """Put what is open into its lines, once its step is over."""
+        """Move the noted rates into their lines, once the step is over."""
         now = self._place()
         if now == self._now:
             return
@@ -179,19 +180,19 @@ class History:
         self._open = {}
 
     def _place(self) -> tuple[date, int]:
-        """The day and the step that it is now."""
+        """The day and the step of the current time."""
         now_ms = self._clock.now_ms()
         day = datetime.fromtimestamp(now_ms / 1000).date()
         return day, (now_ms - _midnight_ms(day)) // (STEP_S * 1000)
 
     def _day(self, day: date) -> _Day:
-        """A day; one that is not in memory is read from its file."""
+        """A day; from its file if it is not in memory."""
         kept = self._days.pop(day, None)
         if kept is None:
             kept = self._read(day)
         self._days[day] = kept
         while len(self._days) > _DAYS_IN_MEMORY:
-            # What is not in its file yet stays.
+            # A day that is not in its file yet stays.
             away = next(each for each in self._days if each not in (day, self._closed, self.today()))
             del self._days[away]
         return kept
@@ -219,13 +220,13 @@ class History:
         return self._folder / f"{day.isoformat()}.json"
 
     def _files(self) -> list[date]:
-        """The days that have a file, the first one first."""
+        """The days that have a file, in order."""
         found = []
         for each in self._folder.glob("????-??-??.json") if self._folder is not None else ():
             try:
                 found.append(date.fromisoformat(each.stem))
             except ValueError:
-                continue  # somebody else's
+                continue  # not a file of the console
         return sorted(found)
 
 
@@ -246,5 +247,5 @@ def _write(
 
 
 def _midnight_ms(day: date) -> int:
-    """When a local day begins."""
+    """The begin of a local day."""
     return round(datetime.combine(day, time.min).timestamp() * 1000)

@@ -28,9 +28,11 @@ class Asked(Form):
     def __init__(self, fields: Sequence[Field]) -> None:
         super().__init__(fields)
         self._line = ui.label().classes("text-sm font-medium").mark("effect")
+        self._line.set_visibility(False)
 
     def report(self, text: str) -> None:
         self._line.text = text
+        self._line.set_visibility(bool(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,7 @@ _CLASSES: Final = r"""
 .max-w-screen-xl { max-width: 80rem; } .h-64 { height: 16rem; } .h-72 { height: 18rem; }
 .max-h-\[28rem\] { max-height: 28rem; } .overflow-auto { overflow: auto; }
 .min-w-\[280px\] { min-width: 280px; }
-.min-w-\[8rem\] { min-width: 8rem; } .min-w-\[9rem\] { min-width: 9rem; } .min-w-\[10rem\] { min-width: 10rem; }
-.min-w-\[11rem\] { min-width: 11rem; } .min-w-\[12rem\] { min-width: 12rem; }
-.min-w-\[14rem\] { min-width: 14rem; } .min-w-\[16rem\] { min-width: 16rem; }
+.min-w-\[10rem\] { min-width: 10rem; } .min-w-\[14rem\] { min-width: 14rem; }
 .flex { display: flex; } .inline { display: inline; } .grow { flex-grow: 1; } .basis-0 { flex-basis: 0; }
 .items-center { align-items: center; } .items-end { align-items: flex-end; } .self-center { align-self: center; }
 .justify-end { justify-content: flex-end; }
@@ -30,7 +28,7 @@ _CLASSES: Final = r"""
 .p-2 { padding: .5rem; } .p-3 { padding: .75rem; } .p-4 { padding: 1rem; }
 .px-2 { padding-inline: .5rem; } .px-3 { padding-inline: .75rem; } .px-4 { padding-inline: 1rem; }
 .py-1 { padding-block: .25rem; } .py-2 { padding-block: .5rem; } .py-3 { padding-block: .75rem; }
-.mx-auto { margin-inline: auto; } .mr-2 { margin-right: .5rem; }
+.mx-auto { margin-inline: auto; }
 .text-xs { font-size: .75rem; line-height: 1rem; } .text-sm { font-size: .875rem; line-height: 1.25rem; }
 .text-lg { font-size: 1.125rem; line-height: 1.75rem; } .text-xl { font-size: 1.25rem; line-height: 1.75rem; }
 .font-medium { font-weight: 500; } .font-semibold { font-weight: 600; }

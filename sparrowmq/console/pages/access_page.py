@@ -22,7 +22,7 @@ COLUMNS: Final[Columns[AccountEntry]] = (
     Column(
         "Topics and groups", lambda each: ", ".join([*(each.topic_perms or []), *(each.group_perms or [])])
     ),
-    Column("Addresses without a signature", lambda each: each.white_remote_address, is_wide=True),
+    Column("Unsigned addresses", lambda each: each.white_remote_address, is_wide=True),
 )
 
 

@@ -38,7 +38,7 @@ _QUEUES: Final[Columns[QueueRow]] = (
     Column("Queue's end", lambda row: row[0].broker_offset, is_number=True, is_wide=True),
     Column("Lag", lambda row: row[0].lag, is_number=True),
     Column("Member", lambda row: row[1], is_wide=True),
-    Column("Last handled message stored", lambda row: row[0].last_consumed),
+    Column("Last handled", lambda row: row[0].last_consumed),
 )
 # A member, and its group.
 MemberRow = tuple[Member, str]

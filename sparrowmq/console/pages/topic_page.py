@@ -98,8 +98,11 @@ PAGE: Final = Page(
         _read,
         [
             _buttons,
-            text(lambda found: f"{found.topic.count:,} messages in {len(found.topic.queues)} queues"),
-            text(lambda found: f"Kind: {found.kind}"),
+            text(
+                lambda found: (
+                    f"{found.topic.count:,} messages in {len(found.topic.queues)} queues; kind: {found.kind}"
+                )
+            ),
             section("Queues", _QUEUES, lambda found: found.topic.queues, "it has no queues"),
             section(
                 "Route",

@@ -8,7 +8,7 @@ from sparrowmq.console.layout.page_style import STYLE
 # Of Quasar's own style sheets, or only a mark that scripts and tests find.
 ELSEWHERE = {"no-wrap", "waiting"}
 # Classes that are not written in a call of `classes`.
-ASIDE = "text-white font-semibold text-lg no-underline max-sm:hidden px-2"
+ASIDE = "text-white font-semibold text-lg no-underline max-sm:hidden px-2 h-64 min-w-[10rem]"
 
 
 def used():
