@@ -188,13 +188,13 @@ def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:
     return Lag(min(behind), max(behind), sum(behind) / len(behind), sum(behind))
 
 
-def offset_in(told: str | None) -> dict[str, Any] | None:
+def offset_in(text: str | None) -> dict[str, Any] | None:
     """Parse the offset in the progress of a query, if it is one of ours. Spark 4.1 writes it as Python does."""
     try:
-        found = json.loads(told or "null")
+        found = json.loads(text or "null")
     except ValueError:
         try:
-            found = ast.literal_eval(told or "")
+            found = ast.literal_eval(text or "")
         except (ValueError, SyntaxError):
             return None
     is_ours = isinstance(found, dict) and found.get("v") == VERSION and isinstance(found.get("topics"), dict)

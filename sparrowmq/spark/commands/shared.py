@@ -112,10 +112,11 @@ def ends_well(command: F) -> Callable[..., None]:
             except _errors_of_spark() as error:
                 if is_interrupted(error):
                     ending.stopped()
-                if (told := _OF_TASK.findall(str(error))) == []:
+                of_tasks = _OF_TASK.findall(str(error))
+                if not of_tasks:
                     ending.tell_failure(str(error).strip().partition("\n")[0])
                     raise
-                kind, why = told[-1]
+                kind, why = of_tasks[-1]
                 hint = "" if kind == ConfigError.__name__ else "; run it again to go on"
                 ending.failed(f"{why}{hint}")
         ending.done(found if isinstance(found, Ended) else Ended(found, 0))

@@ -23,7 +23,7 @@ from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
-from sparrowmq.spark.pipelines.running.span import span_of, told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, settle, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
@@ -118,4 +118,4 @@ def _since(spark: SparkSession, old: DataFrame, given: Mapping[str, str], settle
     span = span_of(given)
     start = {queue: reached.get(queue, offset) for queue, offset in span.start.items()}
     source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
-    return source.option("startingOffsets", json.dumps(told(start))).load()
+    return source.option("startingOffsets", json.dumps(offsets_by_topic(start))).load()

@@ -33,7 +33,7 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.folders import hold
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
-from sparrowmq.spark.pipelines.running.span import Span, since_until, span_of, told
+from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
 from sparrowmq.spark.refusals import may_pass
 from sparrowmq.spark.row_rate import Pace
 from sparrowmq.spark.source.pulls import Pulls
@@ -84,7 +84,7 @@ def dlq_replay(
     with runner.timed(), ExitStack() as stack:
         kept = None if runner.dry_run else stack.enter_context(_held(Path(journal)))
         span = _rest(span, topic, Path(journal))
-        report.offsets = told(span.end)
+        report.offsets = offsets_by_topic(span.end)
         if kept is not None:
             kept.truncate(len(_whole_lines(Path(journal))))
         network = stack.enter_context(connect(parsed))

@@ -19,7 +19,7 @@ from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.span import told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def lag(
         while rounds is None or done < rounds:
             if done:
                 sleep(every_s)
-            found, untold = _looked(parsed, groups, report, say)
+            found, unanswered = _looked(parsed, groups, report, say)
             done += 1
             report.written += _kept(found, to)
-            report.errors = untold + sum(above is not None and each.behind > above for each in found)
+            report.errors = unanswered + sum(above is not None and each.behind > above for each in found)
             if show is not None:
                 show(found)
     except KeyboardInterrupt:
@@ -89,17 +89,17 @@ def lag(
 
 def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
     """Return the lines of a round, and the number of groups without an answer."""
-    told_lags, untold = asyncio.run(_ask(options, groups, say))
+    lags, unanswered = asyncio.run(_ask(options, groups, say))
     report.offsets = {
-        each.group: told({queue.queue: queue.committed for queue in each.queues}) for each in told_lags
+        each.group: offsets_by_topic({queue.queue: queue.committed for queue in each.queues}) for each in lags
     }
-    report.add_read(sum(len(each.queues) for each in told_lags))
-    return [line for each in told_lags for line in _lines(each)], untold
+    report.add_read(sum(len(each.queues) for each in lags))
+    return [line for each in lags for line in _lines(each)], unanswered
 
 
 async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
     async with admin_of(options) as admin:
-        found, untold = list[GroupLag](), 0
+        found, unanswered = list[GroupLag](), 0
         for group in groups or await admin.groups():
             try:
                 found.append(await admin.lag(group))
@@ -107,8 +107,8 @@ async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple
                 if groups and isinstance(error, NoGroup):
                     raise
                 say(f"group {group}: {error}")
-                untold += not isinstance(error, NoGroup)  # it was deleted since it was listed
-        return found, untold
+                unanswered += not isinstance(error, NoGroup)  # it was deleted since it was listed
+        return found, unanswered
 
 
 def _lines(lag: GroupLag) -> Iterator[Lag]:

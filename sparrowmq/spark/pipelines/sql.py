@@ -28,7 +28,7 @@ from sparrowmq.spark.options import StoredOptions, parse
 from sparrowmq.spark.pipelines.running.folders import demand_absent
 from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.report import Report
-from sparrowmq.spark.pipelines.running.span import since_until, span_of, told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -167,6 +167,6 @@ def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
         span = span_of(of_topic)
         of_topic = span.of(of_topic)
         report.add_read(span.rows)
-        report.offsets = {**report.offsets, **told(span.end)}
+        report.offsets = {**report.offsets, **offsets_by_topic(span.end)}
         described = f"{span.rows:,} messages of {topic}, in {len(span.end)} queues"
     return _View(of_topic, described)

@@ -22,7 +22,7 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
-from sparrowmq.spark.pipelines.running.span import span_of, told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
@@ -123,7 +123,7 @@ def _asked(topic: str, format: str, mode: str, schema: str | None) -> Settled:
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
     span = span_of(given)
-    settled.begin = told(span.start)
+    settled.begin = offsets_by_topic(span.start)
     places = span.of(given)
     del places["endingOffsets"]
     return places

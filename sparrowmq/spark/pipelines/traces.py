@@ -24,7 +24,7 @@ from sparrowmq.protocol.names import TRACE_TOPIC
 from sparrowmq.spark.pipelines.running.folders import demand_absent
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.span import since_until, span_of, told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 from sparrowmq.spark.pipelines.sql import Answer
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def trace(
     unreadable = reports.where("step = 'unreadable'").count()
     if unreadable:
         say(f"{unreadable:,} trace messages cannot be read")
-    report = Report(read=span.rows, errors=unreadable, offsets=told(span.end))
+    report = Report(read=span.rows, errors=unreadable, offsets=offsets_by_topic(span.end))
     report.seconds = time.monotonic() - begin
     return Answer(latencies(reports), report, {topic: f"{span.rows:,} trace messages"})
 
@@ -130,19 +130,19 @@ def _rows(body: bytes) -> list[dict[str, Any]]:
         return [{"step": "unreadable"}]
 
 
-def _row(told: Trace) -> dict[str, Any] | None:
-    match told:
+def _row(entry: Trace) -> dict[str, Any] | None:
+    match entry:
         case PubTrace():
-            step = {"step": "send", "at_ms": told.time_ms, "topic": told.topic, "group": told.group}
-            return step | {"msg_id": told.msg_id, "cost_ms": told.cost_ms, "is_success": told.is_success}
+            step = {"step": "send", "at_ms": entry.time_ms, "topic": entry.topic, "group": entry.group}
+            return step | {"msg_id": entry.msg_id, "cost_ms": entry.cost_ms, "is_success": entry.is_success}
         case SubBeforeTrace():
-            step = {"step": "begin", "at_ms": told.time_ms, "group": told.group, "msg_id": told.msg_id}
-            return step | {"request_id": told.request_id, "retries": told.retries}
+            step = {"step": "begin", "at_ms": entry.time_ms, "group": entry.group, "msg_id": entry.msg_id}
+            return step | {"request_id": entry.request_id, "retries": entry.retries}
         case SubAfterTrace():
-            step = {"step": "end", "at_ms": told.time_ms, "group": told.group, "msg_id": told.msg_id}
+            step = {"step": "end", "at_ms": entry.time_ms, "group": entry.group, "msg_id": entry.msg_id}
             return step | {
-                "request_id": told.request_id,
-                "cost_ms": told.cost_ms,
-                "is_success": told.is_success,
+                "request_id": entry.request_id,
+                "cost_ms": entry.cost_ms,
+                "is_success": entry.is_success,
             }
     return None

@@ -149,11 +149,11 @@ class Plan:
         # Apache's broker 4.9 makes a group's table of a topic at its first commit, and of several first commits at
         # once it keeps the last one's table. So the first goes alone, and the others when it is answered.
         first = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
-        told = [
+        published = [
             self._publish(group, {queue: offsets[queue] for queue in some})
             for some in (first, offsets.keys() - set(first))
         ]
-        return all(told)
+        return all(published)
 
     def _publish(self, group: str, offsets: Offsets) -> bool:
         requests = {
@@ -224,16 +224,16 @@ class Plan:
         hints = self._network.retrying(lambda: self._network.ask(asked))
         searches = {queue: search(times[queue], _offset(hints[queue]), bounds[queue]) for queue in bounds}
         found: Offsets = {}
-        told: dict[MessageQueue, int | None] = dict.fromkeys(searches)
-        while told:
+        stored_ms: dict[MessageQueue, int | None] = dict.fromkeys(searches)
+        while stored_ms:
             wanted: Offsets = {}
-            for queue, time_ms in told.items():
+            for queue, time_ms in stored_ms.items():
                 try:
                     # A generator that was not begun takes None, as `next` does.
                     wanted[queue] = searches[queue].send(time_ms)  # type: ignore[arg-type]
                 except StopIteration as done:
                     found[queue] = done.value
-            told = dict(self._store_times_ms(wanted))
+            stored_ms = dict(self._store_times_ms(wanted))
         return {queue: found[queue] for queue in bounds}
 
     def _store_times_ms(self, offsets: Offsets) -> dict[MessageQueue, int]:

@@ -53,8 +53,8 @@ class Iceberg:
         snapshots = self._table.snapshots() if self._table else []
         summaries = [snapshot.summary for snapshot in snapshots if snapshot.summary is not None]
         noted = self._table.properties.get(f"{_LAST}{self._place.writer}", "-1") if self._table else "-1"
-        told = (int(each[_BATCH] or -1) for each in summaries if each.get(_WRITER) == self._place.writer)
-        return max([int(noted), *told])
+        batches = (int(each[_BATCH] or -1) for each in summaries if each.get(_WRITER) == self._place.writer)
+        return max([int(noted), *batches])
 
     def columns(self) -> list[str]:
         return [field.name for field in self._table.schema().fields] if self._table else []
@@ -116,7 +116,7 @@ class Iceberg:
         """Drop old snapshots, but first note the last batch of each writer, which may be noted only there."""
         assert self._table is not None
         summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
-        last = {told[_WRITER]: told[_BATCH] for told in summaries if told.get(_WRITER)}
+        last = {each[_WRITER]: each[_BATCH] for each in summaries if each.get(_WRITER)}
         with self._table.transaction() as change:
             change.set_properties({f"{_LAST}{writer}": str(batch) for writer, batch in last.items()})
         self._table.maintenance.expire_snapshots().older_than(datetime.now() - _KEPT).commit()

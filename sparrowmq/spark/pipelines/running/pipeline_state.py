@@ -86,10 +86,10 @@ class State:
         new = {queue for queue in self.targets.values() if begun.batch != batch or queue not in floors}
         if new:
             floors = dict.fromkeys(new, 0) | floors | ends(new)
-            told = [
+            rows = [
                 (each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())
             ]
-            snapshot.save(path, _Begun(batch, told))
+            snapshot.save(path, _Begun(batch, rows))
         return floors
 
     def _kept(self) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.span import span_of, told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.running.stopping import noted
 from sparrowmq.spark.read_limits import HAS_LIMITS
 
@@ -154,7 +154,7 @@ class Runner:
     def _stream_by_batches(self, given: Mapping[str, str], start: Callable[[], StreamingQuery]) -> None:
         """Start a query for each batch: that of a driver that died, or the next one."""
         report = self.report
-        end, has_more = told(span_of(given).end), True
+        end, has_more = offsets_by_topic(span_of(given).end), True
         while has_more:
             batches = report.batches
             ended_by_itself = self._watch(start())

@@ -40,7 +40,7 @@ class Span:
         """Return the options of a source for just these rows."""
         kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
         places = {"startingOffsets": self.start, "endingOffsets": self.end}
-        return kept | {name: json.dumps(told(place)) for name, place in places.items()}
+        return kept | {name: json.dumps(offsets_by_topic(place)) for name, place in places.items()}
 
 
 def since_until(since: str | None, until: str | None) -> dict[str, str]:
@@ -63,7 +63,7 @@ def span_of(given: Mapping[str, str]) -> Span:
     return Span(start, {queue: max(offset, start[queue]) for queue, offset in end.items()})
 
 
-def told(offsets: Offsets) -> dict[str, Any]:
+def offsets_by_topic(offsets: Offsets) -> dict[str, Any]:
     """Offsets by topic, broker and queue id, as reports and options have them."""
     topics = to_json(offsets)["topics"]
     assert isinstance(topics, dict)

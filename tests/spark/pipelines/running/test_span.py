@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.span import since_until, span_of, told
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -19,7 +19,7 @@ def test_a_span_is_what_a_topic_held(topic):
     assert span.rows == 20
     given = span.of({**topic.options, "startingTimestamp": "1", "endingOffsets": "latest"})
     assert set(given) == {"nameServer", "topic", "startingOffsets", "endingOffsets"}
-    assert json.loads(given["endingOffsets"]) == told(span.end)
+    assert json.loads(given["endingOffsets"]) == offsets_by_topic(span.end)
     assert topic.read(**given).count() == 20
 
 
