@@ -70,13 +70,14 @@ class Outcome:
 
 def main(arguments: list[str]) -> int:
     breaks = read_breaks(ROOT / "tests")
-    unfit = list(problems(breaks))
+    chosen = breaks if arguments == ["--check"] else [each for each in breaks if is_chosen(each, arguments)]
+    unfit = list(problems(chosen))
     for problem in unfit:
         print(problem, file=sys.stderr)
     if unfit or arguments == ["--check"]:
-        print(f"{len(breaks)} breaks, {len(unfit)} do not fit")
+        print(f"{len(chosen)} breaks, {len(unfit)} do not fit")
         return 1 if unfit else 0
-    outcomes = run([each for each in breaks if is_chosen(each, arguments)], print)
+    outcomes = run(chosen, print)
     for outcome in outcomes:
         if outcome.verdict is not Verdict.FOUND:
             print(f"{outcome.verdict.value}: {outcome.fault.text}: {outcome.fault.test} {outcome.why}")

@@ -55,8 +55,7 @@ def test_who_does_not_show_an_account_is_denied(check):
     assert denial(check, received(send("topicB"), b"", USER)) == ""
 
 
-@pytest.mark.guards("AccountCheck._is_usual: false body")
-@pytest.mark.covers("S-ACL-08", breaks="AccountCheck._is_usual: false body")
+@pytest.mark.covers("S-ACL-08", breaks="AccountCheck.authenticate: true has_signed_send")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -148,9 +147,7 @@ SAMPLE_ROWS = [
 ]
 
 
-@pytest.mark.guards(
-    "AccountCheck._is_usual: account.may(header.topic, _PUB) if perm is None else perm & _PUB != 0 -> True"
-)
+@pytest.mark.guards("AccountCheck.authorise: may_send = True")
 @pytest.mark.covers("S-ACL-10")
 @pytest.mark.parametrize(
     ("call", "reason"),
@@ -187,7 +184,7 @@ def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
         assert "Need admin" in denial(check, received(CREATE, b"", credentials, HOME))
 
 
-@pytest.mark.guards("AccountCheck.check: account.is_admin -> True")
+@pytest.mark.guards("AccountCheck.authenticate: is_signed = True")
 def test_only_a_signed_administrator_counts_as_one_for_secrets(check):
     for call, expected in [
         (received(CREATE, b"", ADMIN), True),

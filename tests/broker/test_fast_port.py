@@ -48,14 +48,14 @@ async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> Non
         assert pulled.header.max_offset == 1
 
 
-@pytest.mark.covers("S-PORT-01")
+@pytest.mark.covers("S-PORT-01", breaks="fast_port: BELOW = 3")
 def test_the_ports_are_those_of_apache_unless_they_are_changed() -> None:
     broker = BrokerSettings()
     assert (NamesrvSettings().port, broker.port) == (9876, 10911)
     assert (broker.port - BELOW, broker.port + ABOVE) == (10909, 10912)
 
 
-@pytest.mark.covers("S-PORT-01", breaks="fast_port: BELOW = 3")
+@pytest.mark.covers("S-PORT-01")
 async def test_the_other_ports_follow_the_port_of_the_broker(tmp_path: Path) -> None:
     port = free_ports(3)[2]
     async with Cluster(tmp_path, port=port) as cluster, session_to(port - 2) as fast:

@@ -236,9 +236,7 @@ async def test_a_consumer_that_loses_its_rights_ends_with_the_error(guarded: Gua
                         message.ack()
 
 
-@pytest.mark.covers(
-    "S-ACL-07", breaks="AccountCheck.check: true account.key.has_signed(fields, command.body)"
-)
+@pytest.mark.covers("S-ACL-07", breaks="AccountCheck.authorise: is_signed = True")
 async def test_an_operator_may_all_but_not_without_the_right_signature(guarded: Guarded) -> None:
     """And not if permissions are listed, by which operators go too; the usual one does not count for them."""
     async with guarded(account()) as cluster:

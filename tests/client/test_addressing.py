@@ -56,7 +56,7 @@ async def test_brokers_know_each_client_by_its_own_address(cluster: Cluster) -> 
 
 
 @pytest.mark.covers("S-START-04")
-@pytest.mark.covers("S-CFG-09", breaks="cluster.name_servers: REFETCH_S = 240.0")
+@pytest.mark.covers("S-CFG-09", breaks="NameServers.fetch: drop self._known.addresses")
 async def test_an_address_server_moves_a_running_client(
     tmp_path: Path, web, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,8 @@ async def test_it_starts_in_order_settings_address_network_and_what_repeats(peer
         }
 
 
-@pytest.mark.covers("S-PROD-02", "S-START-11")
+@pytest.mark.covers("S-PROD-02")
+@pytest.mark.covers("S-START-11", breaks="Client._leave: drop tell_all")
 async def test_producers_have_groups_and_leave_them(peer):
     peer.has("t")
     async with connect(peer.address, client_id="me") as mq:

@@ -182,7 +182,7 @@ async def test_a_topic_made_by_a_send_has_the_lesser_of_both_counts(
         assert len((await mq.admin.topic("made")).queues) == made
 
 
-@pytest.mark.covers("S-ROUTE-05", breaks="Topics.ensure_for_send: false Perm.INHERIT")
+@pytest.mark.covers("S-ROUTE-05", breaks="topics._system_topics: true settings.auto_create_topic")
 async def test_without_automatic_topics_a_client_is_told_that_there_is_none(tmp_path: Path) -> None:
     async with Cluster(tmp_path, auto_create_topic=False) as cluster, connect(cluster.namesrv) as mq:
         with pytest.raises(NoRoute, match="orders"):
@@ -242,7 +242,7 @@ async def test_a_group_has_its_retry_topic_with_its_first_heartbeat(cluster: Clu
     assert [group for group in await mq.admin.groups() if group == "g"] == ["g"]
 
 
-@pytest.mark.covers("S-START-11", breaks="Client._leave: drop tell_all")
+@pytest.mark.covers("S-START-11")
 @pytest.mark.covers("S-PROD-02", breaks="Membership.add_producer: false group in self.producers")
 async def test_a_producer_group_is_one_producers_of_a_client_and_known_to_brokers(
     cluster: Cluster, mq: Client
@@ -301,7 +301,7 @@ async def test_messages_of_a_level_come_at_their_times_in_their_order(tmp_path: 
     assert bodies == [b"now", b"5 s", b"5 s, two later", b"10 s"]
 
 
-@pytest.mark.covers("S-DELAY-05")
+@pytest.mark.covers("S-DELAY-05", breaks="DelayedDelivery.part: save_period_s #1 -> 10 * save_period_s")
 async def test_how_far_each_level_came_is_saved_every_10_s(tmp_path: Path) -> None:
     clock, file = ManualClock(), tmp_path / "broker-0" / "config" / "delayOffset.json"
     async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv) as mq:
@@ -313,7 +313,7 @@ async def test_how_far_each_level_came_is_saved_every_10_s(tmp_path: Path) -> No
         await until(lambda: json.loads(file.read_text())["offsetTable"] == {"2": 1})
 
 
-@pytest.mark.covers("S-DELAY-05", breaks="DelayedDelivery.save: drop self.file.save")
+@pytest.mark.covers("S-DELAY-05")
 async def test_what_waits_outlasts_a_restart_and_comes_once(tmp_path: Path) -> None:
     clock, bodies = ManualClock(), list[bytes]()
     async with Cluster(tmp_path, clock=clock) as cluster:

@@ -37,7 +37,7 @@ async def test_a_message_arrives_as_it_was_sent(mq, topic):
 
 
 @pytest.mark.covers("S-PROD-14")
-@pytest.mark.covers("S-PROD-05", breaks="ProducerSettings: window = 1")
+@pytest.mark.covers("S-PROD-05")
 @pytest.mark.cell("async")
 async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queues(mq, topic):
     results = await asyncio.gather(*[mq.send_soon(topic, b"%d" % number) for number in range(500)])
@@ -49,7 +49,7 @@ async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queue
     }
 
 
-@pytest.mark.covers("S-PROD-07", breaks="Outbox._transmit: false item.future is None")
+@pytest.mark.covers("S-PROD-07")
 @pytest.mark.cell("oneway")
 async def test_a_one_way_message_is_stored(mq, topic):
     msg_id = mq.send_nowait(topic, b"one way")

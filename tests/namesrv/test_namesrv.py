@@ -26,7 +26,7 @@ async def test_a_broker_is_gone_as_soon_as_its_connection_ends(namesrv, session,
         await session.call(ask.GetRoute("Orders"))
 
 
-@pytest.mark.covers("S-ROUTE-06")
+@pytest.mark.covers("S-ROUTE-06", breaks="route_table: EXPIRY_MS = 240_000")
 @pytest.mark.covers("S-THR-01", breaks="Namesrv._expire: drop expire")
 async def test_a_silent_broker_is_dropped_after_two_minutes_and_its_connection_closed(settings, eventually):
     clock = ManualClock()

@@ -37,7 +37,7 @@ def test_request_codes_are_those_of_java(name: str, number: int) -> None:
     assert RequestCode[name] == number
 
 
-@pytest.mark.covers("S-PROD-19", breaks="sparrowmq.errors: RETRIABLE_CODES = frozenset({1})")
+@pytest.mark.covers("S-PROD-19")
 def test_the_retriable_codes_are_those_of_the_java_producer() -> None:
     assert (
         {code for code in ResponseCode if code.retriable}

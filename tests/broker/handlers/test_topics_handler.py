@@ -22,10 +22,7 @@ from sparrowmq.protocol.requests.bodies import (
 
 
 @pytest.mark.covers("S-ROUTE-08", "S-ROUTE-09")
-@pytest.mark.covers(
-    "S-ROUTE-07",
-    breaks="admin.topics.create: queues #2 -> 1",
-)
+@pytest.mark.covers("S-ROUTE-07")
 async def test_a_created_topic_is_on_disk_and_announced_when_the_answer_comes(desk, client):
     await client.call(UpdateAndCreateTopic("Orders", 8, 4, 6, order=True, topic_filter_type="SINGLE_TAG"))
     assert desk.topics.get("Orders") == TopicConfig("Orders", 8, 4, 6, order=True)

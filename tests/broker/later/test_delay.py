@@ -105,8 +105,10 @@ async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, 
         assert found.count == 1
 
 
-@pytest.mark.covers("S-DELAY-03")
-@pytest.mark.covers("S-DELAY-06", breaks="DelayedDelivery._deliver_turn: false wait_ms")
+@pytest.mark.covers("S-DELAY-03", breaks="delay_levels.park: drop entry.deliver_at_ms")
+@pytest.mark.covers(
+    "S-DELAY-06", breaks="DelayedDelivery._deliver_turn: range(len(entries)) -> reversed(range(len(entries)))"
+)
 async def test_a_level_keeps_the_order_and_its_queue_holds_the_due_times(tmp_path, clock):
     async with running(tmp_path, clock) as it:
         for number in range(300):

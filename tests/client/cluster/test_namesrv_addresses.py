@@ -23,7 +23,7 @@ def test_clients_begin_at_random_name_servers():
 
 
 @pytest.mark.covers("S-CFG-01")
-@pytest.mark.covers("S-CFG-11", breaks="namesrv_addresses.with_port: return address")
+@pytest.mark.covers("S-CFG-11", breaks="namesrv_addresses.addresses_of: words = [given]")
 @pytest.mark.parametrize(
     "given",
     ["a:1;b.example.com:2", " a:1 ; b.example.com:2;a:1;", ["a:1", "b.example.com:2"], "a:1,b.example.com:2"],

@@ -79,7 +79,7 @@ async def test_what_a_check_says_is_told_one_way_and_what_is_no_answer_is_unknow
     assert header.from_transaction_check is True and end.is_oneway
 
 
-@pytest.mark.covers("S-TX-01", breaks="Transaction.__aexit__: await self.rollback() -> await self.commit()")
+@pytest.mark.covers("S-TX-01")
 async def test_a_check_that_raises_knows_nothing_and_is_logged(peer, mq, ask, caplog):
     def check(message):
         raise LookupError("no such payment")
@@ -108,7 +108,7 @@ async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, 
     assert "the bank does not answer" in caplog.text and "has had" not in caplog.text
 
 
-@pytest.mark.covers("S-TX-03", breaks="CheckSettings: concurrency = 1")
+@pytest.mark.covers("S-TX-03", breaks="_Checker.put: true self._settings.concurrency")
 async def test_so_many_run_at_once_so_many_wait_and_the_rest_is_left_to_be_asked_again(peer, mq, ask, caplog):
     gate, running, most = asyncio.Event(), 0, 0
 

@@ -57,7 +57,7 @@ async def test_several_tasks_may_iterate(mq):
     assert set(bodies.values()) == {1}
 
 
-@pytest.mark.covers("S-CONS-04", breaks="ConsumerSettings: concurrency = 1")
+@pytest.mark.covers("S-CONS-04", breaks="Workers.resize: concurrency - len(active) -> 1")
 async def test_handlers_run_at_once_up_to_a_limit(mq):
     running, most, done = 0, 0, 0
 

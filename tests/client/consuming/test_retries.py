@@ -119,7 +119,7 @@ async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_
 
 
 @pytest.mark.covers("S-STORE-09")
-@pytest.mark.covers("S-RETRY-07", breaks="store_settings.StoreSettings: retention_hours = 48")
+@pytest.mark.covers("S-RETRY-07", breaks="BrokerSettings: 72 -> 48")
 async def test_dead_letters_are_kept_for_72_hours_like_all_messages(tmp_path):
     clock = ManualClock()
     hours = ";".join(map(str, range(24)))

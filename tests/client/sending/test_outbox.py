@@ -44,7 +44,7 @@ def queue_ids(peer: Scripted) -> list[int]:
 
 
 @pytest.mark.covers("S-PROD-19")
-@pytest.mark.covers("S-PROD-03", breaks="Outgoing.failed_at: self.failed_brokers = ()")
+@pytest.mark.covers("S-PROD-03")
 async def test_a_retriable_error_is_retried_on_another_broker(peer):
     async with Scripted("broker-b") as other, client(peer) as mq:
         peer.has("t", queues=2, others={other.name: other.address})
@@ -55,7 +55,7 @@ async def test_a_retriable_error_is_retried_on_another_broker(peer):
         assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]
 
 
-@pytest.mark.covers("S-PROD-03")
+@pytest.mark.covers("S-PROD-03", breaks="RoundRobin.next: self._turns[topic] = turn")
 @pytest.mark.parametrize("queues", [2, 3])
 async def test_a_retry_on_the_only_broker_goes_to_another_queue(peer, queues):
     peer.has("t", queues=queues)
@@ -108,7 +108,9 @@ async def test_all_attempts_together_have_a_time_limit(peer):
     assert caught.value.is_in_doubt and "must expect it twice" in str(caught.value)
 
 
-@pytest.mark.covers("S-PROD-19")
+@pytest.mark.covers(
+    "S-PROD-19", breaks="Outbox._answered: self._retry(item, error) #1 -> self._fail(item, error)"
+)
 async def test_a_lost_connection_is_retried_on_a_new_one(peer):
     peer.has("t")
     peer.script(SEND, None)
@@ -167,7 +169,7 @@ async def test_stored_less_safely_is_a_status_and_no_error(peer, code, status):
         assert (await mq.send("t", b"x")).status is status
 
 
-@pytest.mark.covers("S-PROD-12", breaks="Outbox._answered: false retry_not_stored")
+@pytest.mark.covers("S-PROD-12")
 async def test_stored_less_safely_is_retried_if_wanted(peer):
     peer.has("t")
     peer.script(SEND, stored(ResponseCode.FLUSH_DISK_TIMEOUT))

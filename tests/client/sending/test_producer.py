@@ -73,7 +73,7 @@ async def test_a_large_body_is_compressed_if_that_helps(peer, sender):
     assert len(peer.sent[1].body) < 100
 
 
-@pytest.mark.covers("S-PROD-11", breaks="Packing.check: false max_bytes")
+@pytest.mark.covers("S-PROD-11")
 async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
     with pytest.raises(MessageTooLarge, match="4194304 are allowed; send a reference"):
         await sender.send("t", bytes(4 * 1024 * 1024 + 1))

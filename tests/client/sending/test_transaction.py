@@ -67,8 +67,8 @@ def broker_handler(broker):
     return broker._server.dispatch._routes[RequestCode.END_TRANSACTION][1].__self__
 
 
-@pytest.mark.covers("S-TX-01")
-@pytest.mark.covers("S-TX-10", breaks="half_message.park: drop PGROUP")
+@pytest.mark.covers("S-TX-01", breaks="Transaction.__aexit__: self.rollback -> self.commit")
+@pytest.mark.covers("S-TX-10", breaks="Producer._put_half: drop Property.TRAN_MSG")
 @pytest.mark.covers("S-TX-02", breaks="Transactions._park: return False")
 @pytest.mark.covers("S-PROD-01", breaks="Transactions.end: placed = self._finish(transaction)")
 async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back(cluster, mq):
@@ -87,9 +87,7 @@ async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back
     assert one.properties["TRAN_MSG"] == "true" and one.properties["PGROUP"] == "SPARROWMQ_PRODUCER"
 
 
-@pytest.mark.covers(
-    "S-TX-09", breaks="Transactions._ask_producer: producers[self._turns % len(producers)] -> producers[0]"
-)
+@pytest.mark.covers("S-TX-09", breaks="Transactions._ask_producer: producers = []")
 @pytest.mark.covers("S-TX-04", breaks="Transactions._add: self._rules.timeout_ms -> 1000")
 async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, books):
     async with connect(cluster.namesrv, clock=clock) as gone:
@@ -123,7 +121,7 @@ async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(clust
     breaks="Transactions._discard: drop self._finish",
 )
 @pytest.mark.covers("S-TX-06", breaks="Transactions._copy: self._rules.interval_ms #1 -> 30_000")
-@pytest.mark.covers("S-TX-05", breaks="TransactionRules: most_checks = 14")
+@pytest.mark.covers("S-TX-05", breaks="Transactions._look_at: border most_checks")
 async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside(cluster, clock, mq, books):
     async with mq.transaction("orders", b"paid") as transaction:
         await transaction.unknown()

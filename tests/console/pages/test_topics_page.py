@@ -3,7 +3,7 @@ import pytest
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.covers("S-ADM-04", breaks="topics_page.make_dialog: drop view.actions.create_topic")
+@pytest.mark.covers("S-ADM-04", breaks="create_topic.run: drop view.admin.create_topic")
 async def test_topics_are_filtered_paged_and_made(visit, stage):
     boss = await visit("boss")
     page = boss.page
