@@ -16,31 +16,30 @@ PORT: Final = 8082  # the official dashboard's
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """The address, the users and the files of a console.
-
-    Attributes:
-        namesrv: of the cluster, as `connect` takes it.
-        prefix: the path before all addresses, such as "/mq"; empty for none.
-        is_read_only: every user has the role view.
-        certificate, key: files for https.
-        metrics_port: for Prometheus; 0 takes a free port, None opens none.
-        metrics_host: the address of that port, which needs no log-in.
-        history: the folder for the dashboard's figures; None keeps them in memory.
     Raises:
-        ConfigError: other machines reach an address without encryption or for metrics, and `is_insecure` is not set.
+        ConfigError: other machines reach an address without encryption or for metrics, and `insecure` is not set.
     """
 
     accounts: Accounts
     namesrv: str | None = None
+    """Name servers of the cluster, as `connect` takes them."""
     host: str = "127.0.0.1"
     port: int = PORT
     prefix: str = ""
-    is_read_only: bool = False
-    is_insecure: bool = False
+    """The path before all addresses, such as "/mq"; empty for none."""
+    read_only: bool = False
+    """Whether every user has the role view."""
+    insecure: bool = False
     certificate: str | None = None
+    """File of the certificate for https."""
     key: str | None = None
+    """File of its private key."""
     history: Path | None = None
+    """The folder for the dashboard's figures; None keeps them in memory."""
     metrics_port: int | None = None
+    """Port for Prometheus; 0 takes a free port, None opens none."""
     metrics_host: str = "127.0.0.1"
+    """Address of that port, which needs no log-in."""
 
     def __post_init__(self) -> None:
         if self.prefix and (
@@ -51,12 +50,12 @@ class ConsoleSettings:
             )
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("https needs both --certificate and --key")
-        if not _is_loopback(self.host) and self.certificate is None and not self.is_insecure:
+        if not _is_loopback(self.host) and self.certificate is None and not self.insecure:
             raise ConfigError(
                 f"--host {self.host}: others reach this address, and passwords would cross the network unencrypted; "
                 "give --certificate and --key, or --insecure if a proxy before it encrypts"
             )
-        if self.metrics_port is not None and not _is_loopback(self.metrics_host) and not self.is_insecure:
+        if self.metrics_port is not None and not _is_loopback(self.metrics_host) and not self.insecure:
             raise ConfigError(
                 f"--metrics-host {self.metrics_host}: other machines reach this address, and metrics need no log-in; "
                 "use 127.0.0.1, or add --insecure if the network is trusted"

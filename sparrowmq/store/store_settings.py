@@ -1,4 +1,4 @@
-"""What can be set about a store. Defaults are Java's, except where a comment says otherwise."""
+"""The settings of a store. Defaults are Java's, except where a comment says otherwise."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _HOUR: Final = 60 * _MINUTE
 
 
 class Flush(Enum):
-    """When a message counts as stored: once on disk, or once in the memory that will be written to disk."""
+    """When a message counts as stored: on disk, or in memory that will be written to disk."""
 
     SYNC = "SYNC_FLUSH"
     ASYNC = "ASYNC_FLUSH"
 
 
 class CorruptPolicy(Enum):
-    """What opening a store does about a record that is damaged though it was once on disk."""
+    """The reaction to a damaged record when a store is opened."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
@@ -35,23 +35,11 @@ class CorruptPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """How to keep messages.
-
-    Attributes:
-        commit_log_path: where the log is, if not in `path`.
-        flush_interval_ms: how often ASYNC writes to disk; never more seldom than 300 ms.
-        safety_timeout_ms: how long an answer waits until its message is safe (Java: syncFlushTimeout).
-        store_host: what records and offset ids give as this broker's address, as `hosts.pack` makes it.
-        property_crc: whether records carry the CRC over all of their bytes.
-        open_queue_files: how many files of queues may be open at once.
-        checkpoint_interval_ms: how often queues and index are written to disk, which is what a crash makes the
-            next start repeat.
-        scrub_mib_s: how much of the log is read in a second to look for rot; 0 is nothing.
-        delay_levels_ms: the delays of messageDelayLevel, for rebuilding the queues of SCHEDULE_TOPIC_XXXX.
-    """
+    """The settings of a store. `BrokerSettings.store` makes them of a broker's."""
 
     path: Path | str
     commit_log_path: Path | str | None = None
+    """Folder of the log, if not in `path`."""
     commit_log_file_size: int = 1 << 30
     consume_queue_file_entries: int = 300_000
     index: bool = True
@@ -60,24 +48,32 @@ class StoreSettings:
     # Unlike Java: an answer means "on disk" unless it is told not to.
     flush: Flush = Flush.SYNC
     flush_interval_ms: int = 500
+    """Interval at which ASYNC writes to disk; at most 300 ms."""
     safety_timeout_ms: int = 5000
+    """Time that an answer waits until its message is safe (Java: syncFlushTimeout)."""
     store_host: bytes = hosts.pack("127.0.0.1:10911")
+    """Address of this broker in records and offset ids, as `hosts.pack` makes it."""
     # Unlike Java: on, because its other CRC covers bodies alone.
     property_crc: bool = True
+    """Whether records carry the CRC over all of their bytes."""
     corrupt_policy: CorruptPolicy = CorruptPolicy.FAIL
     open_queue_files: int = 4096
+    """Most files of queues open at once."""
     checkpoint_interval_ms: int = 5000
+    """Interval at which queues and index are written to disk. After a crash the next start repeats the rest."""
     retention_hours: int = 72
     delete_when: str = "04"
     disk_clean_ratio: float = 0.75
     disk_force_ratio: float = 0.85
     disk_full_ratio: float = 0.90
     scrub_mib_s: int = 1
+    """MiB of the log that are checked for damage per second; 0 checks nothing."""
     delay_levels_ms: tuple[int, ...] = (
         *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
         *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
         *(hours * _HOUR for hours in (1, 2)),
     )
+    """The delays of messageDelayLevel, for rebuilding the queues of SCHEDULE_TOPIC_XXXX."""
 
     def __post_init__(self) -> None:
         _demand(

@@ -16,14 +16,14 @@ def test_the_loopback_needs_nothing(host):
 def test_an_address_that_others_reach_needs_encryption_or_that_it_is_meant(host):
     with pytest.raises(ConfigError, match="--certificate and --key, or --insecure"):
         ConsoleSettings(NOBODY, host=host)
-    ConsoleSettings(NOBODY, host=host, is_insecure=True)
+    ConsoleSettings(NOBODY, host=host, insecure=True)
     ConsoleSettings(NOBODY, host=host, certificate="a", key="b")
 
 
 def test_metrics_where_others_reach_them_have_to_be_meant():
     with pytest.raises(ConfigError, match="metrics need no log-in"):
         ConsoleSettings(NOBODY, metrics_port=0, metrics_host="0.0.0.0")
-    ConsoleSettings(NOBODY, metrics_port=0, metrics_host="0.0.0.0", is_insecure=True)
+    ConsoleSettings(NOBODY, metrics_port=0, metrics_host="0.0.0.0", insecure=True)
 
 
 def test_half_of_https_is_told():

@@ -53,32 +53,26 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
     "--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
-def console(**given: Any) -> None:
+def console(
+    users: str | None,
+    user: str | None,
+    make_user: str | None,
+    history: str | None,
+    verbose: bool,
+    **given: Any,
+) -> None:
     """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
 
     Without --users and --user there is the user admin, with a password made for this start and printed.
     """
-    level = logging.INFO if given["verbose"] else logging.WARNING
+    level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     try:
-        if given["make_user"]:
-            click.echo(_asked(given["make_user"], "--make-user").line())
+        if make_user:
+            click.echo(_asked(make_user, "--make-user").line())
             sys.exit(0)
-        accounts, told = accounts_of(given["users"], given["user"])
-        settings = ConsoleSettings(
-            accounts,
-            namesrv_of(),
-            host=given["host"],
-            port=given["port"],
-            prefix=given["prefix"],
-            is_read_only=given["read_only"],
-            is_insecure=given["insecure"],
-            certificate=given["certificate"],
-            key=given["key"],
-            history=_folder(given["history"]),
-            metrics_port=given["metrics_port"],
-            metrics_host=given["metrics_host"],
-        )
+        accounts, told = accounts_of(users, user)
+        settings = ConsoleSettings(accounts, namesrv_of(), history=_folder(history), **given)
         credentials, tls = credentials_of(), tls_of()
     except ConfigError as error:
         fail(error)

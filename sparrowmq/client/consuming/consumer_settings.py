@@ -62,48 +62,44 @@ class Tuning(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """The settings of a consumer. All members of a group must subscribe to the same topics with the same filters.
-
-    Attributes:
-        concurrency: the number of handlers that run at once; `Consumer.concurrency` can change it.
-        batch: the most messages delivered at once; None delivers each alone.
-        start: the begin of a group that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET: behind
-            the newest message, but at the beginning of a queue that still holds its first one, as young or small topics
-            do, so that no message is lost. "new" is behind the newest message in every topic. "earliest"
-            is the oldest message that is kept, a datetime the first message stored since.
-        max_reconsume_times: failures before a message ends in the dead letters; None is 16, or for ever when
-            ordered.
-        pull_batch: messages asked for at once; Apache's broker answers at most 32.
-        strategy: shares the queues among the members: "averagely", "by_circle", "consistent_hash", or a result of
-            the functions of `sparrowmq.allocation`. All members must have the same one. (Java:
-            allocateMessageQueueStrategy)
-        grace_s: the time for which running handlers may go on when the consumer is left.
-        handler_timeout_s: the time limit of a handler. Then its messages are given back, and the handler is cancelled,
-            up to a tenth later. A handler that blocks a thread cannot be cancelled: it is only reported, and when
-            ordered keeps its messages. None is no limit. (Java: consumeTimeout)
-        suspend_s: the pause of a queue after a failure when ordered, from 10 ms to 30 s; other values count as the
-            nearest limit. `ReceivedMessage.retry` can set another. (Java: suspendCurrentQueueTimeMillis)
-        on_assigned: called with the queues that became this member's, before they are pulled: the place for `seek`.
-        on_revoked: called with the queues that are being given up, before their last commit.
-        offset_folder: the folder for offsets of broadcast groups.
-    """
+    """The settings of a consumer. All members of a group must subscribe to the same topics with the same filters."""
 
     group: str
     concurrency: int = 16
+    """The number of handlers that run at once; `Consumer.concurrency` can change it."""
     batch: int | None = None
+    """The most messages delivered at once; None delivers each alone."""
     start: Start = "latest"
+    """The begin of a group that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET:
+    behind the newest message, but at the beginning of a queue that still holds its first one, as young or
+    small topics do, so that no message is lost. "new" is behind the newest message in every topic.
+    "earliest" is the oldest message that is kept, a datetime the first message stored since."""
     ordered: bool = False
     broadcast: bool = False
     max_reconsume_times: int | None = None
+    """Failures before a message ends in the dead letters; None is 16, or forever when ordered."""
     pull_batch: int = 32
+    """Messages asked for at once; Apache's broker answers at most 32."""
     flow: FlowLimits = field(default_factory=FlowLimits)
     strategy: Strategy | StrategyName = "averagely"
+    """The way to share the queues among the members: "averagely", "by_circle", "consistent_hash", or a result of the
+    functions of `sparrowmq.allocation`. All members must have the same one. (Java:
+    allocateMessageQueueStrategy)"""
     grace_s: float = 5.0
+    """The time for which running handlers may go on when the consumer is left."""
     handler_timeout_s: float | None = 900.0
+    """The time limit of a handler. Then its messages are given back, and the handler is cancelled, up to a
+    tenth later. A handler that blocks a thread cannot be cancelled: it is only reported, and when ordered
+    keeps its messages. None is no limit. (Java: consumeTimeout)"""
     suspend_s: float = 1.0
+    """The pause of a queue after a failure when ordered, from 10 ms to 30 s; other values count as the
+    nearest limit. `ReceivedMessage.retry` can set another. (Java: suspendCurrentQueueTimeMillis)"""
     on_assigned: QueuesChanged | None = None
+    """Called with the queues that became this member's, before they are pulled: the place for `seek`."""
     on_revoked: QueuesChanged | None = None
+    """Called with the queues that are being given up, before their last commit."""
     offset_folder: Path = OFFSET_FOLDER
+    """The folder for offsets of broadcast groups."""
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -151,26 +147,24 @@ class PullTuning(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """The settings of a pull consumer.
-
-    Attributes:
-        start: the begin of a queue without committed offset and without `seek`; as for consumers.
-        pull_batch: messages asked for at once of each queue; Apache's broker answers at most 32.
-        broadcast: a subscriber gets all queues, and offsets are kept in a file on this machine.
-        auto_commit_s: seconds between commits of messages that `poll` returned before its last call. The program may
-            still handle those of the last call. None leaves commits to `commit`. (Java: autoCommit, 5 s)
-        strategy: shares the queues of subscribed topics among the members; as for consumers.
-        on_assigned, on_revoked: as for consumers, called with the queues that `subscribe` brings and takes.
-    """
+    """The settings of a pull consumer."""
 
     group: str
     start: Start = "latest"
+    """The begin of a queue without committed offset and without `seek`; as for consumers."""
     pull_batch: int = 32
+    """Messages asked for at once of each queue; Apache's broker answers at most 32."""
     broadcast: bool = False
+    """Whether a subscriber gets all queues, and offsets are kept in a file on this machine."""
     auto_commit_s: float | None = None
+    """Seconds between commits of messages that `poll` returned before its last call. The program may still
+    handle those of the last call. None leaves commits to `commit`. (Java: autoCommit, 5 s)"""
     strategy: Strategy | StrategyName = "averagely"
+    """The way to share the queues of subscribed topics among the members; as for consumers."""
     on_assigned: QueuesChanged | None = None
+    """As for consumers, called with the queues that `subscribe` brings and takes."""
     on_revoked: QueuesChanged | None = None
+    """As for consumers, called with the queues that `subscribe` brings and takes."""
     offset_folder: Path = OFFSET_FOLDER
 
     def __post_init__(self) -> None:

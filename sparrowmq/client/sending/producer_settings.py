@@ -11,31 +11,28 @@ from sparrowmq.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """The settings of a producer. The names in brackets are Java's.
-
-    Attributes:
-        timeout_s: for one message with all its attempts, from when it is in the window (sendMsgTimeout).
-        retries: attempts after the first one (retryTimesWhenSendFailed).
-        retry_not_stored: also retry a message that was stored less safely than the broker is configured to
-            (retryAnotherBrokerWhenNotStoreOK).
-        avoid_slow_brokers: avoid brokers for a while that were slow or failed (sendLatencyFaultEnable).
-        max_bytes: largest body (maxMessageSize); brokers have their own limit, which must be raised too.
-        compress_over_bytes: larger bodies are compressed with zlib (compressMsgBodyOverHowmuch).
-        window: messages in flight.
-        window_bytes: bytes of bodies in flight. They are below the limit at which a connection stops reading, so
-            that answers always arrive.
-        waiting_bytes: bytes of messages that wait for the window; more are refused.
-    """
+    """The settings of a producer. The names in brackets are Java's."""
 
     timeout_s: float = 3.0
+    """Time limit of one message with all its attempts, from when it is in the window (sendMsgTimeout)."""
     retries: int = 2
+    """Attempts after the first one (retryTimesWhenSendFailed)."""
     retry_not_stored: bool = False
+    """Whether to retry also a message that was stored less safely than the broker is configured to
+    (retryAnotherBrokerWhenNotStoreOK)."""
     avoid_slow_brokers: bool = False
+    """Whether to avoid brokers for a while that were slow or failed (sendLatencyFaultEnable)."""
     max_bytes: int = 4 * 1024 * 1024
+    """Largest body (maxMessageSize); brokers have their own limit, which must be raised too."""
     compress_over_bytes: int = 4096
+    """Size above which bodies are compressed with zlib (compressMsgBodyOverHowmuch)."""
     window: int = 512
+    """Messages in flight."""
     window_bytes: int = 2 * 1024 * 1024
+    """Bytes of bodies in flight. They are below the limit at which a connection stops reading, so that
+    answers always arrive."""
     waiting_bytes: int = 256 * 1024 * 1024
+    """Bytes of messages that wait for the window; more are refused."""
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout_s)

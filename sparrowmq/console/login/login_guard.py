@@ -124,7 +124,7 @@ class Guard:
             log.warning("a log-in from %s failed", address)
             return HTMLResponse(login_page.page(action, target, _WRONG, name), 403)
         self._attempts.succeeded(address)
-        role = Role.VIEW if self._settings.is_read_only else account.role
+        role = Role.VIEW if self._settings.read_only else account.role
         log.info("%s logged in from %s as %s", account.name, address, role.name.lower())
         response = RedirectResponse(self._url(request, target), 303)
         response.set_cookie(

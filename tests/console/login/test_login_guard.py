@@ -141,7 +141,7 @@ def test_a_prefix_that_a_proxy_took_away_comes_back():
 
 
 def test_a_read_only_console_has_viewers_alone():
-    client = door(is_read_only=True)
+    client = door(read_only=True)
     log_in(client)
     assert client.get("/").text == "olga VIEW"
 
