@@ -37,7 +37,7 @@ async def pages(tmp_path) -> dict[str, set[str]]:
 
 
 @pytest.fixture
-def served(pages) -> set[str]:
+def served(pages: dict[str, set[str]]) -> set[str]:
     return pages["/metrics"] | pages["/metrics?compat=exporter"]
 
 

@@ -102,7 +102,14 @@ class _Queue:
         """Return the next message's time and place; None if there is none."""
         while not self._read and self._at < self._end:
             await self._pull()
-        return age(self._read[0]) if self._read else None
+        if not self._read:
+            return None
+        message = self._read[0]
+        return (
+            message.store_timestamp_ms,
+            self.queue,
+            message.offset,
+        )  # The message's queue lacks the namespace.
 
     def take(self) -> ReceivedMessage:
         return self._read.popleft()

@@ -10,6 +10,7 @@ async def test_brokers_and_routes_are_found_with_and_without_an_address(two, adm
         table = await namesrv.cluster_table(admin.servers, address)
         assert set(table.broker_addr_table) == {"broker-0", "broker-1"}
         route = await namesrv.topic_route(admin.servers, "orders", address)
+        assert route is not None
         assert {each.broker_name for each in route.queue_datas} == {"broker-0", "broker-1"}
         assert await namesrv.topic_route(admin.servers, "absent", address) is None
     assert "orders" in await namesrv.topic_names(admin.servers)
