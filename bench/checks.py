@@ -45,7 +45,7 @@ class Ways:
     def __init__(self, store: MessageStore, messages: int) -> None:
         self._store = store
         self._messages = messages
-        queue = store.queue(TOPIC, 0)
+        queue = store.queues.get(TOPIC, 0)
         assert queue is not None
         found = (queue.entry(offset) for offset in range(messages))
         self._places = [(entry.offset, entry.size) for entry in found if entry is not None]

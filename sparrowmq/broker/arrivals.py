@@ -38,7 +38,7 @@ async def wait_for_match(
         what `answer` makes of the last read, whose `next_offset` is past everything that was seen not to match.
     """
     deadline = clock.monotonic() + timeout_s
-    end = store.queue_end(topic, queue_id)
+    end = store.queues.obtain(topic, queue_id).end
     result = read(offset)
     while result.status not in ANSWERED:
         remaining_s = deadline - clock.monotonic()

@@ -482,12 +482,15 @@ class Staging:
         """Where the queues end that the pieces go to."""
         self._store.dispatch()
         addresses = {piece.to for piece in pieces}
-        return {f"{topic}@{queue}": self._store.queue_end(topic, queue).value for topic, queue in addresses}
+        return {
+            f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value
+            for topic, queue in addresses
+        }
 
     @property
     def _end(self) -> int:
         """Of the topic's queue."""
-        queue = self._store.queue(STAGED_TOPIC, 0)
+        queue = self._store.queues.get(STAGED_TOPIC, 0)
         return 0 if queue is None else queue.end.value
 
     # After a start ---------------------------------------------------------------------------------------------------
@@ -546,7 +549,7 @@ class Staging:
                 yield Properties.decode(part.properties).unique_key
 
     def _records(self, topic: str, queue_id: int, position: int) -> Iterator[tuple[int, StoredMessage]]:
-        queue = self._store.queue(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         if queue is None:
             return
         position = max(position, queue.min_offset)
@@ -579,7 +582,7 @@ class Staging:
     def _forget(self) -> None:
         """Drop writers that are long gone, and what was staged and is deleted."""
         now_ms, busy = self._clock.now_ms(), {publication.source.writer for publication in self._pending}
-        queue = self._store.queue(STAGED_TOPIC, 0)
+        queue = self._store.queues.get(STAGED_TOPIC, 0)
         begin = 0 if queue is None else queue.min_offset
         for name, author in list(self.writers.items()):
             if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:

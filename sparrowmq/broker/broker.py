@@ -208,7 +208,7 @@ class Broker:
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
         topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)
-        topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
+        topics.adopt((queue.topic, queue.queue_id) for queue in store.queues)
         registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         if self.term is not None:
             registration.may_speak = self.term.holds
@@ -253,7 +253,7 @@ class Broker:
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
         if not settings.is_slave:  # whose offsets are its master's, and may be ahead of it
-            offsets.clamp(store.max_offset)
+            offsets.clamp(store.queues.max_offset)
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
         timer_max_s = settings.max_timer_s if settings.timers else None

@@ -394,7 +394,7 @@ class Member:
 async def _on_disk(store: MessageStore, end: int) -> None:
     """Return once the log is on disk up to there: an epoch that begins there has it all after a power cut, too."""
     if store.flushed.value < end:
-        store.flush_soon()
+        store.flusher.kick()
         await store.flushed.reached(end)
 
 

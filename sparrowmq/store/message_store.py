@@ -26,7 +26,6 @@ from sparrowmq.errors import (
     DiskFull,
     OutOfResources,
     StoreError,
-    StoreFailed,
 )
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.safety import Demand, Safety
@@ -39,10 +38,9 @@ from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.selector import ALL, Selector
-from sparrowmq.stats import Histogram
 from sparrowmq.store import upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
-from sparrowmq.store.intake import FULL_PAUSE_S, Intake
+from sparrowmq.store.intake import Intake
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
@@ -52,7 +50,7 @@ from sparrowmq.store.log.scrub import Scrubber
 from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.mending import Mending
 from sparrowmq.store.queues import queue_reading as reading
-from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -71,6 +69,9 @@ class MessageStore:
     """An open store.
 
     Attributes:
+        queues: all of them, also those that never had a message and were asked for.
+        intake: the way in; `upkeep` gives it the loop's turn, and lets it stop for a while.
+        flusher: brings the log to disk.
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
         wants_cleaning: set when retention should not wait for its time; likewise.
         scrubber: what looks for rot; `upkeep` lets it.
@@ -88,18 +89,18 @@ class MessageStore:
         self._log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable)
         unsynced = Unsynced()
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
-        self._queues = QueueTable(files, layout, settings.consume_queue_file_entries)
+        self.queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         self._index = Index.of(settings, vfs, unsynced, writable)
-        self._dispatch = Dispatch(self._queues, self._index, settings.delay_levels_ms)
+        self._dispatch = Dispatch(self.queues, self._index, settings.delay_levels_ms)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
-        self._flusher = Flusher(self._log)
+        self.flusher = Flusher(self._log)
         self._hold = Hold()
         self.scrubber = Scrubber(self._log)
         self.retention_time = RetentionTime(clock, 0)
         self.settled: set[int] = set()
-        self._intake = Intake(
-            settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
+        self.intake = Intake(
+            settings, clock, self._log, self.queues, self._dispatch, self.flusher, self._index is not None
         )
         self.wants_checkpoint = asyncio.Event()
         self.wants_cleaning = asyncio.Event()
@@ -137,9 +138,9 @@ class MessageStore:
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
         if read_only:
             store = cls(settings, vfs, clock, writable=False)
-            store._queues.load(None, writable=False)
+            store.queues.load(None, writable=False)
             store._log.proved_from = store._log.row.end
-            store._log.start_at(max((sum(queue.last_entry()) for queue in store._queues), default=0))
+            store._log.start_at(max((sum(queue.last_entry()) for queue in store.queues), default=0))
             store._log.refuse(StoreError("the store was opened for reading only"))
             return store
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
@@ -170,7 +171,7 @@ class MessageStore:
             DiskFull: there is no room now; nothing has changed.
             StoreFailed: a write or sync failed before; nothing is taken any more.
         """
-        return self._intake.append(*entries)
+        return self.intake.append(*entries)
 
     def follow(self, offset: int, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
@@ -179,12 +180,12 @@ class MessageStore:
             StoreError: they do not follow what is here.
             DiskFull, StoreFailed: as `append`.
         """
-        self._intake.demand_place(offset)
+        self.intake.demand_place(offset)
         if self._checkpointer.crc_from != NO_CRC:
             # The master may write records without property CRC; a start must know that before it sees one.
             self._log.crc_from = self._checkpointer.crc_from = NO_CRC
             self.checkpoint()
-        self._intake.follow(content)
+        self.intake.follow(content)
 
     def begin_at(self, offset: int) -> None:
         """Let the log of a store that never held a byte begin at `offset`, where a file of the master's does.
@@ -199,24 +200,19 @@ class MessageStore:
             )
         self._log.begin_at(offset)
         self._checkpointer.let_go_before(offset)
-        self._flusher.start_at(offset)
+        self.flusher.start_at(offset)
         self.dispatched.advance(offset)
         self._checkpointer.start(offset)
 
     @property
     def written(self) -> Watermark:
         """The offset up to which the log's files have what was appended; it fails when a write or sync fails."""
-        return self._flusher.written
+        return self.flusher.written
 
     @property
     def flushed(self) -> Watermark:
         """The offset up to which the log is on disk; it fails when a sync fails."""
-        return self._flusher.flushed
-
-    @property
-    def sync_times(self) -> Histogram:
-        """How long syncs of the log took, in microseconds."""
-        return self._flusher.times
+        return self.flusher.flushed
 
     @property
     def dispatched(self) -> Watermark:
@@ -236,7 +232,7 @@ class MessageStore:
     @property
     def newest_ms(self) -> int:
         """When the newest message was stored; 0 without any."""
-        return self._intake.now_ms
+        return self.intake.now_ms
 
     def safety(self, wants_safety: bool) -> Safety:
         """What the answer about a message waits for: with SYNC the disk, with ASYNC the write.
@@ -257,15 +253,15 @@ class MessageStore:
         Returns: what is to be called when that has risen.
         """
         self._dispatch.limit = limit
-        return self._intake.show_soon
+        return self.intake.show_soon
 
     def dispatch(self) -> None:
         """Write what was appended, and show it to the queues."""
-        self._intake.dispatch()
+        self.intake.dispatch()
 
     def flush(self) -> None:
         """Write the log to disk, here and now. Raises: StoreFailed."""
-        self._flusher.flush()
+        self.flusher.flush()
 
     def checkpoint(self) -> None:
         """Write log, queues and index to disk, here and now, so that the next start has less to do.
@@ -279,11 +275,11 @@ class MessageStore:
         try:
             self.begin_checkpoint(end, now_ms)()
         except OutOfResources as short:
-            if not self.spare_descriptors(short):
+            if not self.intake.spare_descriptors(short):
                 raise
             self.checkpoint()
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.flusher.fail(error) from error
 
     def read(
         self,
@@ -299,25 +295,8 @@ class MessageStore:
         Only those that the selector wants; `next_offset` moves past the others.
         """
         return reading.read(
-            self._log, self._queues.get(topic, queue_id), offset, max_count, max_bytes, selector
+            self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector
         )
-
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue; None if it never had a message."""
-        return self._queues.get(topic, queue_id)
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset behind the last message of a queue; 0 if it never had one."""
-        queue = self._queues.get(topic, queue_id)
-        return queue.max_offset if queue is not None else 0
-
-    def queue_end(self, topic: str, queue_id: int) -> Watermark:
-        """Where the queue ends; it can be waited for before the first message is there."""
-        return self._queues.obtain(topic, queue_id).end
-
-    def queues(self) -> list[tuple[str, int, ConsumeQueue]]:
-        """All queues, with topic and queue id."""
-        return [(queue.topic, queue.queue_id, queue) for queue in self._queues]
 
     def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins at `offset`; None if none does, so any number may be asked for."""
@@ -367,12 +346,12 @@ class MessageStore:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """The first queue offset stored at or after a time; with `upper`, the last one at or before it."""
-        queue = self._queues.get(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
         return reading.offset_by_time(self._log, queue, timestamp_ms, upper) if queue else 0
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When a message was stored, in ms; None if it is not there."""
-        queue = self._queues.get(topic, queue_id)
+        queue = self.queues.get(topic, queue_id)
         return reading.store_time(self._log, queue, offset) if queue else None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:
@@ -383,7 +362,7 @@ class MessageStore:
         """
         if self._index is None:
             return []
-        self._intake.index_keys()
+        self.intake.index_keys()
         offsets = self._index.find(topic, key, max_count, begin_ms, end_ms)
         return [record for record in map(self.record_at, offsets) if record is not None]
 
@@ -395,7 +374,7 @@ class MessageStore:
     def timers(self) -> Timers:
         """The timers that are pending; from now on retention leaves their records. Raises: DiskFull, BadStore."""
         self.dispatch()
-        queue = self._queues.obtain(TIMER_TOPIC, 0)
+        queue = self.queues.obtain(TIMER_TOPIC, 0)
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
 
     def delete_topic(self, topic: str) -> None:
@@ -407,9 +386,9 @@ class MessageStore:
         except DiskFull as full:
             log.warning("the topic %s may come back after a crash: %s", topic, full)
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.flusher.fail(error) from error
         self._dispatch.deleted[topic] = self._log.end
-        self._queues.remove_topic(topic)
+        self.queues.remove_topic(topic)
         self.wants_checkpoint.set()
 
     def clean(self, what: Asked) -> None:
@@ -438,7 +417,7 @@ class MessageStore:
         finally:
             self._log.refuse(StoreError("the store is closed"))
             self._log.close()
-            self._queues.files.close()
+            self.queues.files.close()
             self._ends.close()
             if self._index is not None:
                 self._index.close()
@@ -454,44 +433,30 @@ class MessageStore:
 
     # What `upkeep` does with it ---------------------------------------------------------------------------------
 
-    def attach(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
-        """Sync in a thread from now on, and end the bursts of requests by themselves."""
-        self._intake.turn = turn
-        self._flusher.start(loop)
-
-    def detach(self) -> None:
-        """Undo `attach`; what was given to the thread is finished first."""
-        self._intake.turn = None
-        self._flusher.stop()
-
-    def flush_soon(self) -> None:
-        """Have the thread sync what was written."""
-        self._flusher.kick()
-
     def tend(self, executor: Executor) -> None:
         """Index what was collected, make the next log file early, and try again what a full disk refused.
 
         Where somebody cut a file of the log nothing is taken any more; what is left is served.
         """
         if self.flushed.error is None and (cut := self._log.row.cut_file()) is not None:
-            self.fail(cut_while_open(cut.path, cut.size))
-        if self._intake.try_again_if_due():
+            self.flusher.fail(cut_while_open(cut.path, cut.size))
+        if self.intake.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):
                 self.wants_checkpoint.set()
             if self._dispatch.can_index(executor):
-                self._intake.index_keys()
+                self.intake.index_keys()
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:
         """Dispatch everything; up to which offset, and when the last record before it was stored. Raises: DiskFull."""
-        intake = self._intake
+        intake = self.intake
         before, intake.full = intake.full, None
         intake.dispatch()
         intake.index_keys()
         intake.raise_if_full()
         intake.full = before  # a disk without room for messages may have room for this
-        self._checkpointer.note_ends(self._queues.take_changed())
+        self._checkpointer.note_ends(self.queues.take_changed())
         return self.dispatched.value, intake.now_ms
 
     def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
@@ -501,7 +466,7 @@ class MessageStore:
     def retention(self) -> Retention:
         """What deletes old messages."""
         return Retention(
-            self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer, self._hold
+            self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self._hold
         )
 
     def asked_to_clean(self) -> Asked:
@@ -509,18 +474,6 @@ class MessageStore:
         asked, self._asked = self._asked, Asked.NOTHING
         self.wants_cleaning.clear()
         return asked
-
-    def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
-        """Take nothing for a while; then the next message, or `tend`, tries again."""
-        self._intake.stall(full, pause_s)
-
-    def spare_descriptors(self, full: DiskFull) -> bool:
-        """Close files of queues, if that is what is missing; whether there were any."""
-        return self._intake.spare_descriptors(full)
-
-    def fail(self, cause: OSError) -> StoreFailed:
-        """Acknowledge nothing any more, and take no more messages."""
-        return self._flusher.fail(cause)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -532,7 +485,7 @@ class MessageStore:
             self._vfs,
             layout,
             self._log,
-            self._queues,
+            self.queues,
             self._index,
             self._dispatch,
             load(self._vfs, layout.checkpoint),
@@ -542,7 +495,7 @@ class MessageStore:
             known,
             mending,
         )
-        self._queues.files.mend = mending.mend_file
+        self.queues.files.mend = mending.mend_file
         if cut_at is not None:
             shorten(recovery, cut_at)
         clean = recovery.clean
@@ -554,7 +507,7 @@ class MessageStore:
             recovery.ends.deleted[topic] = min(offset, found.end)
         recovery.ends.deleted[ALL_TOPICS] = self._log.begin
         self._ends.begin(recovery.ends)
-        self._queues.files.changed.update(self._queues)
+        self.queues.files.changed.update(self.queues)
         if not clean:
             log.warning(
                 "the store was not closed in order: %d records checked, the log ends at %d, %d bytes behind it cut",
@@ -562,8 +515,8 @@ class MessageStore:
                 found.end,
                 found.cut_bytes,
             )
-        self._intake.time.begin(found.passed.last_ms)
-        self._intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
+        self.intake.time.begin(found.passed.last_ms)
+        self.intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
         self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
         self._log.proved_from = found.marks[0]
         self.scrubber.position = self._log.begin
@@ -574,7 +527,7 @@ class MessageStore:
         elif self._log.crc_from == NO_CRC:
             self._log.crc_from = found.end
         self._checkpointer.crc_from = self._log.crc_from
-        self._flusher.start_at(found.end)
+        self.flusher.start_at(found.end)
         self.checkpoint()
         if not self._vfs.exists(layout.abort):
             self._vfs.close(self._vfs.create(layout.abort, 0, allocate=False))

@@ -36,7 +36,8 @@ _FULL_PERIOD_S: Final = 1.0  # while the disk is too full: who frees some shall 
 
 async def run(store: MessageStore, turn: Turn) -> None:
     """Until cancelled. Raises: StoreFailed, a file of the log was cut, so that even to read is not safe."""
-    store.attach(asyncio.get_running_loop(), turn)
+    store.intake.turn = turn  # it ends the bursts of requests from now on, and a thread syncs
+    store.flusher.start(asyncio.get_running_loop())
     with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -46,13 +47,14 @@ async def run(store: MessageStore, turn: Turn) -> None:
                 tasks.create_task(_delete_regularly(store))
                 tasks.create_task(_scrub(store))
         finally:
-            store.detach()
+            store.intake.turn = None
+            store.flusher.stop()  # what was given to the thread is finished first
 
 
 async def _flush_regularly(store: MessageStore) -> None:
     while True:
         await store.clock.sleep(min(store.settings.flush_interval_ms, MAX_FLUSH_INTERVAL_MS) / 1000)
-        store.flush_soon()
+        store.flusher.kick()
 
 
 async def _tend(store: MessageStore, executor: ThreadPoolExecutor) -> None:
@@ -70,17 +72,17 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
         store.wants_checkpoint.clear()
         try:
             end, now_ms = store.prepare_checkpoint()
-            store.flush_soon()
+            store.flusher.kick()
             await store.flushed.reached(end)
             write = store.begin_checkpoint(end, now_ms)
             await asyncio.get_running_loop().run_in_executor(executor, write)
         except DiskFull as full:
             log.warning("no checkpoint: %s", full)
-            store.spare_descriptors(full)
+            store.intake.spare_descriptors(full)
         except StoreFailed:
             return
         except OSError as error:
-            store.fail(error)
+            store.flusher.fail(error)
 
 
 async def _scrub(store: MessageStore) -> None:
@@ -110,9 +112,9 @@ async def _delete_regularly(store: MessageStore) -> None:
                 await asyncio.sleep(0)  # between two queues the loop may serve others
         except OutOfResources as short:
             log.warning("the rest of what is too old stays for now: %s", short)
-            store.spare_descriptors(short)
+            store.intake.spare_descriptors(short)
         except BadStore as bad:
             log.error("the rest of what is too old stays for now: %s", bad)
         if retention.is_full is not None:
             # A little longer than until the next look at the disk, which comes to its own decision.
-            store.stall(retention.is_full, _FULL_PERIOD_S + 0.5)
+            store.intake.stall(retention.is_full, _FULL_PERIOD_S + 0.5)

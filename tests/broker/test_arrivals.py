@@ -62,7 +62,7 @@ async def test_nothing_in_time_is_answered_with_nothing(store: MessageStore) -> 
     waiting = wait(store, clock)
     await clock.advance(15)
     assert (await waiting).count == 0
-    assert store.queue_end("t", 0).waiting == 0
+    assert store.queues.obtain("t", 0).end.waiting == 0
 
 
 async def test_messages_with_other_tags_are_passed_while_waiting(store: MessageStore) -> None:
@@ -98,4 +98,4 @@ async def test_an_abandoned_poll_leaves_nothing_behind(store: MessageStore) -> N
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert store.queue_end("t", 0).waiting == 0
+    assert store.queues.obtain("t", 0).end.waiting == 0

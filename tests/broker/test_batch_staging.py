@@ -72,9 +72,7 @@ class Broker:
         """Behind each record of the log."""
         self.store.dispatch()
         everything = [
-            message
-            for topic, queue_id, _ in self.store.queues()
-            for message in self.messages(topic, queue_id)
+            message for queue in self.store.queues for message in self.messages(queue.topic, queue.queue_id)
         ]
         return sorted(message.physical_offset + message.store_size for message in everything)
 
@@ -300,7 +298,7 @@ async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_
     it.stage(source(), "a", 1, "3")
     it.commit(source(), a=2)
     found = it.kill(tmp_path / "killed")
-    found.store.stall(DiskFull("/store", "no room"))
+    found.store.intake.stall(DiskFull("/store", "no room"))
     for _ in range(2):
         with pytest.raises(DiskFull):
             found.staging.publish_some()

@@ -92,7 +92,7 @@ def store(tmp_path: Path):
 
 def topics(store: MessageStore) -> list[str]:
     store.dispatch()
-    return [topic for topic, _, queue in store.queues() if queue.max_offset]
+    return [queue.topic for queue in store.queues if queue.max_offset]
 
 
 @pytest.mark.parametrize(

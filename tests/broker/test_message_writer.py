@@ -105,7 +105,7 @@ def test_a_delay_parks_the_message_with_its_address_and_due_time(
     put(writer, "DELAY\x012\x02TAGS\x01TagA\x02")
     parked = stored(store, "SCHEDULE_TOPIC_XXXX", 1)
     assert (parked.properties["REAL_TOPIC"], parked.properties["REAL_QID"]) == ("t", "1")
-    queue = store.queue("SCHEDULE_TOPIC_XXXX", 1)
+    queue = store.queues.get("SCHEDULE_TOPIC_XXXX", 1)
     assert queue is not None
     assert queue.read(0, 1).tags_code(0) == clock.now_ms() + 5000
 
@@ -141,7 +141,7 @@ def test_a_batch_in_one_pass_is_stored_as_message_by_message(tmp_path: Path, clo
                     ]
                     writer.put_batch(taken)
             store.dispatch()
-            assert store.max_offset("t", 1) == 60
+            assert store.queues.max_offset("t", 1) == 60
             queues.append(
                 [store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({java_hash("paid")}))).count]
             )

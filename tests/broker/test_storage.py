@@ -46,7 +46,7 @@ async def test_a_failed_disk_is_told_once(desk: Desk) -> None:
     running = asyncio.ensure_future(while_writable(watching.start(), "disk"))
     await asyncio.sleep(0)
     assert (told, has_failed(desk.store), figures.value("sparrowmq_store_failed")) == ([], False, 0)
-    desk.store.fail(OSError(5, "Input/output error"))
+    desk.store.flusher.fail(OSError(5, "Input/output error"))
     await running
     assert (told, has_failed(desk.store), figures.value("sparrowmq_store_failed")) == (["failed"], True, 1)
 

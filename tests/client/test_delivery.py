@@ -103,7 +103,7 @@ async def test_a_sharing_group_retries_a_failed_message_and_a_broadcasting_one_d
             await until(lambda: broadcast)
         async with mq.subscribe("orders", fail_shared, group="g", start="earliest"):
             await until_after_retries(clock, lambda: len(shared) == 2)
-        parked = cluster.brokers[0].store.queue("SCHEDULE_TOPIC_XXXX", 2)
+        parked = cluster.brokers[0].store.queues.get("SCHEDULE_TOPIC_XXXX", 2)
         assert parked is not None and parked.max_offset == 1
     assert (shared, broadcast) == ([0, 1], [0])
 

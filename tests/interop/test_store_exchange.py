@@ -81,7 +81,7 @@ def ours(store: MessageStore) -> dict[int, list[StoredMessage]]:
     """All messages of the topic as our store reads them, by queue."""
     found: dict[int, list[StoredMessage]] = {}
     for queue_id in range(QUEUES):
-        queue, messages = store.queue("Exchange", queue_id), []
+        queue, messages = store.queues.get("Exchange", queue_id), []
         assert queue is not None
         offset = queue.min_offset
         while offset < queue.max_offset:

@@ -203,7 +203,7 @@ class Model:
 
     def thread(self) -> None:
         """What the thread that syncs is at ends, and it says so; or it begins with what was written until now."""
-        flusher = self.store._flusher
+        flusher = self.store.flusher
         if self.syncing is not None and self.syncing[0] is flusher:
             ended, self.syncing = self.syncing[1], None
             for file in ended.files:
@@ -211,7 +211,7 @@ class Model:
             flusher.flushed.advance(self.synced(ended))
             self._promise()
             return
-        self.store._intake._write_burst()
+        self.store.intake._write_burst()
         flusher.kick()
         self.syncing = None
         if not flusher._orders.empty() and (order := flusher._next_order()) is not None:
@@ -270,7 +270,7 @@ class Model:
     def drop(self) -> None:
         store = self.store
         retention = Retention(
-            SETTINGS, self.vfs, store._log, store._queues, store._index, store._checkpointer, store._hold
+            SETTINGS, self.vfs, store._log, store.queues, store._index, store._checkpointer, store._hold
         )
         self.vfs.used = 0.86  # so that age does not matter
         count = retention.expired(0, self.vfs.used)
@@ -473,7 +473,7 @@ def _compare_queues(store: MessageStore, maybe: list[Sent], deleted: Deleted) ->
     sent = [message for message in alive if message.offset >= store.begin]
     ends = Counter((message.topic, message.queue_id) for message in alive)
     for topic, queue_id in QUEUES:
-        queue = store.queue(topic, queue_id)
+        queue = store.queues.get(topic, queue_id)
         found = queue.max_offset if queue else 0
         if found != ends[topic, queue_id]:
             return f"queue {topic}/{queue_id} ends at {found}, {ends[topic, queue_id]} were sent"

@@ -82,7 +82,7 @@ def make(folder: Path, closed: bool, checkpoint_last: bool = False) -> Bodies:
     store.checkpoint() if checkpoint_last else store.flush()
     store.dispatch()
     store._log.close()
-    store._queues.files.close()
+    store.queues.files.close()
     store._ends.close()
     if store._index is not None:
         store._index.close()
@@ -138,7 +138,7 @@ class Mutated:
                     n for n, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other
                 ]
                 return f"{topic}/{queue_id} has {len(found)} messages of {len(expected)}, wrong: {wrong[:5]}"
-            queue = store.queue(topic, queue_id)
+            queue = store.queues.get(topic, queue_id)
             assert queue is not None
             codes = [queue.read(n, 1).tags_code(0) for n in range(len(bodies))]
             if not set(codes) <= {java_hash("a"), java_hash("b")}:
@@ -184,7 +184,7 @@ class MutatedConfig:
 
 def found_in(store: MessageStore, topic: str, queue_id: int) -> Iterator[bytes]:
     """The bodies of a queue, read as a consumer reads them."""
-    queue = store.queue(topic, queue_id)
+    queue = store.queues.get(topic, queue_id)
     offset, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
     while offset < end:
         read = store.read(topic, queue_id, offset, 32)

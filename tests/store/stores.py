@@ -67,7 +67,7 @@ class Stores:
         """As a process ends that is killed when it has just written to the log: the queues learn nothing more."""
         store._log.write_out()
         store._log.close()
-        store._queues.files.close()
+        store.queues.files.close()
         store._ends.close()
         if store._index is not None:
             store._index.close()
@@ -156,7 +156,7 @@ def messages(read: Read) -> list[StoredMessage]:
 
 def bodies(store: MessageStore, topic: str = "Orders", queue_id: int = 0) -> list[bytes]:
     """The bodies of all messages of a queue, from its first one on."""
-    queue = store.queue(topic, queue_id)
+    queue = store.queues.get(topic, queue_id)
     offset, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
     found: list[bytes] = []
     while offset < end:

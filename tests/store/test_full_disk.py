@@ -30,10 +30,10 @@ def fill(store):
 
 def refused(store, topic="Orders"):
     """Try to append a message for which there is no room."""
-    before = store.end, store.queue_end(topic, 0).value
+    before = store.end, store.queues.obtain(topic, 0).end.value
     with pytest.raises(DiskFull, match="no room on the disk"):
         put(store, bytes(1000), topic)
-    assert (store.end, store.queue_end(topic, 0).value) == before
+    assert (store.end, store.queues.obtain(topic, 0).end.value) == before
 
 
 async def test_a_message_without_room_is_refused_and_writes_resume_after_space_returned(stores, disk, clock):
@@ -163,7 +163,7 @@ async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
 
 async def test_the_message_that_finds_room_again_is_shown_too(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
-    store._intake.turn = Turn()
+    store.intake.turn = Turn()
     disk.full_for = ("consumequeue",)
     put(store, b"first")
     await clock.advance(1)

@@ -253,12 +253,12 @@ def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in
     for key in wanted[:60]:
         put(store, b"x", key=key)
     store.dispatch()
-    store._intake.index_keys()
+    store.intake.index_keys()
     store.checkpoint()
     for key in wanted[60:]:
         put(store, b"x", key=key)
     store.dispatch()
-    store._intake.index_keys()
+    store.intake.index_keys()
     stores.crash(store) if killed else store.close()
     store = stores.open(index_entries=500)
     assert all(len(store.query("Orders", key, *FOREVER)) == 1 for key in wanted)
@@ -270,7 +270,7 @@ def test_all_keys_of_the_record_that_filled_an_index_file_of_java_are_found_afte
     for number in range(5):  # 7 entries in a file: the fourth message is the one between two
         put(store, b"%d" % number, key=f"key-{number}", unique_key=f"unique-{number}")
     store.dispatch()
-    store._intake.index_keys()
+    store.intake.index_keys()
     assert store._index is not None
     full, growing = store._index.files
     full_ms, checkpoint = full.end_ms, Path(store.settings.layout.checkpoint)

@@ -8,8 +8,8 @@ from tests.store.stores import bodies, message, put, put_batch
 def test_a_store_is_the_door_to_its_intake(stores):
     store = stores.open()
     put(store, b"taken")
-    assert isinstance(store._intake, Intake) and store._intake.full is None
-    store._intake.dispatch()
+    assert isinstance(store.intake, Intake) and store.intake.full is None
+    store.intake.dispatch()
     assert bodies(store) == [b"taken"]
 
 

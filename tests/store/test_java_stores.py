@@ -62,7 +62,9 @@ def sent(version: str) -> dict[tuple[str, int], list[bytes]]:
 
 
 def found(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
-    return {(topic, queue_id): bodies(store, topic, queue_id) for topic, queue_id, _ in store.queues()}
+    return {
+        (queue.topic, queue.queue_id): bodies(store, queue.topic, queue.queue_id) for queue in store.queues
+    }
 
 
 def queried(store: MessageStore, key: str) -> list[StoredMessage]:
@@ -101,7 +103,7 @@ def test_the_index_that_java_wrote_is_searched(settings: StoreSettings):
 @pytest.mark.covers("S-DELAY-03")
 def test_the_entry_of_a_delayed_message_tells_when_it_is_due(settings: StoreSettings):
     with MessageStore.open(settings) as store:
-        queue = store.queue("SCHEDULE_TOPIC_XXXX", 2)
+        queue = store.queues.get("SCHEDULE_TOPIC_XXXX", 2)
         stored_ms = store.store_time("SCHEDULE_TOPIC_XXXX", 2, 0)
         assert queue is not None and stored_ms is not None
         due_ms = ENTRY.unpack(Path(queue.paths[0]).read_bytes()[: ENTRY.size])[2]

@@ -105,7 +105,7 @@ def test_a_queue_knows_nothing_before_the_dispatch_and_all_after_it(stores: Stor
     store = stores.open()
     for _ in range(5):
         put(store)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None and (queue.max_offset, store.dispatched.value) == (0, 0)
     store.dispatch()
     assert (queue.max_offset, store.dispatched.value) == (5, store.end)
@@ -114,7 +114,7 @@ def test_a_queue_knows_nothing_before_the_dispatch_and_all_after_it(stores: Stor
 @pytest.mark.covers("S-STORE-07")
 def test_a_burst_raises_the_end_of_each_queue_once(stores: Stores):
     store = stores.open()
-    ends = [store.queue_end("Orders", queue_id) for queue_id in range(3)]
+    ends = [store.queues.obtain("Orders", queue_id).end for queue_id in range(3)]
     seen: list[int] = []
     for target in (1, 4, 10):
         ends[1].when(target, lambda _: seen.append(ends[1].value))
@@ -143,7 +143,7 @@ async def test_a_running_store_dispatches_once_for_all_requests_of_a_turn(stores
     task = asyncio.create_task(store.run())
     await asyncio.sleep(0)
     seen: list[int] = []
-    end = store.queue_end("Orders", 0)
+    end = store.queues.obtain("Orders", 0).end
     end.when(1, lambda _: seen.append(end.value))
     for _ in range(20):
         put(store)
@@ -249,7 +249,7 @@ def test_queues_of_the_schedule_topic_that_are_made_anew_know_when_messages_are_
     store.close()
     shutil.rmtree(store.settings.layout.consume_queue)
     store = stores.open()
-    queue = store.queue(SCHEDULE_TOPIC, 2)
+    queue = store.queues.get(SCHEDULE_TOPIC, 2)
     assert StoreSettings("").delay_levels_ms[:4] == (1000, 5000, 10_000, 30_000)
     assert queue is not None and queue.read(0, 1).tags_code(0) == now_ms + 10_000
 

@@ -119,7 +119,7 @@ def test_a_rotten_record_does_not_take_the_end_of_its_queue_with_it(stores: Stor
         content[places[-1] % 4096 + 90] ^= 1
         file.write_bytes(content)
         store = stores.open()
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None and queue.max_offset == len(TEXTS)
     entry = queue.entry(len(TEXTS) - 1)
     assert entry is not None and entry.offset == places[-1]  # whoever mends the record has it there again

@@ -89,10 +89,10 @@ def test_a_queue_entry_says_where_the_record_lies_its_size_and_the_hash_of_its_t
 def test_a_queue_shows_a_message_after_the_dispatch(stores):
     store = stores.open()
     put(store)
-    assert store.queue_end("Orders", 0).value == 0
+    assert store.queues.obtain("Orders", 0).end.value == 0
     assert store.read("Orders", 0, 0, 10).status is Status.NO_MESSAGE_IN_QUEUE
     store.dispatch()
-    assert store.queue_end("Orders", 0).value == 1 and store.dispatched.value == store.end
+    assert store.queues.obtain("Orders", 0).end.value == 1 and store.dispatched.value == store.end
     assert bodies(store) == [b"body"]
 
 
@@ -100,7 +100,7 @@ def test_a_queue_shows_a_message_after_the_dispatch(stores):
 async def test_a_running_store_dispatches_by_itself_and_wakes_who_waits_for_the_first_message(stores, clock):
     store = stores.open(clock=clock)
     running = asyncio.create_task(store.run())
-    waiting = asyncio.create_task(store.queue_end("Orders", 0).reached(1))
+    waiting = asyncio.create_task(store.queues.obtain("Orders", 0).end.reached(1))
     await asyncio.sleep(0)
     put(store)
     put(store)
@@ -239,7 +239,7 @@ def test_a_commit_lies_beside_the_record_that_it_ended(stores):
     placed, op = committed(store, tag="a", key="k", unique_key="u")
     store.dispatch()
     assert bodies(store, queue_id=1) == [b"body", b"half"] and bodies(store, "Ops") == [b"op"]
-    commit = store.queue("Orders", 1).entry(1)
+    commit = store.queues.get("Orders", 1).entry(1)
     assert (commit.offset + commit.size, commit.tags_code) == (op.offset, ord("a"))
     found = {key: [record.decode(each) for each in store.query("Orders", key, 9, 0, 1 << 50)] for key in "uk"}
     assert [each.physical_offset for each in (*found["u"], *found["k"])] == [commit.offset] * 2
@@ -252,7 +252,7 @@ def test_a_commit_that_does_not_fit_the_file_lies_in_the_next_one_with_its_op_re
     put(store, body=b"x" * 3620)
     _, op = committed(store)
     store.dispatch()
-    commit = store.queue("Orders", 1).entry(0)
+    commit = store.queues.get("Orders", 1).entry(0)
     assert (commit.offset, commit.offset + commit.size) == (4096, op.offset)
     assert bodies(store, queue_id=1) == [b"half"] and bodies(store, "Ops") == [b"op"]
 
@@ -265,7 +265,9 @@ def test_a_batch_lies_side_by_side_whatever_its_queues(stores):
     assert [place[1] for place in places] == [1, 0, 0, 2]
     assert places[0][0] == 4096, "all of it in the next file"
     store.dispatch()
-    assert store.queue_end("Orders", 0).value == 3 and store.queue_end("Payments", 0).value == 1
+    assert (
+        store.queues.obtain("Orders", 0).end.value == 3 and store.queues.obtain("Payments", 0).end.value == 1
+    )
 
 
 # Looking things up
@@ -347,9 +349,9 @@ async def test_a_queue_is_searched_by_time(stores, clock):
 def test_a_queue_that_never_had_a_message_is_none(stores):
     store = stores.open()
     put(store)
-    assert store.queue("Orders", 1) is None
+    assert store.queues.get("Orders", 1) is None
     assert store.read("Orders", 1, 0, 10).status is Status.NO_MATCHED_LOGIC_QUEUE
-    assert [(topic, queue_id) for topic, queue_id, _ in store.queues()] == [("Orders", 0)]
+    assert [(queue.topic, queue.queue_id) for queue in store.queues] == [("Orders", 0)]
 
 
 def test_bytes_of_the_log_come_from_one_file_and_not_past_its_end(stores):
@@ -381,7 +383,7 @@ def test_a_deleted_topic_begins_at_zero_again_and_others_stay(stores):
         put(store, b"old", queue_id=queue_id)
     put(store, b"other", topic="Flights")
     store.delete_topic("Orders")
-    assert store.queue("Orders", 0) is None and store.queue("Orders", 1) is None
+    assert store.queues.get("Orders", 0) is None and store.queues.get("Orders", 1) is None
     assert not Path(stores.settings.layout.topic("Orders")).exists()
     assert put(store, b"new")[1] == 0
     store.dispatch()
@@ -409,10 +411,10 @@ def test_a_deleted_topic_stays_deleted(stores, leave, made_anew):
 
 def test_a_topic_that_is_not_there_can_be_deleted(stores):
     store = stores.open()
-    store.queue_end("Waited", 0)
+    store.queues.obtain("Waited", 0)
     store.delete_topic("Waited")
     store.delete_topic("Nothing")
-    assert store.queues() == []
+    assert list(store.queues) == []
 
 
 # A slave
@@ -501,7 +503,7 @@ def test_what_a_masters_queue_lacks_is_a_gap_at_the_slave(stores, tmp_path, capl
         whole = record.encode(part, Placed(slave.end, queue_offset, 1, HOST))
         slave.follow(slave.end, whole)
     slave.dispatch()
-    assert bodies(slave) == [b"0", b"1", b"4"] and slave.queue("Orders", 0).max_offset == 5
+    assert bodies(slave) == [b"0", b"1", b"4"] and slave.queues.get("Orders", 0).max_offset == 5
     assert "entries up to 4 are missing" in caplog.text
 
 

@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_made_anew_is_told(stores: Stores):
 def test_what_the_log_says_is_taken_though_its_offsets_do_not_rise(stores: Stores, monkeypatch):
     """As where a topic was made anew by a broker that did not tell, and one of its messages rotted."""
     store = filled(stores)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     overwrite(file(store, 0), 5 * ENTRY_SIZE, b"\0\0\0\0\0\0\0\1")
     mended = []

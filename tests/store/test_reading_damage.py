@@ -57,7 +57,7 @@ def test_a_damaged_record_is_told_and_not_served_and_those_around_it_are(stores:
         CorruptRecord, match=r"damaged at offset \d+: there .* corruptPolicy=quarantine"
     ) as told:
         store.read("Orders", 0, 3, 32)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None and told.value.offset == queue.read(3, 1).begin
     assert found(store.read("Orders", 0, 4, 32)) == [4, 5, 6, 7]
     assert store.record_at(told.value.offset) is None and store.copy_at(told.value.offset, 100) is None
@@ -206,7 +206,7 @@ def test_a_quarantine_goes_on_behind_an_unreadable_page(stores: Stores):
 
 def test_a_message_on_an_unreadable_page_is_found_by_nobody(stores: Stores):
     store, _ = half_readable(stores)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     begin, size = queue.read(4, 1).begin, queue.read(4, 1).size(0)
     assert store.copy_at(begin, size) is None and store.record_at(begin) is None
@@ -219,7 +219,7 @@ def test_where_a_record_is_gone_the_others_are_still_checked(stores: Stores):
     while store.end < 5000:
         put(store, b"elsewhere", "Bills")
     store.dispatch()
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.add(4000, 200, java_hash("a"))  # which no file has to its end
     queue.write_fresh()
@@ -233,7 +233,7 @@ def test_where_a_record_is_gone_the_others_are_still_checked(stores: Stores):
 @pytest.mark.parametrize("size", [0, -1, -(1 << 31)])
 def test_an_entry_that_can_be_no_records_is_taken_from_the_log(stores: Stores, size: int, caplog):
     store = rotten(stores)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.add(100, size, java_hash("a"))
     queue.write_fresh()

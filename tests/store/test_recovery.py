@@ -79,7 +79,7 @@ def test_the_abort_file_stands_while_a_store_is_open(stores: Stores):
 def test_a_killed_process_loses_nothing(stores: Stores):
     store = stores.open()
     fill(store)
-    store._intake.index_keys()
+    store.intake.index_keys()
     stores.crash(store)
     store = stores.open()
     assert bodies(store) == FIVE
@@ -100,7 +100,7 @@ def test_what_was_not_dispatched_comes_from_the_log(stores: Stores):
 def test_a_store_that_never_had_a_message_survives_a_kill(stores: Stores):
     stores.crash(stores.open())
     store = stores.open()
-    assert (store.begin, store.end, store.queues()) == (0, 0, [])
+    assert (store.begin, store.end, list(store.queues)) == (0, 0, [])
 
 
 @pytest.mark.guards("soundness.pass_sound: passed.last_ms = 0")
@@ -418,7 +418,7 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
-    store._intake.index_keys()
+    store.intake.index_keys()
     stores.crash(store)
     overwrite(log_file(store), offsets[3] + 60, bytes(40))
     store = stores.open()
@@ -477,7 +477,7 @@ def test_a_deleted_topic_stays_deleted_after_a_kill(stores: Stores):
     store.delete_topic("Orders")
     stores.crash(store)
     store = stores.open()
-    assert store.queue("Orders", 0) is None and bodies(store, "Bills") == [b"stays"]
+    assert store.queues.get("Orders", 0) is None and bodies(store, "Bills") == [b"stays"]
 
 
 def test_a_topic_that_was_made_anew_begins_at_0_after_a_kill(stores: Stores):

@@ -43,7 +43,7 @@ def fill(store: MessageStore) -> None:
 
 
 def retention_of(store: MessageStore) -> Retention:
-    parts = store.settings, store._vfs, store._log, store._queues, store._index, store._checkpointer
+    parts = store.settings, store._vfs, store._log, store.queues, store._index, store._checkpointer
     return Retention(*parts, store._hold)
 
 
@@ -165,7 +165,7 @@ def test_queue_and_index_forget_what_went(stores):
     for _ in range(3):  # a queue may delete one file between two checkpoints
         list(retention.run(clock.now_ms()))
         store.checkpoint()
-    kept = store.queue("Orders", 0)
+    kept = store.queues.get("Orders", 0)
     assert kept is not None and (kept.min_offset, kept.max_offset) == (8, 10)
     assert sorted(path.name for path in queue.iterdir()) == [f"{6 * 20:020d}", f"{9 * 20:020d}"]
     assert len(list(index.iterdir())) == 1
@@ -226,7 +226,7 @@ def test_a_topic_may_be_deleted_while_queues_forget(stores):
     next(pieces)  # the first queue has forgotten, and the loop serves others
     store.delete_topic("Orders")
     list(pieces)
-    assert [topic for topic, _, _ in store.queues()] == ["First"]
+    assert [queue.topic for queue in store.queues] == ["First"]
 
 
 async def test_a_full_disk_still_lets_the_store_write_checkpoints_and_close_in_order(stores):
@@ -319,7 +319,7 @@ async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_th
     for number, body in enumerate(TEN):
         is_wrong = number in (4, 5)
         clock._start_ms = right_ms + (jump_h * 3_600_000 if is_wrong else 0)
-        store._intake.time.begin(0)  # as if that had lasted
+        store.intake.time.begin(0)  # as if that had lasted
         put(store, body)
         store.dispatch()
         await clock.advance(3600)

@@ -53,7 +53,7 @@ async def test_a_deleted_topic_does_not_come_back_after_a_crash(stores, clock):
         await task
     stores.crash(store)
     opened = stores.open(clock=clock)
-    assert opened.queue("Orders", 0) is None
+    assert opened.queues.get("Orders", 0) is None
     assert bodies(opened, "Bills") == [b"body"]
 
 
@@ -105,7 +105,7 @@ async def test_a_store_that_failed_deletes_nothing(stores, clock):
     while len(store._log.row.files) < 3:
         put(store, bytes(1000))
     await clock.advance(6)  # a checkpoint, without which they would stay
-    store.fail(OSError(5, "Input/output error"))
+    store.flusher.fail(OSError(5, "Input/output error"))
     store.clean(Asked.FILES)
     await clock.advance(60)
     assert store.begin == 0 and len(store._log.row.files) >= 3 and not task.done()

@@ -46,7 +46,7 @@ class CleaningHandler:
     @handles(CleanUnusedTopic)
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> None:
         """Delete the queues of topics that are no longer there."""
-        there = {topic for topic, _, _ in self._store.queues()}
+        there = {queue.topic for queue in self._store.queues}
         for topic in sorted(there - {OP_HALF_TOPIC}):
             if self._topics.get(topic) is None:
                 log.info(

@@ -200,7 +200,7 @@ class GroupHandler:
 
         Unlike Java, which refuses the whole when one queue was never committed: such a queue goes to the time.
         """
-        queue = self._store.queue(header.topic, queue_id)
+        queue = self._store.queues.get(header.topic, queue_id)
         if queue is None:
             return 0
         if header.offset is not None and header.queue_id >= 0:

@@ -84,13 +84,13 @@ class OffsetHandler:
     @handles(GetMaxOffset)
     def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:
         """The offset that the next message will get."""
-        queue = self._store.queue(header.topic, header.queue_id)
+        queue = self._store.queues.get(header.topic, header.queue_id)
         return OffsetReply(queue.max_offset if queue else 0)
 
     @handles(GetMinOffset)
     def minimum(self, header: GetMinOffset, body: bytes, peer: Peer) -> OffsetReply:
         """The offset of the oldest message that is kept."""
-        queue = self._store.queue(header.topic, header.queue_id)
+        queue = self._store.queues.get(header.topic, header.queue_id)
         return OffsetReply(queue.min_offset if queue else 0)
 
     @handles(SearchOffset)
@@ -110,7 +110,7 @@ class OffsetHandler:
         self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer
     ) -> GetEarliestMsgStoretimeReply:
         """When the oldest message was stored; -1 if there is none."""
-        queue = self._store.queue(header.topic, header.queue_id)
+        queue = self._store.queues.get(header.topic, header.queue_id)
         time_ms = self._store.store_time(header.topic, header.queue_id, queue.min_offset) if queue else None
         return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
 
@@ -137,7 +137,7 @@ class OffsetHandler:
 
         So has one that is not there yet, nor its topic.
         """
-        queue = self._store.queue(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             return True  # Unlike Java: a message that comes between two questions is not passed over.
         first = queue.entry(0)

@@ -113,7 +113,7 @@ class ProgressHandler:
         least: dict[int, int] = {}
         for group in self._offsets.groups_of(header.topic) - left_out:
             for queue_id, offset in self._offsets.of_group(group, header.topic).items():
-                queue = self._store.queue(header.topic, queue_id)
+                queue = self._store.queues.get(header.topic, queue_id)
                 if offset >= (queue.min_offset if queue else 0):
                     least[queue_id] = min(offset, least.get(queue_id, _LARGEST))
         compared = self._offsets.of_group(header.compare_group or "", header.topic)
@@ -158,13 +158,13 @@ class ProgressHandler:
         return ConsumeStats(self._consumption.per_second(group, topics), table)
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
-        queue = self._store.queue(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         offset = self._offsets.query(group, topic, queue_id) or 0
         last_ms = self._store.store_time(topic, queue_id, offset - 1)
         return QueueProgress(queue.max_offset if queue else 0, offset, last_timestamp=last_ms or 0)
 
     def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
-        queue = self._store.queue(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         begin, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
         offset = self._offsets.query(group, topic, queue_id) or 0
 

@@ -167,7 +167,7 @@ class PullHandler:
         group = self._groups.get(header.consumer_group)
         if group is None:
             return 0
-        queue = self._store.queue(header.topic, header.queue_id)
+        queue = self._store.queues.get(header.topic, header.queue_id)
         has_read = queue is not None and found.next_offset > header.queue_offset
         last = queue.entry(found.next_offset - 1) if queue is not None and has_read else None
         is_far = last is not None and self._store.end - last.offset > near_bytes

@@ -59,7 +59,7 @@ class QueryHandler:
     @handles(QueryConsumeQueue)
     def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Answer:
         """Entries of a queue from an offset on, and what the group's members that are on line subscribe."""
-        queue = self._store.queue(header.topic, header.queue_id)
+        queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
         found = QueueEntries(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)

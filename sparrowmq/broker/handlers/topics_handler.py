@@ -117,7 +117,7 @@ class TopicHandler:
         return Answer(body=TopicList(self._topics.system_names()))
 
     def _offsets_of(self, topic: str, queue_id: int) -> TopicOffset:
-        queue = self._store.queue(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         if queue is None:
             return TopicOffset(0, 0, 0)
         last_ms = self._store.store_time(topic, queue_id, queue.max_offset - 1)

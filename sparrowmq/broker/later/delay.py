@@ -178,7 +178,7 @@ class DelayedDelivery:
         return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
 
     def _end_of(self, each: _Level) -> int:
-        return self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level)).value
+        return self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end.value
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class DelayedDelivery:
 
     def _deliver_turn(self, each: _Level) -> float:
         """`_deliver_some` of a sound level. Raises: CorruptRecord, BadStore: it is not."""
-        queue = self._store.queue(SCHEDULE_TOPIC, queue_of(each.level))
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
         if queue is None or each.offset >= queue.max_offset:
             self._wait_for_more(each)
             return LONGEST_WAIT_S
@@ -249,19 +249,17 @@ class DelayedDelivery:
             each.waiter = None
             self.delivery.wake(error)
 
-        end = self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level))
+        end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end
         each.waiter = end.when(each.offset + 1, arrived)
 
     def _known_levels(self) -> list[int]:
         """The configured levels, and those of a longer configuration before this one that still hold messages."""
-        parked = {
-            level_of(queue_id) for topic, queue_id, _ in self._store.queues() if topic == SCHEDULE_TOPIC
-        }
+        parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
         return sorted(parked | set(range(1, self._delays.max + 1)))
 
     def _start(self, level: int) -> int:
         offset = self._safe.get(level, 0)
-        queue = self._store.queue(SCHEDULE_TOPIC, queue_of(level))
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level))
         least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
         if not least <= offset <= most and offset:
             log.warning("delay level %d was delivered up to %d, but has %d to %d", level, offset, least, most)

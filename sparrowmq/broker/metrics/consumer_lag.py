@@ -71,8 +71,8 @@ class Progress:
     async def ends(self) -> dict[str, int]:
         """Of each topic, the sum of its queues' ends."""
         ends: dict[str, int] = defaultdict(int)
-        async for topic, _, queue in _unhurried(self._store.queues()):
-            ends[topic] += queue.max_offset
+        async for queue in _unhurried(self._store.queues):
+            ends[queue.topic] += queue.max_offset
         return ends
 
     async def of_groups(self) -> list[GroupProgress]:
@@ -92,7 +92,7 @@ class Progress:
     def _of(self, group: str, topic: str, offsets: dict[int, int]) -> GroupProgress:
         lag = 0
         for queue_id, offset in offsets.items():
-            queue = self._store.queue(topic, queue_id)
+            queue = self._store.queues.get(topic, queue_id)
             if queue is not None:
                 lag += max(queue.max_offset - offset, 0)  # of an offset ahead of its queue nothing is left
         return GroupProgress(group, topic, sum(offsets.values()), lag)
@@ -100,7 +100,7 @@ class Progress:
     def _oldest_ms(self, each: GroupProgress) -> int | None:
         times = []
         for queue_id, offset in self._offsets.of_group(each.group, each.topic).items():
-            queue = self._store.queue(each.topic, queue_id)
+            queue = self._store.queues.get(each.topic, queue_id)
             if queue is not None and offset < queue.max_offset:
                 first = max(offset, queue.min_offset)
                 times.append(self._store.store_time(each.topic, queue_id, first))

@@ -53,7 +53,7 @@ def declare(
     _declare_clients(figures, parts.clients)
     declare_latencies(figures, latencies)
     declare_lags(store, clock, figures)
-    figures.times("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.sync_times)
+    figures.times("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
     for name, own in ALSO.items():
         figures.also(name, own)
 

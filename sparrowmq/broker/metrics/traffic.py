@@ -59,8 +59,8 @@ class Traffic:
     async def sample(self) -> None:
         """Note where queues and groups are."""
         totals: dict[Key, int] = {}
-        for count, (topic, _, queue) in enumerate(self._store.queues(), 1):
-            key = (TOPIC_PUT_NUMS, topic)
+        for count, queue in enumerate(self._store.queues, 1):
+            key = (TOPIC_PUT_NUMS, queue.topic)
             totals[key] = totals.get(key, 0) + queue.max_offset
             if count % _QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -124,7 +124,8 @@ class Mirror:
         told = TopicConfigTable.decode(answer.body)
         self._topics.follow(told)
         last: dict[str, int] = {}
-        for topic, _, queue in self._store.queues():
+        for queue in self._store.queues:
+            topic = queue.topic
             if topic not in told.topic_config_table and not is_system_topic(topic):
                 last[topic] = max(last.get(topic, 0), queue.last_entry()[0])
         for topic, offset in last.items():

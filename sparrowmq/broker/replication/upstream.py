@@ -180,7 +180,7 @@ class Upstream(asyncio.Protocol):
         if not self._is_flushed_first:
             self.report()
         elif self._waiter is None and self._store.flushed.value < end:
-            self._store.flush_soon()
+            self._store.flusher.kick()
             self._waiter = self._store.flushed.when(end, self._flushed)
 
     def _flushed(self, error: BaseException | None) -> None:

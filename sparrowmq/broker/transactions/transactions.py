@@ -250,7 +250,7 @@ class Transactions:
                 return
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_position)
             self._offsets.commit(TRANSACTION_GROUP, OP_HALF_TOPIC, 0, op_position)
-        half = self._store.queue(HALF_TOPIC, 0)
+        half = self._store.queues.get(HALF_TOPIC, 0)
         self._unsaved = None
         if half is not None:
             self._unsaved = (*self.open.positions(half.next_offset), self._store.end)
@@ -427,7 +427,7 @@ class Transactions:
             self._store.dispatch()
         if len(found):
             log.info("%d transactions are open", len(found))
-        if self._store.queue(HALF_TOPIC, 0) is not None:
+        if self._store.queues.get(HALF_TOPIC, 0) is not None:
             self._topics.ensure_own(HALF_TOPIC)
         return found
 
@@ -465,7 +465,7 @@ class Transactions:
 
     def _start(self, topic: str) -> int:
         """Where to read from; at the beginning, if the offset was never saved, as in Java."""
-        queue = self._store.queue(topic, 0)
+        queue = self._store.queues.get(topic, 0)
         if queue is None:
             return 0
         saved = self._offsets.query(TRANSACTION_GROUP, topic, 0)
@@ -473,7 +473,7 @@ class Transactions:
 
     def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
         """The messages of a system topic from an offset on; damaged ones are left out."""
-        queue = self._store.queue(topic, 0)
+        queue = self._store.queues.get(topic, 0)
         while queue is not None and offset < queue.max_offset:
             found = self._store.read(topic, 0, offset, _READ, _READ_BYTES)
             for view in found.views:

@@ -35,6 +35,11 @@ class QueueTable:
             self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
 
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset behind the last message of a queue; 0 if it never had one."""
+        queue = self.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
     def load(self, known: int | None, writable: bool = True) -> None:
         """Find the queues on disk; `known` as in `ConsumeQueue.load`. Raises: BadStore."""
         for key in self._on_disk():

@@ -19,7 +19,7 @@ async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
     desk.topics.delete("Gone")
     desk.topics.delete("RMQ_SYS_TRANS_OP_HALF_TOPIC")
     await client.call(CleanUnusedTopic())
-    assert {topic for topic, _, _ in desk.store.queues()} == {
+    assert {queue.topic for queue in desk.store.queues} == {
         "Orders",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "%RETRY%g",

@@ -69,7 +69,7 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(desk, client):
     desk.offsets.commit("g", "Orders", 0, 1)
     await client.call(DeleteTopic("Orders"))
     assert desk.topics.get("Orders") is None
-    assert desk.store.queue("Orders", 0) is None
+    assert desk.store.queues.get("Orders", 0) is None
     assert desk.offsets.query("g", "Orders", 0) is None
     assert Topics(desk.topics.file.path, desk.settings, desk.clock).get("Orders") is None
     await client.call(DeleteTopic("Orders"))  # An absent one is no error.
@@ -77,9 +77,9 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(desk, client):
 
 async def test_a_topic_goes_though_nobody_sent_to_a_queue_that_somebody_waits_for(desk, client):
     desk.create("Orders", 2)
-    desk.store.queue_end("Orders", 0).when(1, lambda error: None)
+    desk.store.queues.obtain("Orders", 0).end.when(1, lambda error: None)
     await client.call(DeleteTopic("Orders"))
-    assert desk.store.queue("Orders", 0) is None
+    assert desk.store.queues.get("Orders", 0) is None
 
 
 async def test_statistics_list_every_queue_even_of_an_empty_topic(desk, client):

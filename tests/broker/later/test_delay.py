@@ -115,7 +115,7 @@ async def test_a_level_keeps_the_order_and_its_queue_holds_the_due_times(tmp_pat
             it.send(b"%d" % number, 2)
             if number % 100 == 0:
                 await clock.advance(0.5)
-        due = [entry.tags_code for entry in it.store.queue(SCHEDULE, 1).read(0, 300)]
+        due = [entry.tags_code for entry in it.store.queues.get(SCHEDULE, 1).read(0, 300)]
         assert due == sorted(due)
         await clock.advance(6)
         assert it.bodies() == [b"%d" % number for number in range(300)]
@@ -273,7 +273,7 @@ async def test_a_failed_store_ends_the_delivery(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     task = asyncio.create_task(it.delayed.delivery.run())
     await clock.advance(0)
-    it.store.queue_end(SCHEDULE, 0).fail(StoreFailed("the disk is gone"))
+    it.store.queues.obtain(SCHEDULE, 0).end.fail(StoreFailed("the disk is gone"))
     with pytest.raises(StoreFailed):
         await task
     it.store.close()

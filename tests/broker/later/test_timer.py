@@ -70,7 +70,7 @@ class Timing:
 
     def delivered(self, topic="Orders", queue_id=0):
         self.store.dispatch()
-        queue = self.store.queue(topic, queue_id)
+        queue = self.store.queues.get(topic, queue_id)
         offset, found = (queue.min_offset if queue else 0), []
         while queue is not None and offset < queue.max_offset:
             read = self.store.read(topic, queue_id, offset, 1000)
@@ -92,7 +92,7 @@ class Timing:
         """End as a process that is killed: nothing more is written, nothing is saved."""
         self.store._log.write_out()
         self.store._log.close()
-        self.store._queues.files.close()
+        self.store.queues.files.close()
         assert self.store._lock is not None
         self.store._lock.close()
         self.timed._timers.close()
@@ -449,7 +449,7 @@ async def test_on_a_full_disk_messages_wait_and_come_when_there_is_room(tmp_path
     disk = FaultyDisk()
     async with running(tmp_path, clock, disk=disk) as it:
         it.send(b"one", 1000)
-        it.store.stall(DiskFull("the disk is full"), 5)
+        it.store.intake.stall(DiskFull("the disk is full"), 5)
         await clock.advance(3)
         assert it.bodies() == [] and "messages for a time wait" in caplog.text
         await clock.advance(5)
@@ -565,7 +565,7 @@ async def test_a_failed_store_ends_the_delivery(tmp_path, clock):
     it = Timing(tmp_path, clock)
     task = asyncio.create_task(it.timed.delivery.run())
     await clock.advance(0)
-    it.store.queue_end(TIMERS, 0).fail(StoreFailed("the disk is gone"))
+    it.store.queues.obtain(TIMERS, 0).end.fail(StoreFailed("the disk is gone"))
     with pytest.raises(StoreFailed):
         await task
     it.timed._timers.close()

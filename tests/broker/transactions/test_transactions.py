@@ -278,7 +278,7 @@ async def test_a_producer_whose_clock_is_ahead_is_asked_all_the_same(it):
 
 async def test_a_full_disk_puts_questions_off(it):
     it.begin(b"paid")
-    it.store.stall(DiskFull("the disk is full"), 8)
+    it.store.intake.stall(DiskFull("the disk is full"), 8)
     assert await it.after(6) == []
     assert await it.after(9) == []
     assert len(await it.after(1)) == 1

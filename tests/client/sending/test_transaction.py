@@ -134,7 +134,7 @@ async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside
     assert len(times) == 15
     assert all(59 <= after - before <= 61 for before, after in pairwise(times)), times
     (broker,) = cluster.brokers
-    assert broker_handler(broker)._store.queue_end("TRANS_CHECK_MAX_TIME_TOPIC", 0).value == 1
+    assert broker_handler(broker)._store.queues.obtain("TRANS_CHECK_MAX_TIME_TOPIC", 0).end.value == 1
 
 
 @pytest.mark.guards("Transaction.__aexit__: Exception -> BaseException")

@@ -209,7 +209,8 @@ async def test_a_sync_that_failed_in_the_thread_is_not_tried_again_by_who_cannot
     store = stores.open(vfs=disk, clock=clock)
     put(store, b"acknowledged")
     store.flush()
-    store.attach(asyncio.get_running_loop(), Turn())
+    store.intake.turn = Turn()
+    store.flusher.start(asyncio.get_running_loop())
     hold_syncs(disk)
     disk.sync_error = broken()
     put(store, b"lost?")
@@ -217,14 +218,14 @@ async def test_a_sync_that_failed_in_the_thread_is_not_tried_again_by_who_cannot
     await begins(disk)
     disk.may_sync.set()
     if attempt == "close":
-        store.detach()
+        store.flusher.stop()
         store.close()
     else:
         with pytest.raises(StoreFailed, match="Input/output error"):
             getattr(store, attempt)()
     assert disk.synced == [] and isinstance(store.flushed.error, StoreFailed)
     assert store._vfs.exists(stores.settings.layout.abort)
-    store.detach()
+    store.flusher.stop()
 
 
 async def test_the_thread_goes_on_after_a_flush_in_between(stores, disk, clock):
@@ -269,7 +270,7 @@ async def test_with_async_flush_a_failed_sync_ends_what_is_acknowledged_too(stor
         await within_10_s(safe(store, end))
         _, _, later, _ = put(store, b"of the turn in which a sync fails")
         answer = asyncio.create_task(safe(store, later))
-        store._flusher.fail(broken())
+        store.flusher.fail(broken())
         with pytest.raises(StoreFailed):
             await within_10_s(answer)
         with pytest.raises(StoreFailed):

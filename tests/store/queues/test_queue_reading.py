@@ -63,7 +63,7 @@ def test_a_queue_that_nobody_knows(store: MessageStore):
 
 
 def test_a_queue_without_a_message(store: MessageStore):
-    store.queue_end("Orders", 0)
+    store.queues.obtain("Orders", 0)
     assert parts(store.read("Orders", 0, 7, 32)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
 
 
@@ -83,7 +83,7 @@ def test_an_offset_outside_the_queue_is_told_where_to_go_on(
     store: MessageStore, offset: int, status: Status, next_offset: int
 ):
     size = fill(store, 10)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.min_offset = queue.find(3 * size)  # as after retention
     read = store.read("Orders", 0, offset, 32)
@@ -147,7 +147,7 @@ def test_views_stay_good_after_their_file_has_gone_and_the_store_is_closed(store
     store.checkpoint()
     read = store.read("Orders", 0, 0, 2)
     store._log.row.drop_first()
-    for _, _, queue in store.queues():
+    for queue in store.queues:
         queue.forget_before(store.begin, store.end)
     store.close()
     assert [each.body for each in messages(read)] == [b"0" * 1800, b"1" * 1800]
@@ -315,7 +315,7 @@ def test_messages_without_a_tag_have_the_code_0(store: MessageStore):
 
 def test_gaps_are_passed_over(store: MessageStore):
     fill(store, 2)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.write_gap(5)
     put(store, b"5")
@@ -363,7 +363,7 @@ async def test_a_queue_offset_is_found_by_time(
 
 async def test_a_queue_offset_is_found_by_time_across_a_gap(store: MessageStore, clock: ManualClock):
     begin_ms = await send_each_second(store, clock, 1)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     queue.write_gap(9)
     await send_each_second(store, clock, 1)
@@ -377,7 +377,7 @@ async def test_a_damaged_time_does_not_lead_a_search_astray(
     store: MessageStore, clock: ManualClock, bit: int
 ):
     begin_ms = await send_each_second(store, clock, 8)
-    queue = store.queue("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     store._log.proved_from = store.end
     for damaged in range(24):
