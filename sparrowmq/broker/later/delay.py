@@ -23,24 +23,21 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
-from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery
+from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, WayBack
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile, saved_content
-from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.watermark import Waiter
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
-from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -55,11 +52,10 @@ CLOCK_SLACK_MS: Final = 60_000
 
 @dataclass(slots=True)
 class _Level:
-    """One level: how far it is delivered, and the wait for its next message when there is none."""
+    """One level, and how far it is delivered."""
 
     level: int
     offset: int
-    waiter: Waiter | None = None
     retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
 
 
@@ -107,16 +103,14 @@ class DelayedDelivery:
         figures: Figures,
     ) -> None:
         self._store = store
-        self._writer = writer
-        self._detour = detour
         self._delays = delays
         self._clock = clock
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
         # What is saved: offsets whose messages are on disk at their real place.
         saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
         self._safe = saved.offset_table
-        self._stored_end = 0
         self._alarms = Alarms()
+        self._way_back = WayBack("delayed message", store, writer, detour)
         self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
@@ -158,7 +152,7 @@ class DelayedDelivery:
             StoreFailed: it never will be.
             OSError: the file could not be written.
         """
-        offsets, stored_end = self._offsets(), self._stored_end
+        offsets, stored_end = self._offsets(), self._way_back.end
         if offsets == self._safe and not self.file.dirty:
             return
         await self._store.flushed.reached(stored_end)
@@ -204,7 +198,8 @@ class DelayedDelivery:
         """`_deliver_some` of a sound level. Raises: CorruptRecord, BadStore: it is not."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
         if queue is None or each.offset >= queue.max_offset:
-            self._wait_for_more(each)
+            end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end
+            self.delivery.wake_at(end, each.offset + 1)
             return LONGEST_WAIT_S
         each.offset = max(each.offset, queue.min_offset)
         entries = queue.read(each.offset, TURN)
@@ -213,44 +208,15 @@ class DelayedDelivery:
             if wait_ms > 0:
                 return wait_ms / 1000
             if not entries.is_gap(i):
-                self._deliver(entries.offset(i), entries.size(i))
+                message = self._way_back.message(entries.offset(i), entries.size(i))
+                if message is not None:
+                    self._way_back.put(message)
             each.offset += 1
         return 0
-
-    def _deliver(self, physical_offset: int, size: int) -> None:
-        view = self._store.parked_at(physical_offset, size)
-        if view is None:
-            if physical_offset < self._store.begin:
-                log.error(
-                    "the delayed message at log offset %d is gone: it was older than fileReservedTime",
-                    physical_offset,
-                )
-            return
-        try:
-            entry = self._detour.restore(record.decode(view))
-            placed = self._writer.put(entry, back_from=self._detour)
-        except (InvalidMessage, RemoteProtocolError, CorruptRecord, RemoteError) as error:
-            # Its place in the level is passed over, or nothing behind it would ever be delivered.
-            log.error(
-                "the delayed message at log offset %d cannot be delivered: %s", physical_offset, shown(error)
-            )
-            return
-        self._stored_end = placed.end
 
     def _wait_ms(self, level: int, due_ms: int) -> int:
         wait_ms = due_ms - self._clock.now_ms()
         return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
-
-    def _wait_for_more(self, each: _Level) -> None:
-        if each.waiter is not None:
-            return
-
-        def arrived(error: BaseException | None) -> None:
-            each.waiter = None
-            self.delivery.wake(error)
-
-        end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end
-        each.waiter = end.when(each.offset + 1, arrived)
 
     def _known_levels(self) -> list[int]:
         """The configured levels, and those of a longer configuration before this one that still hold messages."""

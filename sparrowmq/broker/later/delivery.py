@@ -1,9 +1,13 @@
-"""Delivers what is due, and sleeps until the next of it is, or until it is woken because there is more.
+"""The loop by which all messages that wait are delivered, and their way back through their detour.
 
     run ── deliver_due ── deliver_some, a turn's worth at a time; between two of them the sockets have theirs
         └─ sleep: until the next is due, at most a minute, or `wake`
+    WayBack ── message: the record as it was parked ── put: through its detour to its real queue
 
-Delay levels (delay.py) and timers (timer.py) are delivered so, each by one coroutine; there is no other polling.
+Delay levels (delay.py) and timers (timer.py) are delivered so, each by one coroutine; there is no other polling. They
+differ in how they find what is due. A level is a queue of messages that wait equally long, and its progress is one
+offset in delayOffset.json; a timer is an entry of a wheel with files of its own. Apache's broker reads and writes both,
+so levels cannot be kept as timers.
 """
 
 from __future__ import annotations
@@ -12,10 +16,25 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
-from sparrowmq.errors import BadStore, DiskFull, StoreError
+from sparrowmq.broker.detour import Detour
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.errors import (
+    BadStore,
+    DiskFull,
+    InvalidMessage,
+    RemoteError,
+    RemoteProtocolError,
+    StoreError,
+)
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Watermark
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.safe_text import shown
+from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +56,49 @@ class Alarms:
             log.error("%s waits, and is tried again each minute: %s", what, why)
 
 
+class WayBack:
+    """The way of parked messages back to their queues; `end` is the end of the last record stored for them."""
+
+    def __init__(self, what: str, store: MessageStore, writer: Writer, detour: Detour) -> None:
+        self.end = 0
+        self._what = what
+        self._store = store
+        self._writer = writer
+        self._detour = detour
+
+    def message(self, offset: int, size: int) -> StoredMessage | None:
+        """A parked message; None if it can never be delivered. Raises: CorruptRecord, it waits for its repair."""
+        view = self._store.parked_at(offset, size)
+        if view is None:
+            if offset < self._store.begin:
+                log.error(
+                    "the %s at log offset %d is older than fileReservedTime, and gone", self._what, offset
+                )
+            return None
+        try:
+            return record.decode(view)
+        except RemoteProtocolError as error:
+            self._pass_over(offset, error)
+            return None
+
+    def put(self, message: StoredMessage, again_at_ms: int | None = None) -> bool:
+        """Store a message at its real address, or park it again for a time; whether that can be done at all."""
+        try:
+            entry = self._detour.restore(message)
+            if again_at_ms is not None:
+                entry.topic, entry.queue_id = message.topic, message.queue_id
+                entry.deliver_at_ms = again_at_ms
+            self.end = self._writer.put(entry, back_from=self._detour).end
+        except (InvalidMessage, RemoteError) as error:
+            self._pass_over(message.physical_offset, error)
+            return False
+        return True
+
+    def _pass_over(self, offset: int, error: Exception) -> None:
+        """Leave a message out: otherwise the messages behind it would never be delivered."""
+        log.error("the %s at log offset %d cannot be delivered: %s", self._what, offset, shown(error))
+
+
 class Delivery:
     """The delivery of one kind of messages that wait.
 
@@ -52,6 +114,7 @@ class Delivery:
         self._clock = clock
         self._more = asyncio.Event()
         self._failure: BaseException | None = None
+        self._awaited: set[Watermark] = set()
         self._closed = False
         self._trouble: type[StoreError] | None = None  # that was told
 
@@ -73,6 +136,16 @@ class Delivery:
         """There is more, or, with `error`, never will be: that ends `run`."""
         self._failure = self._failure or error
         self._more.set()
+
+    def wake_at(self, end: Watermark, target: int) -> None:
+        """Wake when a queue has grown so far, unless its end is awaited already."""
+        if end not in self._awaited:
+            self._awaited.add(end)
+            end.when(target, partial(self._grown, end))
+
+    def _grown(self, end: Watermark, error: BaseException | None) -> None:
+        self._awaited.discard(end)
+        self.wake(error)
 
     def close(self) -> None:
         """Deliver nothing more; what comes due now waits for the next start."""

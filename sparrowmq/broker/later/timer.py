@@ -22,21 +22,18 @@ import logging
 from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
-from sparrowmq.broker.later.delivery import Alarms, Delivery
+from sparrowmq.broker.later.delivery import Alarms, Delivery, WayBack
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.watermark import Waiter
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
-from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
 from sparrowmq.store.timers.timers import Timer, settling
@@ -148,13 +145,11 @@ class TimedDelivery:
         self, store: MessageStore, writer: Writer, detour: Detour, clock: Clock, figures: Figures
     ) -> None:
         self._store = store
-        self._writer = writer
-        self._detour = detour
         self._clock = clock
         self._timers = store.timers()
         self.delivery = Delivery("messages for a time", self._deliver_some, clock)
         self._alarms = Alarms()
-        self._waiter: Waiter | None = None
+        self._way_back = WayBack("message for a time", store, writer, detour)
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
         self._recalled = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
@@ -233,15 +228,10 @@ class TimedDelivery:
         """Take over new timers, also those of this turn: a recall that was taken is obeyed."""
         self._store.dispatch()
         self._timers.learn()
-        if self._waiter is None:
-            self._waiter = self._timers.queue.end.when(self._timers.next_offset + 1, self._arrived)
-
-    def _arrived(self, error: BaseException | None) -> None:
-        self._waiter = None
-        self.delivery.wake(error)
+        self.delivery.wake_at(self._timers.queue.end, self._timers.next_offset + 1)
 
     def _deliver(self, timer: Timer, recalled: frozenset[str]) -> None:
-        message = self._message(timer)
+        message = self._way_back.message(timer.offset, timer.size)
         if message is None:
             return
         properties = message.properties
@@ -252,48 +242,25 @@ class TimedDelivery:
                 return
         properties[Property.TIMER_ENQUEUE_MS] = str(message.store_timestamp_ms)
         properties[Property.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
-        if self._store_again(timer, message, None):
+        if self._way_back.put(message):
             self._delivered.value += 1
 
     def _roll(self, timer: Timer) -> None:
-        message = self._message(timer)
+        message = self._way_back.message(timer.offset, timer.size)
         if message is None:
             return
         times = message.properties.get(Property.TIMER_ROLL_TIMES, "0")
         message.properties[Property.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
-
-        if self._store_again(timer, message, TIMER_TOPIC):
+        if self._way_back.put(message, again_at_ms=timer.due):
             self._rolled.value += 1
-
-    def _store_again(self, timer: Timer, message: StoredMessage, topic: str | None) -> bool:
-        """Store it at its real address, or in the timers' topic; whether that can be done at all."""
-        try:
-            entry = self._detour.restore(message)
-            if topic is not None:
-                entry.topic, entry.queue_id, entry.deliver_at_ms = topic, 0, timer.due
-            self._writer.put(entry, back_from=self._detour)
-        except (InvalidMessage, RemoteError) as error:
-            # It is passed over, or nothing behind it would ever be delivered.
-            log.error("the message at log offset %d cannot be delivered: %s", timer.offset, shown(error))
-            return False
-        return True
-
-    def _message(self, timer: Timer) -> StoredMessage | None:
-        view = self._store.parked_at(timer.offset, timer.size)
-        if view is None:
-            if timer.offset < self._store.begin:
-                log.error("the message at log offset %d is gone before it was due", timer.offset)
-            return None
-        try:
-            return record.decode(view)
-        except RemoteProtocolError as error:
-            log.error("the message at log offset %d cannot be delivered: %s", timer.offset, shown(error))
-            return None
 
     def _recalled_keys(self) -> frozenset[str]:
         """What the recalls of this slot name, each in its own topic: who sent it may write to that one alone."""
         keys = set()
-        for recall in filter(None, map(self._message, self._timers.recalls)):
+        for timer in self._timers.recalls:
+            recall = self._way_back.message(timer.offset, timer.size)
+            if recall is None:
+                continue
             key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
             if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
                 keys.add(key)
