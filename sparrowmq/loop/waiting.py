@@ -33,6 +33,13 @@ async def later(clock: Clock, delay_s: float, result: T) -> T:
     return result
 
 
+async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaitable[T]]) -> T:
+    """The result of `then`, called on the loop after `work` in a thread."""
+    await asyncio.to_thread(work)
+    result = then()
+    return await result if isinstance(result, Awaitable) else result
+
+
 async def in_turns(step: Callable[[], bool]) -> None:
     """Take steps until one says that there are no more; others may run between two of them."""
     for _ in iter(step, False):

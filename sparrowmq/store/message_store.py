@@ -49,6 +49,7 @@ from sparrowmq.store.log.flush import Flusher
 from sparrowmq.store.log.scrub import Scrubber
 from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.mending import Mending
+from sparrowmq.store.queues import cold_reads
 from sparrowmq.store.queues import queue_reading as reading
 from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
@@ -297,6 +298,11 @@ class MessageStore:
         return reading.read(
             self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector
         )
+
+    def cold_read(self, topic: str, queue_id: int, offset: int, size: int) -> Callable[[], None] | None:
+        """The function to call in a thread before `read`, if that would wait for the disk (cold_reads.py)."""
+        queue = self.queues.get(topic, queue_id)
+        return None if queue is None else cold_reads.cold_read(self._log, queue, offset, size)
 
     def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins at `offset`; None if none does, so any number may be asked for."""

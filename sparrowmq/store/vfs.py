@@ -87,6 +87,9 @@ class Vfs(Protocol):
     def read(self, file: File, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the file's end, and before what cannot be read. Raises: OSError."""
 
+    def is_cached(self, file: File, offset: int) -> bool:
+        """Whether a read at `offset` needs no disk. True where the system does not say."""
+
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
         """Where from `offset` on something else than zeros may be: begins and ends, rising."""
 
@@ -172,6 +175,17 @@ class Disk:
         except OSError as error:
             error.filename = file.path  # a sector that cannot be read: somebody has to know where
             raise
+
+    def is_cached(self, file: File, offset: int) -> bool:
+        if not hasattr(os, "RWF_NOWAIT"):
+            return True
+        try:
+            os.preadv(file.fd, [bytearray(1)], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without this flag; the read itself reports other errors
+            return True
+        return True
 
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
         # A log file is allocated in advance, and what was never written costs no look: 1 GiB of it took 1 s to read.

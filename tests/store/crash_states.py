@@ -209,6 +209,9 @@ class RecordVfs:
     def is_whole(self, file: File) -> bool:
         return True
 
+    def is_cached(self, file: File, offset: int) -> bool:
+        return True
+
     def used_ratio(self, path: str) -> float:
         return self.used
 

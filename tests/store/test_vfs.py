@@ -192,6 +192,26 @@ def test_the_use_of_the_disk_is_what_df_says(tmp_path):
     assert REAL_USED_RATIO(DISK, str(tmp_path)) * 100 == pytest.approx(percent, abs=1.5)
 
 
+def test_a_part_that_was_just_read_is_cached(path):
+    file = DISK.create(path, 8192, allocate=True)
+    DISK.write(file, 0, bytes(8192))
+    assert DISK.read(file, 0, 8192) and DISK.is_cached(file, 0) and DISK.is_cached(file, 8191)
+    DISK.close(file)
+    assert DISK.is_cached(file, 0), "a closed file: the read itself reports the error"
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system does not say what is cached")
+def test_a_part_that_the_system_dropped_is_not_cached(path):
+    file = DISK.create(path, 1 << 20, allocate=True)
+    DISK.write(file, 0, bytes(1 << 20))
+    os.fsync(file.fd)
+    os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    found = DISK.is_cached(file, 1 << 19)
+    DISK.close(file)
+    if found:
+        pytest.skip("this file system keeps its files in memory")
+
+
 def test_a_lock_is_taken_once_and_given_back_by_closing(path):
     lock = DISK.lock(path)
     assert lock is not None and DISK.lock(path) is None

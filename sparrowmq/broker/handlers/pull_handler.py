@@ -21,7 +21,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import later
+from sparrowmq.loop.waiting import after_thread, later
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -116,6 +116,13 @@ class PullHandler:
         selector = self._wanted(header)
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        size = self._limits(header)[1]
+        cache = self._store.cold_read(header.topic, header.queue_id, header.queue_offset, size)
+        if cache is not None:
+            return after_thread(cache, lambda: self._serve(header, selector))
+        return self._serve(header, selector)
+
+    def _serve(self, header: PullMessage, selector: Selector) -> Answer | Awaitable[Answer]:
         found = self._read(header, header.queue_offset, selector)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
@@ -144,16 +151,16 @@ class PullHandler:
         )
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
+        count, size = self._limits(header)
+        return self._store.read(header.topic, header.queue_id, offset, count, size, selector)
+
+    def _limits(self, header: PullMessage) -> tuple[int, int]:
+        """The most messages and bytes of an answer."""
         rules = self._rules
         count = max(1, header.max_msg_nums)
         if header.max_msg_bytes is None or header.max_msg_bytes <= 0:
-            return self._store.read(
-                header.topic, header.queue_id, offset, min(count, rules.max_count), rules.max_bytes, selector
-            )
-        size = min(header.max_msg_bytes, rules.max_sized_bytes)
-        return self._store.read(
-            header.topic, header.queue_id, offset, min(count, rules.max_sized_count), size, selector
-        )
+            return min(count, rules.max_count), rules.max_bytes
+        return min(count, rules.max_sized_count), min(header.max_msg_bytes, rules.max_sized_bytes)
 
     def _answer(self, found: Read, header: PullMessage) -> Answer:
         self._consumption.took(header.consumer_group, header.topic, found.count)

@@ -309,6 +309,17 @@ class CommitLog:
         file = self._file_with(offset, size)
         return None if file is None else self._read(file, offset, size)
 
+    def is_cached(self, offset: int) -> bool:
+        """Whether a read at `offset` needs no disk. True if no file has it."""
+        file = self.row.find(offset)
+        return file is None or file.is_cached(offset - file.begin)
+
+    def cache(self, offset: int, size: int) -> None:
+        """Have the system cache a part of the log, as far as one file has it. For a thread."""
+        file = self.row.find(offset)
+        if file is not None:
+            file.cache(offset - file.begin, min(size, file.end - offset))
+
     def is_unreadable(self, begin: int, end: int) -> bool:
         """Whether the disk could not be read somewhere in `[begin, end)`, when that was tried."""
         return any(

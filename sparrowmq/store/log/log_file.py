@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from contextlib import suppress
 from typing import Final, Self
 
 from sparrowmq.store.vfs import File, Vfs
@@ -99,6 +100,15 @@ class LogFile:
             self.unreadable.add(position - position % PAGE)
             log.error("%s cannot be read at %d: %s", self.path, position + len(content), problem)
         return content.ljust(size, b"\0")
+
+    def is_cached(self, position: int) -> bool:
+        """Whether a read at a position needs no disk."""
+        return self._vfs.is_cached(self.file, position)
+
+    def cache(self, position: int, size: int) -> None:
+        """Read a part so that the system caches it. For a thread: the file may be closed meanwhile."""
+        with suppress(OSError):  # the read on the loop reports it
+            self._vfs.read(self.file, position, size)
 
     def used_parts(self, position: int) -> list[tuple[int, int]]:
         """Where from a position on something else than zeros may be: begins and ends, rising."""

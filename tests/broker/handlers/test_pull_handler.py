@@ -1,6 +1,7 @@
 """Pulling: codes and offsets, filters, limits, long polling."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumeStats, GroupConfig, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage, QueryConsumerOffset
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.store.log.log_file import LogFile
+from sparrowmq.store.queues import cold_reads
+from sparrowmq.store.vfs import Disk, File
 from sparrowmq.testing import ManualClock
 from tests.broker.live import COMMIT, SUBSCRIPTION, SUSPEND, Live, decoded, live_broker, pull_request
 
@@ -445,3 +449,43 @@ async def test_a_pull_at_a_slave_commits_nothing(tmp_path: Path) -> None:
         asked = QueryConsumerOffset("consumers", "orders", 0, set_zero_if_not_found=False)
         with pytest.raises(RemoteError, match="Not found"):
             await live.session.call(asked)
+
+
+@pytest.mark.guards("PullHandler.pull: cache is not None -> False")
+async def test_cold_messages_are_read_in_a_thread_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop reads them after that, from the system's cache, so other clients do not wait for the disk."""
+    readers: list[tuple[str, threading.Thread]] = []
+    real_read = Disk.read
+
+    def read(disk: Disk, file: File, offset: int, size: int) -> bytes:
+        readers.append((Path(file.path).parent.name, threading.current_thread()))
+        return real_read(disk, file, offset, size)
+
+    def is_cached(disk: Disk, file: File, offset: int) -> bool:
+        return any(folder == "commitlog" and thread is not loop for folder, thread in readers)
+
+    loop = threading.current_thread()
+    monkeypatch.setattr(cold_reads, "NEAR", 2)
+    async with live_broker(tmp_path) as live:
+        await fill(live, 6)
+        monkeypatch.setattr(Disk, "read", read)
+        monkeypatch.setattr(Disk, "is_cached", is_cached)
+        assert len(decoded(await live.pull(offset=0))) == 6
+        log_readers = [thread for folder, thread in readers if folder == "commitlog"]
+        assert loop not in log_readers[:6] and loop in log_readers
+        readers.clear()
+        assert len(decoded(await live.pull(offset=4))) == 2
+        assert {thread for _, thread in readers} == {loop}, "near the end of the queue there is no check"
+
+
+async def test_messages_that_stay_cold_are_read_as_usual(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_reads, "NEAR", 0)
+    monkeypatch.setattr(Disk, "is_cached", lambda disk, file, offset: False)
+    async with live_broker(tmp_path) as live:
+        await fill(live, 3)
+        monkeypatch.setattr(LogFile, "cache", lambda file, position, size: None)
+        assert len(decoded(await live.pull(offset=0))) == 3
