@@ -38,6 +38,7 @@ async def test_who_pulls_without_end_starves_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("S-THR-03", breaks="broker.chores._repeat: return None")
+@pytest.mark.covers("S-THR-03", breaks="Status.part: return Part()")
 async def test_a_broker_does_its_periodic_work_by_itself(tmp_path: Path) -> None:
     clock = ManualClock()
     async with live_broker(tmp_path, clock=clock) as live:

@@ -196,6 +196,7 @@ async def test_a_group_needs_a_permission_too_and_has_none_by_itself(guarded: Gu
         (("topicPerms: [orders=SUB]", "defaultGroupPerm: SUB"), "prices", "mine", "topic:prices"),
     ],
 )
+@pytest.mark.guards("Consumer._rebalance: drop self._fail")
 async def test_a_consumer_without_rights_is_an_error_at_once(
     guarded: Guarded, lines: tuple[str, ...], topic: str, group: str, reason: str
 ) -> None:
@@ -210,6 +211,7 @@ async def test_a_consumer_without_rights_is_an_error_at_once(
                     await reader.poll()
 
 
+@pytest.mark.guards("Consumer.__aenter__: drop raise shortened(self._failure)")
 async def test_a_consumer_without_keys_is_an_error_at_once(guarded: Guarded) -> None:
     async with guarded(account()) as cluster, signed(cluster) as mq:
         with pytest.raises(AccessDenied, match="No accessKey is configured"):
@@ -217,6 +219,7 @@ async def test_a_consumer_without_keys_is_an_error_at_once(guarded: Guarded) -> 
                 pass
 
 
+@pytest.mark.guards("Assignment._keep_pulling: drop self._failed")
 async def test_a_consumer_that_loses_its_rights_ends_with_the_error(guarded: Guarded, tmp_path: Path) -> None:
     lines = ("defaultTopicPerm: SUB", "defaultGroupPerm: SUB")
     async with (

@@ -125,7 +125,9 @@ async def test_a_failure_in_order_is_repeated_without_end(tmp_path: Path) -> Non
     assert deliveries == [(b"1", number) for number in range(41)] + [(b"2", 0)]
 
 
-@pytest.mark.covers("S-CONS-08")
+@pytest.mark.covers(
+    "S-CONS-08", breaks="Offsets.query: self._table.get(group, {}) -> self._table.get('first', {})"
+)
 async def test_each_group_gets_every_message_whatever_other_groups_have_consumed(
     cluster: Cluster, mq: Client
 ) -> None:
@@ -149,7 +151,7 @@ def keep(bodies: list[bytes], message: ReceivedMessage) -> None:
     bodies.append(message.body)
 
 
-@pytest.mark.covers("S-CONS-16")
+@pytest.mark.covers("S-CONS-16", breaks="Puller._check_filter: return None")
 @pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
 async def test_a_filter_that_the_broker_cannot_do_is_the_consumers_error(
     mq: Client, ask: Callable[[Consumer], Awaitable[object]]

@@ -45,7 +45,7 @@ async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path: Path)
         assert len(refusing._server.sessions) == 1, "it was there, and was asked"
 
 
-@pytest.mark.covers("S-PROD-01")
+@pytest.mark.covers("S-PROD-01", breaks="Packing.prepare: message.delay_level -> 0")
 async def test_one_producer_sends_plain_ordered_and_delayed_messages_another_transactions(
     tmp_path: Path,
 ) -> None:
@@ -128,7 +128,7 @@ async def test_a_send_stored_less_safely_goes_to_another_broker_only_if_wanted(
     assert sent.status is (SendStatus.OK if is_wanted else SendStatus.FLUSH_DISK_TIMEOUT)
 
 
-@pytest.mark.covers("S-PROD-16")
+@pytest.mark.covers("S-PROD-16", breaks="Packing.address: item.is_fixed = False")
 async def test_a_program_picks_the_queue_itself_or_gives_a_key(mq: Client) -> None:
     await mq.admin.create_topic("orders", queues=4)
     queues = await mq.queues("orders")

@@ -40,7 +40,8 @@ def test_the_ready_line_is_apaches_and_by_then_the_broker_is_registered(start, n
     assert brokers_at(namesrv)["broker-a"]["brokerAddrs"] == {"0": broker.address}
 
 
-@pytest.mark.covers("S-ADM-03", "S-PORT-03")
+@pytest.mark.covers("S-ADM-03")
+@pytest.mark.covers("S-PORT-03", breaks="settings_sources.sources: from_file = []")
 def test_apaches_scripts_start_the_servers_from_their_files(start, broker_args, tmp_path):
     def script(name):
         return "-c", f"from sparrowmq.cli.scripts import {name}; {name}()"

@@ -278,7 +278,7 @@ async def test_queues_and_brokers_take_turns(peer):
         assert sorted(queue_ids(peer)) == sorted(queue_ids(other)) == [0, 0, 1, 1]
 
 
-@pytest.mark.covers("S-PROD-15")
+@pytest.mark.covers("S-PROD-15", breaks="ProducerSettings: avoid_slow_brokers = True")
 @pytest.mark.parametrize(("settings", "is_avoided"), [({}, False), ({"avoid_slow_brokers": True}, True)])
 async def test_a_broker_that_failed_is_left_alone_if_wanted(peer, settings, is_avoided):
     async with Scripted("broker-b") as other, client(peer, timeout_s=2, **settings) as mq:
