@@ -5,10 +5,13 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from typing import Any
 
 import pytest
 
 from sparrowmq.console.console_pages import PAGES, dark_of
+from sparrowmq.console.pages import group_page, overview_page
+from tests.console.layout.seeing import seen
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,26 @@ def opened(url: str, password: str) -> str:
         cookie = answer.value.headers["set-cookie"].partition(";")[0]
     with urllib.request.urlopen(urllib.request.Request(url, headers={"cookie": cookie}), timeout=30) as page:
         return str(page.read(), "utf-8")
+
+
+async def test_an_open_overview_does_not_read_the_tables_of_topics_again(look):
+    view, draw = seen(look=look), as_any(overview_page.PAGE.draw)
+    found = await draw.read(view)
+    look.forget()
+    await draw.refresh(view, found)
+    assert look._topics is None
+
+
+async def test_an_open_group_does_not_read_the_settings_of_groups_again(look):
+    await look.admin.create_group("billing")
+    view, draw = seen(look=look, args={"name": "billing"}), as_any(group_page.PAGE.draw)
+    calls = [look.servers.calls]
+    found = await draw.read(view)
+    calls.append(look.servers.calls)
+    await draw.refresh(view, found)
+    calls.append(look.servers.calls)
+    assert calls[2] - calls[1] < calls[1] - calls[0]
+
+
+def as_any(draw: Any) -> Any:
+    return draw

@@ -66,8 +66,11 @@ class Form:
         assert isinstance(element, ui.select)
         element.set_options(list(choices), value=choices[0] if choices else None)
 
-    def on_change(self, then: Callable[[], object]) -> None:
+    def on_change(self, then: Callable[[], object], pause_ms: int = 0) -> None:
+        """Call back after each change; with a pause only once the visitor stops typing for so long."""
         for each in self._elements.values():
+            if pause_ms:
+                each.props(f"debounce={pause_ms}")
             each.on_value_change(then)
 
     def on_enter(self, then: Callable[[], object]) -> None:

@@ -116,7 +116,7 @@ async def _draw_letters(view: View, group: str) -> None:
     with place:
         retry_dead_letters(group, chosen).button(view)
         ui.button("Export", icon="download", on_click=export).props("outline no-caps dense")
-    form.on_change(search)
+    form.on_change(search, pause_ms=400)
     await search()
 
 

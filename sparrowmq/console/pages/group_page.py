@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nicegui import ui
@@ -74,6 +74,13 @@ async def _read(view: View) -> GroupNow:
     return GroupNow(group, lag, members, past, view.look.clock.now_ms())
 
 
+async def _refresh(view: View, found: GroupNow) -> GroupNow:
+    """Read the lag and the members again; for settings a broker sends those of all groups."""
+    name = found.group.name
+    lag, members = await view.admin.lag(name), await view.admin.members(name)
+    return replace(found, lag=lag, members=members, now_ms=view.look.clock.now_ms())
+
+
 def lag_text(found: GroupNow) -> str:
     """The lag as a sentence."""
     lag = found.lag
@@ -143,5 +150,6 @@ PAGE: Final = Page(
             section("Settings", _SETTINGS, lambda found: list(found.group.settings.items())),
         ],
         5.0,
+        _refresh,
     ),
 )

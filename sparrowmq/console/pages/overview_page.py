@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from nicegui import ui
@@ -59,6 +59,11 @@ class ClusterNow:
 async def _read(view: View) -> ClusterNow:
     brokers, topics = await view.look.brokers(), await view.look.topics()
     return ClusterNow(brokers, [view.look.kind_of(name) for name in topics], view.samples.rates())
+
+
+async def _refresh(view: View, found: ClusterNow) -> ClusterNow:
+    """Read the brokers again; the table of all topics would cost more."""
+    return replace(found, brokers=await view.look.brokers(), rates=view.samples.rates())
 
 
 def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate], float]) -> dict[str, Any]:
@@ -122,6 +127,7 @@ PAGE: Final = Page(
             section("", _COLUMNS, lambda found: found.brokers, "no broker is registered at the name server"),
         ],
         PERIOD_S,
+        _refresh,
     ),
     "space_dashboard",
     "o",

@@ -55,3 +55,12 @@ async def test_a_search_starts_with_the_values_of_the_address():
             seen(query="topic=orders"), [Field("topic", "Topic"), Field("tag", "Tag", value="paid")]
         )
     assert form.values == {"topic": "orders", "tag": "paid"}
+
+
+async def test_a_search_while_typing_waits_for_a_pause():
+    with page():
+        form = Form([Field("tag", "Tag")])
+        form.on_change(lambda: None)
+        assert "debounce" not in form._elements["tag"].props
+        form.on_change(lambda: None, pause_ms=400)
+    assert form._elements["tag"].props["debounce"] == "400"
