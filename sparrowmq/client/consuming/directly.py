@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
-from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, Handling, Outcome, ReceivedMessage
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome
 
@@ -40,20 +39,20 @@ async def handle_directly(
     message.deliver_to(lambda _, outcome: outcomes.append(outcome))
     log.info("group %s handles %r, as an operator wants", settings.group, message)
     started = clock.monotonic()
-    handling = _Watched((message,), swallow=True)
+    failure = _Failure()
     thread = None
     if in_threads and not is_coroutine_function(handler):
         thread = HandlerThread(handler, f"handle {settings.group} directly")
     try:
-        async with handling:
+        async with Handling((message,), swallow=True, hooks=[failure]):
             work = _call(thread or handler, message if settings.batch is None else [message])
             await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
     finally:
         if thread is not None:
             thread.end()
     result, remark = SUCCESS, None
-    if handling.error is not None:
-        result, remark = RAISED, f"{type(handling.error).__name__}, {handling.error}"
+    if failure.error is not None:
+        result, remark = RAISED, f"{type(failure.error).__name__}, {failure.error}"
     elif Outcome.RETRY in outcomes:
         result = LATER
     spent_ms = round((clock.monotonic() - started) * 1000)
@@ -66,18 +65,10 @@ async def _call(handler: Callable[[Any], object], delivered: object) -> None:
         await result
 
 
-class _Watched(Handling):
+class _Failure(ConsumeHooks):
     """Remembers the exception of the handler."""
 
-    __slots__ = ("error",)
+    error: BaseException | None = None
 
-    error: BaseException | None
-
-    async def __aenter__(self) -> None:
-        self.error = None
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
         self.error = error
-        return await super().__aexit__(kind, error, trace)
