@@ -182,7 +182,7 @@ async def test_a_topic_made_by_a_send_has_the_lesser_of_both_counts(
         assert len((await mq.admin.topic("made")).queues) == made
 
 
-@pytest.mark.covers("S-ROUTE-05", breaks="topics._system_topics: true settings.auto_create_topic")
+@pytest.mark.covers("S-ROUTE-05", breaks="Routes._own_or_template: drop template is None")
 async def test_without_automatic_topics_a_client_is_told_that_there_is_none(tmp_path: Path) -> None:
     async with Cluster(tmp_path, auto_create_topic=False) as cluster, connect(cluster.namesrv) as mq:
         with pytest.raises(NoRoute, match="orders"):

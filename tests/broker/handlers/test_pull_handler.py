@@ -55,8 +55,8 @@ async def test_codes_and_offsets_are_javas(
         assert response.remark == remark
 
 
-@pytest.mark.guards("PullHandler._read: min(count, rules.max_count) -> count")
-@pytest.mark.covers("S-CONS-10", breaks="PullHandler._read: min(count, rules.max_count) -> count")
+@pytest.mark.guards("PullHandler._limits: min(count, rules.max_count) -> count")
+@pytest.mark.covers("S-CONS-10", breaks="PullHandler._limits: min(count, rules.max_count) -> count")
 async def test_a_pull_brings_at_most_what_it_asks_for_and_at_most_32(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await fill(live, 50)
