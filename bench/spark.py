@@ -32,7 +32,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.register import session
 from sparrowmq.spark.sink.sender import Sender
-from sparrowmq.spark.source.planning import bounds_of
+from sparrowmq.spark.source.query_offsets import bounds_of
 from sparrowmq.spark.worker_network import connect
 
 QUESTION: Final = __doc__.splitlines()[0]

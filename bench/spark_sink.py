@@ -26,7 +26,7 @@ from bench.results import Measure, keep_section, table
 from bench.spark import SETTINGS
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, SinkOptions, parse
 from sparrowmq.spark.register import session
-from sparrowmq.spark.source.planning import bounds_of
+from sparrowmq.spark.source.query_offsets import bounds_of
 from sparrowmq.spark.worker_network import connect
 
 QUESTION: Final = __doc__.splitlines()[0]

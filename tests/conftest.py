@@ -79,7 +79,7 @@ LONGEST_FIRST = [
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
     "tests/crash/test_failover.py",
-    "tests/broker/test_member.py",
+    "tests/broker/test_election.py",
     "tests/examples/flights/test_show.py",
     "tests/examples/flights/test_session.py",
     "tests/client/stress/test_stress.py",

@@ -22,7 +22,7 @@ def modules():
         "prometheus_client",
         "shutil",
         "sparrowmq.auth.account_files",
-        "sparrowmq.broker.member",
+        "sparrowmq.broker.election",
         "sparrowmq.broker.replication.replica",
         "sparrowmq.client",
         "sparrowmq.namesrv",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.metrics.native import ALSO
+from sparrowmq.broker.metrics.names_of_5x import ALSO
 
 PACKAGE: Final = Path(__file__).parents[1] / "sparrowmq"
 _SECTIONS: Final = {
@@ -53,7 +53,7 @@ def metrics_page() -> str:
     """The whole page."""
     parts = [_INTRODUCTION]
     for folder, title in _SECTIONS.items():
-        files = [file for file in (PACKAGE / folder).rglob("*.py") if file.name != "exporter.py"]
+        files = [file for file in (PACKAGE / folder).rglob("*.py") if file.name != "exporter_names.py"]
         rows = {row.name: row for file in files for row in declared(file.read_text(encoding="utf-8"))}
         for name, other in ALSO.items() if folder == "broker" else ():
             rows[name] = rows[other]._replace(name=name)

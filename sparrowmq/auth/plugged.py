@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from sparrowmq.auth import policy
-from sparrowmq.auth.policy import Caller, TopicAt
+from sparrowmq.auth import permissions
+from sparrowmq.auth.permissions import Caller, TopicAt
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.request_table import Row
@@ -32,7 +32,7 @@ from sparrowmq.protocol.wire.header import Request
 
 PLAIN: Final = "plain"
 ENTRY_POINTS: Final = "sparrowmq.access"
-_WORDS: Final = {policy.PUB: "PUB", policy.SUB: "SUB"}
+_WORDS: Final = {permissions.PUB: "PUB", permissions.SUB: "SUB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PluggedCheck:
         """Do nothing if the request is allowed."""
         topics: dict[str, str] = {}
         groups: dict[str, str] = {}
-        for resource, needed in policy.needs(row, header, command.body, self._topic_at):
+        for resource, needed in permissions.needs(row, header, command.body, self._topic_at):
             of_group = resource.startswith(RETRY)
             (groups if of_group else topics)[resource.removeprefix(RETRY)] = _WORDS[needed]
         self._check.check(

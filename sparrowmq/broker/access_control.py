@@ -1,7 +1,7 @@
 """Access control as a broker's settings have it: nothing, the accounts in its files, or checks of others.
 
 aclEnable=false     no guard: the dispatcher asks nobody
-aclCheck=plain      auth/guard.py, by auth/account_files.py, which are looked at every two seconds
+aclCheck=plain      auth/request_check.py, by auth/account_files.py, which are looked at every two seconds
 aclCheck=...        auth/plugged.py
 """
 
@@ -17,8 +17,8 @@ from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
-    from sparrowmq.auth.guard import Check, Guard
-    from sparrowmq.auth.policy import TopicAt
+    from sparrowmq.auth.permissions import TopicAt
+    from sparrowmq.auth.request_check import Check, Guard
 
 
 class AccessControl:
@@ -36,8 +36,8 @@ class AccessControl:
         self.files: AccountFiles | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
-            from sparrowmq.auth.guard import Guard
             from sparrowmq.auth.plugged import PLAIN
+            from sparrowmq.auth.request_check import Guard
 
             names = [name.strip() for name in settings.acl_check.split(";") if name.strip()]
             if not names:
@@ -54,8 +54,8 @@ class AccessControl:
 
     def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt) -> Check:
         from sparrowmq.auth.account_files import account_files
-        from sparrowmq.auth.guard import AccountCheck
         from sparrowmq.auth.plugged import PLAIN, PluggedCheck, plugged_check
+        from sparrowmq.auth.request_check import AccountCheck
 
         if name != PLAIN:
             return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)

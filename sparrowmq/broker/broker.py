@@ -95,7 +95,7 @@ class Broker:
 
     Args:
         file: of the settings, where changes to them are kept.
-        term: what a member of those that elect their master does in this time; `member.py` makes it.
+        term: what a member of those that elect their master does in this time; `election.py` makes it.
     Attributes:
         store: what it keeps; there once it is entered.
         term: as given.
@@ -334,7 +334,7 @@ class Broker:
         if not self.settings.is_measured:
             return Part()
         # Loading this takes 3 MB, so only a broker with metrics does it.
-        from sparrowmq.broker.metrics.broker_metrics import metrics_part
+        from sparrowmq.broker.metrics.broker_metrics_port import metrics_part
 
         return metrics_part(self._metrics, self.settings, parts, self._measuring.latencies, self._clock)
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.pauses import Pauses
-from sparrowmq.metrics.prometheus import page, process_series
+from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import Series, series_of
 from sparrowmq.remoting.door import Door
 

@@ -17,9 +17,9 @@ from threading import Thread
 from typing import Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.prometheus import page, process_series
+from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
+from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
 from sparrowmq.remoting.door import Door
 

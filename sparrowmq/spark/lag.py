@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparrowmq.spark.source.ranges import VERSION, between, from_json
+from sparrowmq.spark.source.partition_ranges import VERSION, between, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,7 +17,7 @@ from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreErro
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Commit
+from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer, encode

@@ -33,7 +33,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Commit
+from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import TIMER_TOPIC

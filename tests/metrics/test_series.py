@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.prometheus import page
+from sparrowmq.metrics.prometheus_text import page
 from sparrowmq.metrics.series import OTHERS, series_of
 from sparrowmq.stats import Histogram
 

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.prometheus import page
+from sparrowmq.metrics.prometheus_text import page
 from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing

@@ -23,7 +23,7 @@ from sparrowmq.spark.read_limits import HAS_LIMITS
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.sink.sender import Sender
-from sparrowmq.spark.source.planning import bounds_of
+from sparrowmq.spark.source.query_offsets import bounds_of
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
 

@@ -10,7 +10,7 @@ import logging
 from sparrowmq.spark.worker_logs import show
 show()
 show()
-from sparrowmq.spark.source.ranges import lose
+from sparrowmq.spark.source.partition_ranges import lose
 lose("rows 1 to 5 are gone", fail=False)
 """
 

@@ -16,7 +16,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Commit, Destination, Half
+from sparrowmq.protocol.messages.half_record import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, Terms, render
 from sparrowmq.store.care.check import verify

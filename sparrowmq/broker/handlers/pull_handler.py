@@ -1,7 +1,7 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): records of one queue, at once or when they arrive.
 
-The records leave as views of what was read of the log. A poll that finds nothing is held (see arrivals.py) for as long
-as the client asked; it is the only pull that costs a task.
+The records leave as views of the log's bytes. A pull that finds nothing is held (held_pulls.py) for as long as the
+client wants. Only a held pull, and one for cold messages (cold_reads.py), cost a task.
 Source: PullMessageProcessor, Java 4.9.8.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.held_pulls import wait_for_match
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics

@@ -13,7 +13,7 @@ from typing import Final
 
 from sparrowmq.broker.detour import again
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.later import retry
+from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
@@ -59,7 +59,7 @@ class RetryHandler:
             return None  # The operator wants no retries for this group.
         message = self._message(header.offset)
         most = _max_times(header, peer, group)
-        back = retry.send_back(message, group.group_name, header.delay_level, most)
+        back = retry_rules.send_back(message, group.group_name, header.delay_level, most)
         topic = self._target(back, group)
         queue_id = random.randrange(topic.write_queue_nums)
         placed = self._writer.put(
@@ -80,7 +80,7 @@ class RetryHandler:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return record.decode(view)
 
-    def _target(self, back: retry.SentBack, group: GroupConfig) -> TopicConfig:
+    def _target(self, back: retry_rules.SentBack, group: GroupConfig) -> TopicConfig:
         if back.is_dead:
             topic = self._topics.ensure_dlq(group.group_name)
         else:

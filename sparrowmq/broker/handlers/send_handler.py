@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from librt.strings import BytesWriter
 
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.later.retry import is_exhausted
+from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message

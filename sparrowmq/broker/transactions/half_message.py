@@ -22,7 +22,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.half_record import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, Terms, mark, render

@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from sparrowmq.compiled import mypyc_attr
-from sparrowmq.protocol.messages.half import Destination
+from sparrowmq.protocol.messages.half_record import Destination
 
 # What waits to be due is made anew when it is this much longer than what it is for: most end long before they are due.
 _SLACK: Final = 1024

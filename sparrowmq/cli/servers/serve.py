@@ -37,7 +37,7 @@ from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:
     from sparrowmq.broker.broker import Broker
-    from sparrowmq.broker.member import Member
+    from sparrowmq.broker.election import Member
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ def broker(**given: Any) -> None:
         server.reload(_merged(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
 
     if settings.failover:
-        from sparrowmq.broker.member import Member
+        from sparrowmq.broker.election import Member
 
         run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload)
     run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload)

@@ -48,7 +48,7 @@ class Row:
 
     Attributes:
         access: the access to the topic and the group in the header fields `topic` and `group`; "" if there is no such
-            field. `auth/policy.py` knows names in bodies, such as a heartbeat's groups.
+            field. `auth/permissions.py` knows names in bodies, such as a heartbeat's groups.
     """
 
     code: RequestCode

@@ -36,8 +36,8 @@ from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
 from sparrowmq.spark.refusals import may_pass
 from sparrowmq.spark.row_rate import Pace
+from sparrowmq.spark.source.partition_ranges import Offsets, between
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.source.ranges import Offsets, between
 from sparrowmq.spark.worker_network import connect
 
 SENT: Final = "sent"

@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.row_rate import paced
-from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.partition_ranges import between
+from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.ranges import between
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.source.tasks import ranges_of, tasks
 from sparrowmq.spark.worker_network import network_of

@@ -20,8 +20,8 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.refusals import may_pass
-from sparrowmq.spark.source.planning import Plan
-from sparrowmq.spark.source.ranges import Bounds, Offsets
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
+from sparrowmq.spark.source.query_offsets import Plan
 
 _PART_SPENT_ON_LOOKING: Final = 0.1
 _LEAST_PAUSE_S: Final = 1.0

@@ -29,8 +29,8 @@ from pyspark.sql.datasource import (
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.source.batch_source import BatchReader
-from sparrowmq.spark.source.planning import Plan
-from sparrowmq.spark.source.ranges import Range, between
+from sparrowmq.spark.source.partition_ranges import Range, between
+from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.source.tasks import tasks
 from sparrowmq.spark.worker_network import network_of
 

@@ -16,8 +16,8 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.memory import keep_freed
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.source.partition_ranges import Range, lose
 from sparrowmq.spark.source.pulls import Pulled, Pulls
-from sparrowmq.spark.source.ranges import Range, lose
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.source.topic_choice import tags_of
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.ranges import Offsets, between, from_json, to_json
+from sparrowmq.spark.source.partition_ranges import Offsets, between, from_json, to_json
 from sparrowmq.spark.source.stream_source import StreamReader
 
 if TYPE_CHECKING:

@@ -30,10 +30,7 @@ from sparrowmq.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from sparrowmq.spark.row_rate import paced
-from sparrowmq.spark.source.planning import Plan
-from sparrowmq.spark.source.presence import Presence
-from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.ranges import (
+from sparrowmq.spark.source.partition_ranges import (
     Checkpoints,
     Offsets,
     Range,
@@ -43,6 +40,9 @@ from sparrowmq.spark.source.ranges import (
     settle,
     to_json,
 )
+from sparrowmq.spark.source.presence import Presence
+from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.range_reader import read
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.source.tasks import ranges_of, tasks
 from sparrowmq.spark.worker_network import network_of

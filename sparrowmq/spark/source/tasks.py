@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.route import Addresses
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.ranges import Range, share
+from sparrowmq.spark.source.partition_ranges import Range, share
 
 
 @dataclass(frozen=True, slots=True)

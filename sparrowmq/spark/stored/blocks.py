@@ -29,7 +29,7 @@ from sparrowmq.protocol.messages.record_layout import (
     PREFIX,
 )
 from sparrowmq.spark.columns.slices import Positions
-from sparrowmq.spark.source.ranges import lose
+from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.store.log.damage import record_places
 
 BLOCK_BYTES: Final = 1 << 20

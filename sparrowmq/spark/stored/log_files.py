@@ -22,7 +22,7 @@ from typing import Final
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
-from sparrowmq.spark.source.ranges import lose
+from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.spark.stored.blocks import LogFile, Opened, Span, blocks
 from sparrowmq.store.layout import parse_offset_name
 

@@ -20,7 +20,7 @@ from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import StoredOptions
-from sparrowmq.spark.source.ranges import lose
+from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.source.topic_choice import is_meant, tags_of
 from sparrowmq.spark.stored.blocks import Block, Opened, Span, blocks, lose_damaged

@@ -5,7 +5,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Half
+from sparrowmq.protocol.messages.half_record import Half
 from sparrowmq.protocol.messages.properties import Properties, render
 
 HOST = hosts.pack("127.0.0.1:10911")

@@ -31,9 +31,9 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.spark.options import EXACTLY_ONCE, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.sink.sender import Sender
-from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.partition_ranges import between
+from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.ranges import between
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.worker_network import connect
 from tests.interop.apache import ApacheBroker

@@ -29,9 +29,9 @@ from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.sender import QueueBatch
 from sparrowmq.spark.sink.staged_write import StagedSender, commit
 from sparrowmq.spark.sink.writer import Stored, decide, send_all
-from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.partition_ranges import between
+from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.source.range_reader import read
-from sparrowmq.spark.source.ranges import between
 from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster

@@ -4,9 +4,9 @@ import pytest
 
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.presence import Presence
-from sparrowmq.spark.source.ranges import Bounds
+from sparrowmq.spark.source.query_offsets import Plan
 from tests.spark.peer import BROKER, HangUp, Refuse
 
 MAX_OFFSET = 30

@@ -6,8 +6,8 @@ from sparrowmq.errors import AccessDenied, ConfigError, NetworkError, RemoteErro
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.source.partition_ranges import Range, RowsLost
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.source.ranges import Range, RowsLost
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence
 
 PULL = 11

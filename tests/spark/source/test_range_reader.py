@@ -8,9 +8,9 @@ import pytest
 
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.spark.source.bad_records import BadRecord
+from sparrowmq.spark.source.partition_ranges import Range, RowsLost
 from sparrowmq.spark.source.pulls import Pulled
 from sparrowmq.spark.source.range_reader import BATCH_BYTES, merged, read
-from sparrowmq.spark.source.ranges import Range, RowsLost
 from sparrowmq.spark.source.row_batches import INFLATED_BYTES, Rows
 from tests.spark.peer import BROKER
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.ranges import from_json
+from sparrowmq.spark.source.partition_ranges import from_json
 from sparrowmq.spark.source.spark41_stream import UnlimitedStreamReader
 from tests.spark.peer import BROKER, HangUp
 

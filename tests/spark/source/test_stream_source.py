@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from sparrowmq.errors import NetworkError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from sparrowmq.spark.source.ranges import RowsLost, from_json
+from sparrowmq.spark.source.partition_ranges import RowsLost, from_json
 from sparrowmq.spark.source.stream_source import StreamReader
 from tests.spark.peer import BROKER, HangUp
 

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.ranges import Range
+from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.tasks import ranges_of, tasks
 from tests.spark.peer import BROKER
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
-from sparrowmq.spark.source.ranges import RowsLost
+from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.spark.stored.blocks import BLOCK_BYTES, LogFile, Opened, Span, blocks
 from sparrowmq.store.layout import BLANK
 from tests import records

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
-from sparrowmq.spark.source.ranges import RowsLost
+from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.spark.source_and_sink import RocketMQSource
 from sparrowmq.spark.stored.log_files import full, log_files, spans
 from sparrowmq.testing.clock import ManualClock

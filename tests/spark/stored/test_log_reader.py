@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.spark.source.ranges import RowsLost
+from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.spark.source_and_sink import RocketMQSource
 from tests.store.stores import message, put
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.source.planning import Plan
-from sparrowmq.spark.source.ranges import Offsets, between, to_json
+from sparrowmq.spark.source.partition_ranges import Offsets, between, to_json
+from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.worker_network import connect
 
 # The options for the begin and the end of a query; a span replaces them.

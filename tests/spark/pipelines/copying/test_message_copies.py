@@ -15,8 +15,8 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Original, ends_of, paired
+from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.source.ranges import Range
 from sparrowmq.spark.worker_network import connect
 
 DEADLINE_S = 20

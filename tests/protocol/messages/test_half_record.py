@@ -1,4 +1,4 @@
-"""half.py: what a commit stores is what decoding the half message and encoding it anew would give, byte for byte."""
+"""A commit stores what decoding the half message and encoding it again would give, byte for byte."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.half_record import Destination, Half
 from sparrowmq.protocol.messages.properties import Properties, Terms
 
 V4 = hosts.pack("127.0.0.1:10911")

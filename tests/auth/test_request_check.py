@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
-from sparrowmq.auth.guard import AccountCheck, Guard
+from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers
 from sparrowmq.protocol.signature import SigningKey, signed_fields

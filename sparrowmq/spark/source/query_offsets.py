@@ -29,7 +29,7 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.ranges import Bounds, Offsets, Range, lose, search, settle
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, Range, lose, search, settle
 from sparrowmq.spark.source.topic_choice import is_meant
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.arrivals import wait_for_match
+from sparrowmq.broker.held_pulls import wait_for_match
 from sparrowmq.broker.sql_matching import RecordFilter
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol import hosts

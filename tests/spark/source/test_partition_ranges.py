@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.ranges: offsets, limits and tasks, planned without a broker."""
+"""sparrowmq.spark.source.partition_ranges: offsets, limits and tasks, planned without a broker."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.ranges import (
+from sparrowmq.spark.source.partition_ranges import (
     ROWS_WORTH_A_TASK,
     Bounds,
     Checkpoints,

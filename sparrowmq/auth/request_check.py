@@ -4,7 +4,7 @@
     no access key; an unknown one    denied
     the account's own addresses      needs no signature, and no permission; what administrators do, only if it is one
     a wrong signature                denied
-    the account's permissions        policy.py
+    the account's permissions        permissions.py
 
 An address that is white-listed for everybody may do everything: it is for the operator's own machine. Unlike Java: an
 account's address makes no administrator of it, and only signed administrators get secrets.
@@ -17,10 +17,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sparrowmq.auth import policy
+from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.accounts import Account, Perm
-from sparrowmq.auth.policy import Caller, TopicAt
+from sparrowmq.auth.permissions import Caller, TopicAt
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.request_table import Row
@@ -95,7 +95,7 @@ class AccountCheck:
             self._check_permissions(account, command, row, header)
 
     def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:
-        policy.check(account, row, list(policy.needs(row, header, command.body, self._topic_at)))
+        permissions.check(account, row, list(permissions.needs(row, header, command.body, self._topic_at)))
 
     def _allow_unsigned(self, account: Account, peer: Caller, row: Row) -> None:
         if not self._is_at_home(account, peer, row):
@@ -106,8 +106,8 @@ class AccountCheck:
         """Whether the account's own addresses allow the request. Raises: AccessDenied, it is for administrators."""
         if not account.addresses or not account.addresses.has(peer.host[:-_PORT_BYTES]):
             return False
-        if row.access in policy.ADMINISTRATORS and not account.is_admin:
-            raise policy.needs_admin(account, row)
+        if row.access in permissions.ADMINISTRATORS and not account.is_admin:
+            raise permissions.needs_admin(account, row)
         return True
 
     def _has_white_address(self, peer: Caller) -> bool:

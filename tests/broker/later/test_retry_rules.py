@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.broker.later import retry
+from sparrowmq.broker.later import retry_rules
 from sparrowmq.protocol.messages.message import StoredMessage
 
 MESSAGE = StoredMessage(
@@ -30,11 +30,11 @@ def tried(times, **properties):
     return StoredMessage(**fields)
 
 
-@pytest.mark.guards("retry.send_back: message.reconsume_times + 1 -> message.reconsume_times")
+@pytest.mark.guards("retry_rules.send_back: message.reconsume_times + 1 -> message.reconsume_times")
 @pytest.mark.covers("S-RETRY-03")
 @pytest.mark.covers("S-RETRY-05", breaks="later.retry: FIRST_RETRY_LEVEL = 2")
 def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
-    back = retry.send_back(MESSAGE, "billing", 0, 16)
+    back = retry_rules.send_back(MESSAGE, "billing", 0, 16)
     assert (back.topic, back.reconsume_times, back.is_dead) == ("%RETRY%billing", 1, False)
     assert back.properties.get("DELAY") == "3"
     assert back.properties.get("RETRY_TOPIC") == "Orders"
@@ -42,33 +42,34 @@ def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
     assert back.properties.get("UNIQ_KEY") == "AB"
 
 
-@pytest.mark.guards("retry.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL")
+@pytest.mark.guards("retry_rules.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL")
 @pytest.mark.covers(
-    "S-RETRY-01", breaks="retry.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL"
+    "S-RETRY-01",
+    breaks="retry_rules.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL",
 )
 @pytest.mark.parametrize("times", range(16))
 def test_each_try_waits_one_level_longer(times):
-    assert retry.send_back(tried(times), "g", 0, 16).properties.get("DELAY") == str(3 + times)
+    assert retry_rules.send_back(tried(times), "g", 0, 16).properties.get("DELAY") == str(3 + times)
 
 
 def test_later_failures_keep_where_the_message_came_from():
     message = tried(2, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="F00", DELAY="4")
-    back = retry.send_back(message, "g", 0, 16)
+    back = retry_rules.send_back(message, "g", 0, 16)
     assert (back.properties.get("RETRY_TOPIC"), back.properties.get("ORIGIN_MESSAGE_ID")) == ("First", "F00")
     assert back.properties.get("DELAY") == "5"
 
 
 def test_a_consumer_may_choose_the_level():
-    assert retry.send_back(tried(4), "g", 1, 16).properties.get("DELAY") == "1"
+    assert retry_rules.send_back(tried(4), "g", 1, 16).properties.get("DELAY") == "1"
 
 
 @pytest.mark.guards(
-    "retry.send_back: border max_reconsume_times",
-    "retry.send_back: dead = message.reconsume_times >= max_reconsume_times",
+    "retry_rules.send_back: border max_reconsume_times",
+    "retry_rules.send_back: dead = message.reconsume_times >= max_reconsume_times",
 )
 @pytest.mark.covers("S-CONS-20")
 @pytest.mark.covers(
-    "S-RETRY-06", breaks="retry.send_back: dead = message.reconsume_times >= max_reconsume_times"
+    "S-RETRY-06", breaks="retry_rules.send_back: dead = message.reconsume_times >= max_reconsume_times"
 )
 @pytest.mark.parametrize(
     ("times", "level", "most", "dead"),
@@ -82,14 +83,14 @@ def test_a_consumer_may_choose_the_level():
     ],
 )
 def test_a_message_dies_after_the_last_try_or_when_asked(times, level, most, dead):
-    back = retry.send_back(tried(times, DELAY="9"), "g", level, most)
+    back = retry_rules.send_back(tried(times, DELAY="9"), "g", level, most)
     assert back.is_dead is dead
     assert back.topic == ("%DLQ%g" if dead else "%RETRY%g")
     assert back.reconsume_times == times + 1
     assert (back.properties.get("DELAY") is None) is dead
 
 
-@pytest.mark.guards("retry.is_exhausted: border group_max")
+@pytest.mark.guards("retry_rules.is_exhausted: border group_max")
 @pytest.mark.parametrize(
     ("times", "asked", "group_max", "exhausted"),
     [
@@ -102,4 +103,4 @@ def test_a_message_dies_after_the_last_try_or_when_asked(times, level, most, dea
     ],
 )
 def test_a_message_sent_to_a_retry_topic_dies_when_its_tries_are_used_up(times, asked, group_max, exhausted):
-    assert retry.is_exhausted(times, asked, group_max) is exhausted
+    assert retry_rules.is_exhausted(times, asked, group_max) is exhausted

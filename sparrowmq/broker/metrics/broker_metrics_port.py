@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.metrics import exporter, native
+from sparrowmq.broker.metrics import exporter_names, names_of_5x
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.part import Part, Task
@@ -26,8 +26,8 @@ def metrics_part(
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
     progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
-    native.declare(parts, progress, settings, latencies, clock)
-    exporter.declare(of_exporter, parts, progress, settings, clock)
+    names_of_5x.declare(parts, progress, settings, latencies, clock)
+    exporter_names.declare(of_exporter, parts, progress, settings, clock)
 
     async def known() -> None:
         if not parts.registration.is_known:

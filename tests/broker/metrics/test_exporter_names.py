@@ -1,6 +1,6 @@
 """What Prometheus reads under the names of rocketmq-exporter."""
 
-from sparrowmq.broker.metrics.exporter import RATES, RUNTIME
+from sparrowmq.broker.metrics.exporter_names import RATES, RUNTIME
 from sparrowmq.client.client import connect
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples

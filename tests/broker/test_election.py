@@ -15,10 +15,10 @@ import pytest
 from msgspec import structs
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.failover.etcd import Etcd
+from sparrowmq.broker.election import Member, demand_member
+from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
-from sparrowmq.broker.member import Member, demand_member
 from sparrowmq.errors import ConfigError, EtcdFailed, NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.source.planning: queues and offsets, as the options and the brokers have them."""
+"""sparrowmq.spark.source.query_offsets: queues and offsets, as the options and the brokers have them."""
 
 from itertools import groupby
 
@@ -6,8 +6,8 @@ import pytest
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.planning import Plan
-from sparrowmq.spark.source.ranges import Bounds, Range, RowsLost
+from sparrowmq.spark.source.partition_ranges import Bounds, Range, RowsLost
+from sparrowmq.spark.source.query_offsets import Plan
 from tests.spark.peer import BROKER, Refuse
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.prometheus import page, process_series
+from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
 from tests.metrics.test_series import parsed
 

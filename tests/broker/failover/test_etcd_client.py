@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sparrowmq.broker.failover.etcd import Etcd, Kept
+from sparrowmq.broker.failover.etcd_client import Etcd, Kept
 from sparrowmq.errors import EtcdFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing import ManualClock

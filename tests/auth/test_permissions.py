@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.auth import policy
+from sparrowmq.auth import permissions
 from sparrowmq.auth.accounts import Perm, parse_account
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers
@@ -18,7 +18,7 @@ BACK = headers.ConsumerSendMsgBack(100, "g", 0)
 
 def needs(request, body=b""):
     _, command, row, header = received(request, body)
-    return sorted(set(policy.needs(row, header, command.body, TOPICS.get)))
+    return sorted(set(permissions.needs(row, header, command.body, TOPICS.get)))
 
 
 @pytest.mark.covers("S-ACL-06")
@@ -69,27 +69,27 @@ def test_every_request_that_reads_or_writes_names_what_it_is_about():
     """A new row must say by its fields, or in NAMED_ELSEWHERE, what is asked about."""
     for row in ROWS:
         if row.served_by & Role.BROKER and row.access in (Access.READ, Access.WRITE):
-            assert row.topic or row.group or row.code in policy.NAMED_ELSEWHERE, row.name
+            assert row.topic or row.group or row.code in permissions.NAMED_ELSEWHERE, row.name
 
 
 def account(**fields):
     return parse_account({"accessKey": "RocketMQ", "secretKey": "12345678"} | fields)
 
 
-@pytest.mark.guards("policy.check: row.access in ADMINISTRATORS -> row.access is Access.ADMIN")
+@pytest.mark.guards("permissions.check: row.access in ADMINISTRATORS -> row.access is Access.ADMIN")
 @pytest.mark.covers("S-ACL-04")
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.served_by & Role.BROKER], ids=lambda row: row.name
 )
 def test_administrators_alone_do_what_changes_or_shows_what_is_others(row):
-    policy.check(account(admin="true"), row, [])
+    permissions.check(account(admin="true"), row, [])
     anybody = account(defaultTopicPerm="PUB|SUB", defaultGroupPerm="PUB|SUB")
     if row.access in (Access.ADMIN, Access.CLUSTER):
         words = f"Need admin permission for request code={int(row.code)}, but accessKey=RocketMQ is not"
         with pytest.raises(AccessDenied, match=words):
-            policy.check(anybody, row, [])
+            permissions.check(anybody, row, [])
     else:
-        policy.check(anybody, row, [("t", PUB), ("%RETRY%g", SUB)])
+        permissions.check(anybody, row, [("t", PUB), ("%RETRY%g", SUB)])
 
 
 @pytest.mark.parametrize("code", [17, 25, 200, 207, 215])
@@ -101,13 +101,13 @@ def test_what_needs_an_administrator_at_apaches_does_so_here(code):
 def test_a_listed_permission_counts_before_the_usual_one():
     one = account(defaultTopicPerm="SUB", defaultGroupPerm="SUB", topicPerms=["t=PUB"], groupPerms=["g=DENY"])
     row = BY_CODE[11]
-    policy.check(one, row, [("u", SUB), ("%RETRY%h", SUB), ("t", PUB)])
+    permissions.check(one, row, [("u", SUB), ("%RETRY%h", SUB), ("t", PUB)])
     for need, words in [(("t", SUB), "topic:t"), (("%RETRY%g", SUB), "group:g"), (("u", PUB), "topic:u")]:
         with pytest.raises(AccessDenied, match=f"No default permission for {words}"):
-            policy.check(one, row, [("u", SUB), need])
+            permissions.check(one, row, [("u", SUB), need])
 
 
 def test_traces_are_taken_from_every_account():
-    policy.check(account(), BY_CODE[310], [("RMQ_SYS_TRACE_TOPIC", PUB)])
+    permissions.check(account(), BY_CODE[310], [("RMQ_SYS_TRACE_TOPIC", PUB)])
     with pytest.raises(AccessDenied):
-        policy.check(account(), BY_CODE[11], [("RMQ_SYS_TRACE_TOPIC", SUB)])
+        permissions.check(account(), BY_CODE[11], [("RMQ_SYS_TRACE_TOPIC", SUB)])

@@ -27,8 +27,8 @@ import msgspec
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.etcd_access import EtcdAccess
+from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader, elected
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.lease import Lease

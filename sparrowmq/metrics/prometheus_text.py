@@ -8,8 +8,8 @@ from typing import cast
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 
-from sparrowmq.metrics.endpoint import Answer
 from sparrowmq.metrics.figures import Kind
+from sparrowmq.metrics.http_endpoint import Answer
 from sparrowmq.metrics.series import Series
 
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.errors import StoreError
-from sparrowmq.metrics import endpoint
-from sparrowmq.metrics.endpoint import Answer, Endpoint
+from sparrowmq.metrics import http_endpoint
+from sparrowmq.metrics.http_endpoint import Answer, Endpoint
 from sparrowmq.remoting.door import Door
 
 
@@ -97,13 +97,13 @@ async def test_a_mistake_in_a_page_ends_the_visit_and_nothing_else(caplog):
 
 
 async def test_who_says_nothing_is_let_go(monkeypatch):
-    monkeypatch.setattr(endpoint, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(http_endpoint, "_SILENCE_S", 0.05)
     async with answering(metrics=ok) as port:
         assert await say(port, b"GET /metr") == b""
 
 
 async def test_one_visitor_too_many_takes_the_place_of_another(monkeypatch):
-    monkeypatch.setattr(endpoint, "_MOST_VISITS", 2)
+    monkeypatch.setattr(http_endpoint, "_MOST_VISITS", 2)
     async with answering(metrics=ok) as port:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         assert b" 200 " in await say(port, get("/metrics"))
