@@ -166,7 +166,7 @@ def test_an_address_that_is_white_for_all_needs_nothing(check):
 
 
 @pytest.mark.guards(
-    "AccountCheck._is_at_home: row.access in policy.ADMINISTRATORS and (not account.is_admin) -> False"
+    "AccountCheck._is_at_home: row.access in permissions.ADMINISTRATORS and (not account.is_admin) -> False"
 )
 @pytest.mark.covers("S-ACL-02", "S-ACL-07")
 def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
@@ -226,7 +226,7 @@ def test_many_addresses_are_remembered_and_not_without_end(check):
     assert len(check._is_white) <= 10_000
 
 
-@pytest.mark.guards("guard.Guard.__init__: checks[1:] -> []")
+@pytest.mark.guards("request_check.Guard.__init__: checks[1:] -> []")
 def test_all_checks_must_agree_and_a_denial_is_logged_once(check, caplog):
     def never(*_: object) -> None:
         raise AccessDenied("never")

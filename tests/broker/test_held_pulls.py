@@ -47,7 +47,7 @@ async def test_what_is_there_is_answered_at_once(store: MessageStore) -> None:
     assert (await wait(store, ManualClock())).status is Status.FOUND
 
 
-@pytest.mark.guards("arrivals.wait_for_match: max(offset, result.next_offset) -> end.value")
+@pytest.mark.guards("held_pulls.wait_for_match: max(offset, result.next_offset) -> end.value")
 async def test_what_comes_is_answered_when_it_comes(store: MessageStore) -> None:
     clock = ManualClock()
     waiting = wait(store, clock)

@@ -32,7 +32,7 @@ def tried(times, **properties):
 
 @pytest.mark.guards("retry_rules.send_back: message.reconsume_times + 1 -> message.reconsume_times")
 @pytest.mark.covers("S-RETRY-03")
-@pytest.mark.covers("S-RETRY-05", breaks="later.retry: FIRST_RETRY_LEVEL = 2")
+@pytest.mark.covers("S-RETRY-05", breaks="later.retry_rules: FIRST_RETRY_LEVEL = 2")
 def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
     back = retry_rules.send_back(MESSAGE, "billing", 0, 16)
     assert (back.topic, back.reconsume_times, back.is_dead) == ("%RETRY%billing", 1, False)

@@ -87,7 +87,7 @@ INTERVALS_S = [10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3
 
 
 @pytest.mark.covers("S-RETRY-01", "S-RETRY-05", "S-RETRY-06")
-@pytest.mark.covers("S-RETRY-02", breaks="later.retry: FIRST_RETRY_LEVEL = 2")
+@pytest.mark.covers("S-RETRY-02", breaks="later.retry_rules: FIRST_RETRY_LEVEL = 2")
 async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_then_it_is_dead(tmp_path):
     """The broker's clock is turned by hand; the client lives in real time, and retries as soon as it is told."""
     clock = ManualClock()
