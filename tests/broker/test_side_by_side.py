@@ -83,7 +83,7 @@ async def test_the_store_and_its_log_lie_where_they_are_put(tmp_path: Path) -> N
     assert (tmp_path / "here" / "config" / "topics.json").exists()
 
 
-@pytest.mark.covers("S-CFG-03", breaks="Pool.live: return None")
+@pytest.mark.covers("S-CFG-03", breaks="network.unique_client_id: return ip")
 async def test_producers_consumers_and_operators_of_one_client_share_its_connections(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send()

@@ -128,7 +128,7 @@ async def test_a_send_stored_less_safely_goes_to_another_broker_only_if_wanted(
     assert sent.status is (SendStatus.OK if is_wanted else SendStatus.FLUSH_DISK_TIMEOUT)
 
 
-@pytest.mark.covers("S-PROD-16", breaks="Packing.address: item.is_fixed = False")
+@pytest.mark.covers("S-PROD-16")
 async def test_a_program_picks_the_queue_itself_or_gives_a_key(mq: Client) -> None:
     await mq.admin.create_topic("orders", queues=4)
     queues = await mq.queues("orders")

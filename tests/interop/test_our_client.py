@@ -80,7 +80,7 @@ async def test_a_large_body_travels_compressed(mq, topic):
     assert len(message.stored.body) < 5000 and message.body == body
 
 
-@pytest.mark.covers("S-PROD-16", breaks="queue_choice.by_key: return queues[0]")
+@pytest.mark.covers("S-PROD-16")
 @pytest.mark.cell("ordered")
 async def test_messages_of_one_key_stay_in_one_queue_in_order(mq, topic):
     futures = [mq.send_soon(topic, b"%d" % number, fifo=f"user-{number % 5}") for number in range(50)]

@@ -73,7 +73,6 @@ def test_a_single_topic_is_taken_from_a_broker_that_was_not_here_before(routes):
     assert queues(routes, "One") == {"broker-a": 4}
 
 
-@pytest.mark.guards("Routes.announce: true is_new")
 def test_a_slave_learns_its_master_and_adds_no_topics(routes):
     assert announce(routes, A_SLAVE, "Only") == Master("", "")
     assert routes.route("Only") is None

@@ -108,7 +108,7 @@ async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogC
     assert "ulimit -n" in told[0]
 
 
-@pytest.mark.guards("Server._end_if_gone: false idle_s", "Server._end_if_gone: true partial_s")
+@pytest.mark.guards("Server._end_if_gone: false idle_s")
 async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -164,7 +164,6 @@ async def test_a_peer_that_reads_no_answers_is_ended_after_the_idle_time(serve: 
         watching.cancel()
 
 
-@pytest.mark.guards("Server._end_if_gone: false partial_s")
 async def test_an_unfinished_frame_is_given_thirty_seconds(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):

@@ -46,7 +46,7 @@ def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(st
     assert not any(log_file(store).read_bytes()[offsets[5] :])
 
 
-@pytest.mark.guards("Recovery._is_forwarded: false flushed", "MessageStore.open: false lock")
+@pytest.mark.guards("MessageStore.open: false lock")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("last", [b"lock", b"ours"])
 def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, killed: bool, last: bytes):

@@ -104,7 +104,6 @@ def test_the_last_messages_of_a_queue_that_rotted_leave_a_gap_and_their_offsets_
     stores.leave_damaged()
 
 
-@pytest.mark.guards("Recovery._cut_queue: true proved")
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_rotten_record_does_not_take_the_end_of_its_queue_with_it(stores: Stores, killed: bool):
     with verifying_little(1024):

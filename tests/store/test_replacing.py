@@ -144,7 +144,6 @@ def spoilt(number: int, places: list[tuple[int, int]]) -> Callable[[bytes], byte
     return spoil
 
 
-@pytest.mark.guards("_Replacing._sound: false _log")
 @pytest.mark.parametrize("fault", [lacking, spoilt])
 def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, places, slave, fault):
     for number in (7, 8):

@@ -111,12 +111,13 @@ async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, 
 )
 async def test_a_level_keeps_the_order_and_its_queue_holds_the_due_times(tmp_path, clock):
     async with running(tmp_path, clock) as it:
+        begin_ms = clock.now_ms()
         for number in range(300):
             it.send(b"%d" % number, 2)
             if number % 100 == 0:
                 await clock.advance(0.5)
         due = [entry.tags_code for entry in it.store.queues.get(SCHEDULE, 1).read(0, 300)]
-        assert due == sorted(due)
+        assert due == sorted(due) and due[0] == begin_ms + 5000
         await clock.advance(6)
         assert it.bodies() == [b"%d" % number for number in range(300)]
 

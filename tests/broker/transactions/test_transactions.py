@@ -409,7 +409,7 @@ async def save_offsets(store, contents):
 
 @pytest.mark.guards(
     "Transactions._chains: settled = False",
-    "Transactions._finish: places = [*self._store.append(*entries), *self._store.append(op)]",
+    "Transactions._finish: places = self._store.append(op, *entries)[::-1]",
 )
 async def test_killed_between_any_two_records_each_ends_once_as_its_producer_says(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock)

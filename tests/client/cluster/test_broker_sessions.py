@@ -175,7 +175,6 @@ async def test_routes_are_doubted_while_a_broker_answers_nothing(broker, world):
     answer.cancel()
 
 
-@pytest.mark.guards("Session.is_mute: true is_long_poll")
 async def test_a_long_poll_that_waits_is_no_reason_to_doubt(broker, world):
     pull = PullMessage(
         consumer_group="g",

@@ -41,7 +41,6 @@ async def test_an_asynchronous_handler_is_awaited_and_its_time_told():
     assert (outcome.consume_result, outcome.order, outcome.spent_time_mills) == ("CR_SUCCESS", True, 1500)
 
 
-@pytest.mark.guards("_Watched.__aexit__: self.error = None")
 async def test_what_a_handler_raises_is_told():
     def fail(message):
         raise ValueError("no such order")

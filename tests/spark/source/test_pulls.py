@@ -107,7 +107,6 @@ def test_a_refusal_that_will_not_change_is_an_error_at_once(peer, pull):
     assert peer.count(PULL) == 1
 
 
-@pytest.mark.guards("refusals.may_pass: true is_of_filter")
 @pytest.mark.parametrize(
     "refusal",
     [
