@@ -1,1 +1,1 @@
-"""The requests a broker serves, one small class for each kind; collaborators come one by one."""
+"""The requests that a broker serves: one small class for each kind of request."""

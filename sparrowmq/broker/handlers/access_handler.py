@@ -1,8 +1,8 @@
-"""Accounts over the wire, as mqadmin of 4.9 has them: updateAclConfig (50), deleteAclConfig (51),
+"""Accounts over the wire, as in mqadmin of 4.9: updateAclConfig (50), deleteAclConfig (51),
 clusterAclConfigVersion (52), updateGlobalWhiteAddr (53), getAclConfig (54).
 
-Who may ask at all the guard has decided: administrators. Unlike Java: secret keys are told to those alone who signed as
-one, not to whoever asks from a white-listed address, and not to everybody who has an account.
+The access guard lets only administrators send these requests. Unlike Java: the broker shows secret keys only to a
+client that signed as an administrator. Java shows them to every client at a white-listed address and to every account.
 Source: AdminBrokerProcessor and PlainPermissionManager, Java 4.9.7.
 """
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Response codes of 4.9; 5.x gave the numbers to others.
+# Response codes of 4.9; 5.x uses these numbers for other errors.
 UPDATE_FAILED: Final = 209
 DELETE_FAILED: Final = 210
 WHITE_LIST_FAILED: Final = 211
 
 
 class AccessHandler:
-    """Changes and shows the accounts.
+    """Change and show the accounts.
 
     Args:
         who: the broker's cluster, name and address.
@@ -56,7 +56,7 @@ class AccessHandler:
 
     @handles(UpdateAndCreateAclConfig)
     async def update(self, header: UpdateAndCreateAclConfig, body: bytes, peer: Peer) -> None:
-        """Make an account, or change what the header names of it."""
+        """Create an account, or change the fields of it that the header names."""
         from sparrowmq.auth import accounts  # a broker without access control loads nothing of auth/
 
         given = {
@@ -108,7 +108,7 @@ class AccessHandler:
 
     @handles(GetBrokerClusterAcl)
     def versions(self, header: GetBrokerClusterAcl, body: bytes, peer: Peer) -> GetBrokerClusterAclReply:
-        """How often each file was changed over the wire."""
+        """Return the number of changes over the wire, for each file."""
         files = self._files()
         cluster, name, address = self._who
         versions = files.now.versions
@@ -123,7 +123,7 @@ class AccessHandler:
 
     @handles(GetBrokerClusterAclConfig)
     def show(self, header: GetBrokerClusterAclConfig, body: bytes, peer: Peer) -> Answer:
-        """All accounts; their secret keys only to an administrator who has signed."""
+        """Return all accounts. Secret keys are only for an administrator who has signed the request."""
         now = self._files().now
         by_admin = peer.principal is not None and peer.principal.is_admin
         entries: dict[str, AccountEntry] = {}
@@ -135,7 +135,7 @@ class AccessHandler:
         return Answer(body=AccountList(patterns, list(entries.values())))
 
     async def _do(self, change: Callable[[AccountFiles], Change], failed: int) -> None:
-        """Write a change and let it hold."""
+        """Write a change to its files and put it into effect."""
         files = self._files()
         async with self._one_at_a_time:
             try:

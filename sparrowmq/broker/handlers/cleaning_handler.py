@@ -1,8 +1,8 @@
 """Cleaning on demand: CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316), DELETE_EXPIRED_COMMITLOG (329).
 
-The store does it by itself as well, in its time; these are for whoever needs the room now. The answer says that it was
-begun. Source: AdminBrokerProcessor and DefaultMessageStore, Java 4.9.8. Unlike Java, a queue whose messages are all
-gone keeps its place: its next message gets the next offset, and not 0 again.
+The store also cleans by itself, on its own schedule. These requests are for an operator who needs the disk space now.
+The answer means that cleaning has begun. Source: AdminBrokerProcessor and DefaultMessageStore, Java 4.9.8.
+Unlike Java, a queue whose messages are all deleted keeps its offsets: its next message does not get offset 0 again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class CleaningHandler:
-    """Lets the store delete what it would delete later."""
+    """Make the store delete now the files and queues that it would delete later."""
 
     def __init__(self, store: MessageStore, topics: Topics) -> None:
         self._store = store
@@ -33,19 +33,19 @@ class CleaningHandler:
 
     @handles(CleanExpiredConsumeQueue)
     def queues(self, header: CleanExpiredConsumeQueue, body: bytes, peer: Peer) -> None:
-        """Let queues and index forget what is no longer in the log."""
+        """Remove the entries of queues and index whose messages are no longer in the log."""
         log.info("queues forget what is gone, as %s asks", peer.address)
         self._store.clean(Asked.QUEUES)
 
     @handles(DeleteExpiredCommitLog)
     def files(self, header: DeleteExpiredCommitLog, body: bytes, peer: Peer) -> None:
-        """Delete the files of the log that are old enough."""
+        """Delete the log files that are past their retention time."""
         log.info("files that are old enough go now, as %s asks", peer.address)
         self._store.clean(Asked.FILES)
 
     @handles(CleanUnusedTopic)
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> None:
-        """Delete the queues of topics that are no longer there."""
+        """Delete the queues of topics that no longer exist."""
         there = {queue.topic for queue in self._store.queues}
         for topic in sorted(there - {OP_HALF_TOPIC}):
             if self._topics.get(topic) is None:

@@ -1,8 +1,8 @@
-"""Clients come, stay and go: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+"""Heartbeats and queue locks of clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
 LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46).
 
-A group's first heartbeat makes the group and its retry topic and is answered when name servers know that topic,
-because consumers ask for its route from their start on. Later heartbeats wait for nothing and cost no task.
+A group's first heartbeat creates the group and its retry topic. Its answer waits until the name servers know the retry
+topic, because consumers ask for its route as soon as they start. Later heartbeats do not wait and cost no task.
 Source: ClientManageProcessor, ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8 and 5.3 (fingerprints).
 """
 
@@ -41,12 +41,12 @@ from sparrowmq.remoting.request_dispatch import Answer, handles
 
 
 class ClientHandler:
-    """Keeps track of clients and of who consumes which queue.
+    """Track clients, and the queues that each consumer has locked.
 
     Args:
         announced: returns when name servers know every topic of this broker.
-        filters: what checks subscriptions by SQL92.
-        timer_max_delay_s: how far ahead messages can be delivered; None if only after delay levels.
+        filters: checks SQL92 subscriptions.
+        timer_max_delay_s: the longest delay of a timed message; None if the broker offers delay levels only.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ClientHandler:
     def heart_beat(
         self, header: HeartBeat, body: bytes, peer: Peer
     ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
-        """Remember the client, its groups and their subscriptions."""
+        """Record the client, its groups and their subscriptions."""
         beat = Heartbeat.decode(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
@@ -88,7 +88,7 @@ class ClientHandler:
 
     @handles(UnregisterClient)
     def unregister(self, header: UnregisterClient, body: bytes, peer: Peer) -> None:
-        """The client leaves its groups on this connection."""
+        """Remove the client's groups on this connection."""
         group = self._groups.get(header.consumer_group) if header.consumer_group else None
         self._clients.leave(
             peer,
@@ -99,7 +99,7 @@ class ClientHandler:
 
     @handles(GetConsumerListByGroup)
     def list_members(self, header: GetConsumerListByGroup, body: bytes, peer: Peer) -> Answer:
-        """The client ids of a group; an error if there is none, upon which clients keep the queues they have."""
+        """Return the client ids of a group. An empty group is an error: clients then keep the queues they have."""
         ids = sorted({member.client_id for member in self._clients.members(header.consumer_group)})
         if not ids:
             raise RemoteError(
@@ -109,26 +109,26 @@ class ClientHandler:
 
     @handles(LockBatchMq)
     def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
-        """Lock queues for an orderly consumer; only what was locked is answered."""
+        """Lock queues for an orderly consumer. The answer names only the queues that it now holds."""
         wish = LockQueues.decode(body)
         locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
         return Answer(body=LockedQueues(locked))
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
-        """Free queues for others."""
+        """Unlock queues for other consumers."""
         wish = LockQueues.decode(body)
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
 
     @handles(CheckClientConfig)
     def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> None:
-        """Whether a subscription can be served; consumers with SQL92 filters ask at their start."""
+        """Check that the broker can serve a subscription; consumers with SQL92 filters ask when they start."""
         subscription = ClientConfigCheck.decode(body).subscription_data
         if subscription is not None and subscription.kind != TAG:
             self._filters.selector(subscription.kind, subscription.expression)
 
     def _consumer(self, each: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
-        """One group's part; returns whether the client should send its subscriptions in full next time."""
+        """Record one group of a heartbeat; return whether the client should send all subscriptions next time."""
         group = self._groups.ensure(each.group_name)
         self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
         without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint

@@ -1,5 +1,5 @@
-"""Groups, for tools: their settings (200, 201, 207), who consumes (203, 300) and produces (204, 328), resets (222).
-How far they are is in progress_handler.py.
+"""Groups, for tools: their settings (200, 201, 207), their consumers (203, 300) and producers (204, 328), and resets
+of their offsets (222). Their progress is in progress_handler.py.
 
 Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
 """
@@ -73,7 +73,7 @@ class GroupHandler:
 
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
-        """Create or change a group; answered when it is on disk."""
+        """Create or change a group; answer when the change is on disk."""
         group = GroupConfig.decode(body)
         names.check_group(group.group_name)
         if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
@@ -87,7 +87,7 @@ class GroupHandler:
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
-        """Delete a group, and what it has consumed if asked to. An absent one is no error."""
+        """Delete a group, and its offsets if the request asks for that. A group that does not exist is no error."""
         log.info("group %s is deleted by %s", shown(header.group_name), peer.address)
         self._groups.delete(header.group_name)
         await self._groups.file.confirm(f"group {header.group_name} is deleted")
@@ -97,20 +97,20 @@ class GroupHandler:
 
     @handles(GetAllSubscriptionGroup)
     def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer:
-        """subscriptionGroup.json as it would be saved now."""
+        """Return the current content of subscriptionGroup.json."""
         table = self._groups.content()
         count = len(table.subscription_group_table)
         return Answer(header=GetAllSubscriptionGroupReply(count), body=table)
 
     @handles(QueryTopicConsumeByWho)
     def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
-        """The groups that subscribe a topic now, or have consumed it."""
+        """Return the groups that subscribe to a topic now or have consumed it before."""
         found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
         return Answer(body=GroupList(sorted(found)))
 
     @handles(GetConsumerConnectionList)
     def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Answer:
-        """The members of a consumer group that are on line, and what it subscribes."""
+        """Return the online members of a consumer group, and its subscriptions."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
             raise RemoteError(
@@ -128,7 +128,7 @@ class GroupHandler:
 
     @handles(GetProducerConnectionList)
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Answer:
-        """The members of a producer group that are on line."""
+        """Return the online members of a producer group."""
         members = self._clients.producers(header.producer_group)
         if not members:
             raise RemoteError(
@@ -138,7 +138,7 @@ class GroupHandler:
 
     @handles(GetAllProducers)
     def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer:
-        """The members of every producer group."""
+        """Return the members of every producer group."""
         table = {
             group: [self._entry(member) for member in members]
             for group, members in self._clients.producer_groups()
@@ -147,7 +147,7 @@ class GroupHandler:
 
     @handles(ResetOffset)
     def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
-        """Tell a group's members to go on from a time; they commit the new offsets themselves."""
+        """Tell a group's members to consume from a given time on; they commit the new offsets themselves."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(
@@ -170,11 +170,11 @@ class GroupHandler:
                 for queue_id in chosen
             }
         )
-        # Java writes that nothing is forced, whatever the admin asked; C++ clients end without a word of it.
+        # Java always sends isForce=false here, even if the tool asked for force. Otherwise C++ clients exit silently.
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
         body = table.encode()
         for member in members:
-            # Unlike Java, which gives all members the form of the admin's language.
+            # Unlike Java, which sends every member the format of the tool's language.
             member.peer.tell(push, table.encode_for_c() if member.language == "CPP" else body)
         log.info(
             "group %s is reset in %s by %s: %s",
@@ -189,16 +189,16 @@ class GroupHandler:
         silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)
         return ProducerEntry(
             member.client_id,
-            f"/{member.peer.address}",  # as Java writes addresses
+            f"/{member.peer.address}",  # the format of addresses in Java
             member.language,
             member.version,
             self._clock.now_ms() - silent_ms,
         )
 
     def _reset_to(self, header: ResetOffset, queue_id: int) -> int:
-        """Where the group goes on: back to the time, or wherever it is if that is earlier still and nothing is forced.
+        """Return the offset for one queue: that of the time, or the current one if it is lower and force is off.
 
-        Unlike Java, which refuses the whole when one queue was never committed: such a queue goes to the time.
+        Unlike Java, which refuses the whole reset if one queue has no committed offset: such a queue goes to the time.
         """
         queue = self._store.queues.get(header.topic, queue_id)
         if queue is None:

@@ -1,5 +1,5 @@
-"""What tools ask about the broker itself: its settings (26), which they may change (25), its figures (28), and what
-went in and out of it (315).
+"""The broker itself, for tools: its settings (26) and changes to them (25), its runtime figures (28), and its message
+traffic (315).
 
 Source: AdminBrokerProcessor, Java 4.9.8.
 """
@@ -26,12 +26,12 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
 
-# What Java's tools take for granted among the settings (exportConfigs fails without them), where there is none here.
+# Settings that do not exist here but that Java's tools require: exportConfigs fails without them.
 _WITHOUT_SETTING: Final = {"filterServerNums": "0", "traceOn": "true", "useTLS": "false"}
 
 
 class InspectHandler:
-    """Tells tools about the broker, and changes its settings."""
+    """Show the broker's state to tools, and change its settings."""
 
     def __init__(self, settings: Changing[BrokerSettings], status: Status, traffic: Traffic) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class InspectHandler:
 
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
-        """The settings as a properties file."""
+        """Return the settings as a properties file."""
         body = settings_text.render(_WITHOUT_SETTING | self._settings.now.as_properties())
         version = (
             DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
@@ -49,17 +49,17 @@ class InspectHandler:
 
     @handles(UpdateBrokerConfig)
     async def change(self, header: UpdateBrokerConfig, body: bytes, peer: Peer) -> None:
-        """Change some settings. One that cannot be, with its reason, and none is changed."""
+        """Change some settings. If one is invalid, the answer gives the reason and no setting changes."""
         await self._settings.change(settings_text.parse(body), peer.address)
 
     @handles(GetBrokerRuntime)
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
-        """About fifty figures."""
+        """Return about fifty figures."""
         return Answer(body=KVTable(self._status.table()))
 
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Answer:
-        """One figure over the last minute, hour and day; an error if there is none, as tools expect."""
+        """Return one figure for the last minute, hour and day. Tools expect an error if the figure does not exist."""
         found = self._traffic.of(header.stats_name, header.stats_key)
         if found is None:
             raise RemoteError(

@@ -1,4 +1,4 @@
-"""Where groups are and what queues hold: codes 14, 15 (a group's offset), 29, 30, 31, 32 (a queue), 43, 45 (all,
+"""The offsets of groups and queues: codes 14, 15 (a group's offset), 29, 30, 31, 32 (a queue's), 43, 45 (all of them,
 for tools).
 
 Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
@@ -29,10 +29,10 @@ from sparrowmq.store.message_store import MessageStore
 
 
 class OffsetHandler:
-    """Answers where groups and queues are.
+    """Answer questions about the offsets of groups and queues.
 
     Args:
-        young_bytes: how far behind the log's end a queue's first message may lie for the queue to count as young.
+        young_bytes: a queue is young while its first message is at most this many bytes before the log's end.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class OffsetHandler:
 
     @handles(QueryConsumerOffset)
     def query(self, header: QueryConsumerOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """Where the group goes on; a group that never committed begins at 0 while the queue is young."""
+        """Return the group's next offset; 0 for a group that never committed, while the queue is young."""
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is not None:
             return OffsetReply(offset)
@@ -69,10 +69,10 @@ class OffsetHandler:
 
     @handles(UpdateConsumerOffset)
     def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> None:
-        """Remember where the group goes on."""
+        """Store the group's next offset."""
         names.check_group(header.consumer_group)
         if self._topics.get(header.topic) is None:
-            # Unlike Java 4.9, and like 5.x: no state is kept for topics that are not there.
+            # Unlike Java 4.9, and like 5.x: the broker keeps no state for topics that do not exist.
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
         if header.commit_offset < 0 or header.queue_id < 0:
             raise RemoteError(
@@ -83,22 +83,23 @@ class OffsetHandler:
 
     @handles(GetMaxOffset)
     def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """The offset that the next message will get."""
+        """Return the offset that the next message will get."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         return OffsetReply(queue.max_offset if queue else 0)
 
     @handles(GetMinOffset)
     def minimum(self, header: GetMinOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """The offset of the oldest message that is kept."""
+        """Return the offset of the oldest stored message."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         return OffsetReply(queue.min_offset if queue else 0)
 
     @handles(SearchOffset)
     def search(self, header: SearchOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """A queue's message of a time, 0 for an empty queue.
+        """Return the offset of a queue's message at a time; 0 for an empty queue.
 
-        A client of 5.x says LOWER (the first one at or after the time) or UPPER (the last one at or before it).
-        Without either it is 4.9's answer: the nearest message, be it older, so the last one for a time to come.
+        A client of 5.x asks for LOWER (the first message at or after the time) or UPPER (the last one at or before it).
+        Without either, the answer is that of 4.9: the nearest message, even an older one. For a future time this is
+        the last message.
         """
         topic, queue_id, time_ms = header.topic, header.queue_id, header.timestamp
         boundary = (header.boundary_type or "").upper()
@@ -109,23 +110,23 @@ class OffsetHandler:
     def earliest(
         self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer
     ) -> GetEarliestMsgStoretimeReply:
-        """When the oldest message was stored; -1 if there is none."""
+        """Return the store time of the oldest message; -1 if there is none."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         time_ms = self._store.store_time(header.topic, header.queue_id, queue.min_offset) if queue else None
         return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
 
     @handles(GetAllConsumerOffset)
     def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer:
-        """consumerOffset.json as it would be saved now."""
+        """Return the current content of consumerOffset.json."""
         return Answer(body=self._offsets.content())
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
-        """delayOffset.json as it would be saved now."""
+        """Return the current content of delayOffset.json."""
         return Answer(body=self._delayed.content())
 
     def _nearest(self, topic: str, queue_id: int, time_ms: int, at: int) -> int:
-        """The nearer one of `at`, the first not before the time, and its elder neighbour; the elder if equal."""
+        """Return `at`, the first message not before the time, or `at - 1` if it is as near or nearer."""
         younger_ms = self._store.store_time(topic, queue_id, at)
         elder_ms = self._store.store_time(topic, queue_id, at - 1)
         if elder_ms is None:
@@ -133,12 +134,12 @@ class OffsetHandler:
         return at if younger_ms is not None and younger_ms - time_ms < time_ms - elder_ms else at - 1
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue still has its first message, and not far back: then a new group takes it all.
+        """Whether the queue still has its first message, near the log's end. A new group then reads it from 0.
 
-        So has one that is not there yet, nor its topic.
+        A queue that does not exist yet, or whose topic does not exist yet, is also young.
         """
         queue = self._store.queues.get(topic, queue_id)
         if queue is None or queue.max_offset == 0:
-            return True  # Unlike Java: a message that comes between two questions is not passed over.
+            return True  # Unlike Java: a message that arrives between two queries is not skipped.
         first = queue.entry(0)
         return first is not None and self._store.end - first.offset <= self._young_bytes

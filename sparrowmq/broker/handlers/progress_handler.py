@@ -1,5 +1,5 @@
-"""How far groups are, for tools: one of them (208), all of them (317), in time (303), the slowest (308); and one that
-goes on where another is (314).
+"""Progress of groups, for tools: one group (208), all groups (317), as time (303), the slowest group (308); and
+copying one group's offsets to another (314).
 
 Source: AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
 """
@@ -39,14 +39,14 @@ from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.store.message_store import MessageStore
 
 _LARGEST: Final = (1 << 63) - 1
-_GONE: Final = -1  # the time of a message that is not there
+_GONE: Final = -1  # the store time of a message that does not exist
 
 
 class ProgressHandler:
-    """Tells how far groups are.
+    """Report the progress of groups.
 
     Args:
-        address: of this broker, as its clients know it.
+        address: the address of this broker as clients know it.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class ProgressHandler:
 
     @handles(GetConsumeStats)
     def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer:
-        """How far a group is in one topic, or in each that it has consumed, and how fast it goes on."""
+        """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
         group = header.consumer_group
         topics = {header.topic} if header.topic else self._offsets.topics_of(group)
         return Answer(body=self._stats(group, self._consumed(group, topics)))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer:
-        """How far every group is, topic by topic."""
+        """Return the offsets of every group, topic by topic."""
         table = [
             {group: [self._stats(group, [topic]) for topic in self._topics_of(group, header.is_order)]}
             for group in sorted(config.group_name for config in self._groups.all())
@@ -94,7 +94,7 @@ class ProgressHandler:
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer:
-        """How far a group is in a topic, as time."""
+        """Return a group's progress in a topic as store times."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -105,7 +105,7 @@ class ProgressHandler:
 
     @handles(QueryCorrectionOffset)
     def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer:
-        """The least offset of all groups in each queue, without what is behind the queue's beginning.
+        """Return the lowest offset of all groups for each queue. Offsets below the queue's beginning do not count.
 
         Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
         """
@@ -124,7 +124,7 @@ class ProgressHandler:
 
     @handles(CloneGroupOffset)
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
-        """Let a group go on where another is."""
+        """Copy a group's offsets to another group."""
         source, target = header.src_group, check_group(header.dest_group)
         topics = {header.topic} if header.topic else self._offsets.topics_of(source)
         for topic in topics if header.offline else self._consumed(source, topics):
@@ -133,7 +133,7 @@ class ProgressHandler:
         await self._offsets.file.confirm(f"group {target} goes on where {source} is")
 
     def _consumed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """Those of the topics that the group still consumes: what it no longer subscribes is no lag."""
+        """Return the topics that the group still consumes; a topic without a subscription counts no lag."""
         view = self._clients.group_view(group)
         now = view.subscriptions.keys() if view is not None else ()
         return sorted(topic for topic in topics if not now or topic in now)

@@ -1,7 +1,7 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): records of one queue, at once or when they arrive.
 
-The records leave as views of the log's bytes. A pull that finds nothing is held (held_pulls.py) for as long as the
-client wants. Only a held pull, and one for cold messages (cold_reads.py), cost a task.
+The broker sends the records as views of the log's bytes. A pull that finds no message is held (held_pulls.py) for as
+long as the client asks. Only a held pull and a pull of cold messages (cold_reads.py) cost a task.
 Source: PullMessageProcessor, Java 4.9.8.
 """
 
@@ -52,17 +52,18 @@ _CODES = {
 
 @dataclass(frozen=True)
 class PullRules:
-    """How much one pull may carry.
+    """The limits and rules for one pull.
 
     Attributes:
-        max_count: for a request that does not say how many bytes it takes (Java: maxTransferCountOnMessageInMemory).
+        max_count: the limit for a request without a byte limit (Java: maxTransferCountOnMessageInMemory).
         max_bytes: likewise (Java: maxTransferBytesOnMessageInMemory).
-        max_sized_bytes: for a request which does, by `maxMsgBytes`. Unlike Java: such a request is limited by bytes and
-            not by 32 messages, which is what makes bulk readers fast.
-        near_bytes: who reads further away from the log's end than this is sent to the broker that his group names for
-            that; None sends nobody anywhere (slaveReadEnable).
-        serves: whether pulls are answered at all; a slave without slaveReadEnable, or a master, sends everybody away.
-        keeps_offsets: whether pulls commit offsets here; not at a slave, whose master knows better.
+        max_sized_bytes: the limit for a request with a byte limit, `maxMsgBytes`. Unlike Java: bytes limit such a
+            request, and not a count of 32 messages. This makes bulk readers fast.
+        near_bytes: a client that reads further than this from the log's end is sent to another broker, the one that
+            its group names for slow reads. None sends no client away (slaveReadEnable).
+        serves: whether this broker answers pulls. A slave without slaveReadEnable, or one that knows no master, sends
+            every client away.
+        keeps_offsets: whether pulls commit offsets here. A slave ignores them, because its master has newer ones.
     """
 
     broker_name: str
@@ -77,7 +78,7 @@ class PullRules:
 
 
 class PullHandler:
-    """Answers pulls."""
+    """Answer pulls."""
 
     def __init__(
         self,
@@ -103,12 +104,12 @@ class PullHandler:
         self._consumption = consumption
 
     def use(self, rules: PullRules) -> None:
-        """Answer by other rules from now on."""
+        """Answer by these rules from now on."""
         self._rules = rules
 
     @handles(PullMessage, LitePullMessage)
     def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        """Records from `queue_offset` on that the subscription matches."""
+        """Return the records from `queue_offset` on that match the subscription."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
         if not self._rules.serves:
@@ -130,7 +131,9 @@ class PullHandler:
         return self._answer(found, header)
 
     def _send_away(self) -> Awaitable[Answer]:
-        """To the master. Unlike Java, which says so at once, and again and again where the master is gone."""
+        """Send the client to the master after a pause. Unlike Java, which answers at once, so clients loop while the
+        master is gone.
+        """
         answer = Answer(
             ResponseCode.PULL_RETRY_IMMEDIATELY,
             PullMessageReply(0, 0, 0, 0),
@@ -155,7 +158,7 @@ class PullHandler:
         return self._store.read(header.topic, header.queue_id, offset, count, size, selector)
 
     def _limits(self, header: PullMessage) -> tuple[int, int]:
-        """The most messages and bytes of an answer."""
+        """Return the limits of an answer: messages and bytes."""
         rules = self._rules
         count = max(1, header.max_msg_nums)
         if header.max_msg_bytes is None or header.max_msg_bytes <= 0:
@@ -170,7 +173,7 @@ class PullHandler:
         return Answer(_code(found, header), reply, found.status.name, found.views)
 
     def _whom_next(self, header: PullMessage, found: Read, near_bytes: int) -> int:
-        """The id of the broker to ask next: another one where so old messages were read that it took the disk."""
+        """Return the id of the broker to ask next: another one if the messages read were far from the log's end."""
         group = self._groups.get(header.consumer_group)
         if group is None:
             return 0
@@ -214,7 +217,7 @@ class PullHandler:
             )
 
     def _refuse_broadcasting(self, name: str) -> None:
-        """Raise if the group's heartbeats say that it broadcasts.
+        """Raise if the group's heartbeats say that it consumes in broadcasting mode.
 
         Unlike Java: also when the pull carries its own subscription.
         """
@@ -225,7 +228,7 @@ class PullHandler:
             )
 
     def _wanted(self, header: PullMessage) -> Selector:
-        """What to let through: the request says, or else the group's heartbeat did."""
+        """Return the filter of a pull: from the request, or else from the group's heartbeat."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type
             if kind and kind != TAG:
@@ -253,8 +256,8 @@ class PullHandler:
 
 
 def _code(found: Read, header: PullMessage) -> int:
-    """The response code; an empty queue is "not found" at offset 0 and "moved" elsewhere, as in Java."""
-    if found.status is Status.FOUND:  # nearly always, and not worth the hash of an enum's member
+    """Return the response code. As in Java, an empty queue is "not found" at offset 0 and "moved" elsewhere."""
+    if found.status is Status.FOUND:  # the usual case; this check avoids hashing an enum member
         return ResponseCode.SUCCESS
     code = _CODES.get(found.status)
     if code is not None:
@@ -262,7 +265,7 @@ def _code(found: Read, header: PullMessage) -> int:
     return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
 
 
-LONGEST_KEPT: Final = 1024  # characters of an expression that is remembered
+LONGEST_KEPT: Final = 1024  # characters of an expression that is cached
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Finding messages: QUERY_MESSAGE (12) by key or unique id, VIEW_MESSAGE_BY_ID (33) by offset id, and the entries of a
+"""Message search: QUERY_MESSAGE (12) by key or unique id, VIEW_MESSAGE_BY_ID (33) by offset id, and the entries of a
 queue, QUERY_CONSUME_QUEUE (321).
 
 Source: QueryMessageProcessor and AdminBrokerProcessor, Java 4.9.8.
@@ -19,14 +19,14 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.store.message_store import MessageStore
 
-# However many are asked for (Java: maxMsgsNumBatch). For a unique id, which should be unique, half of it.
+# The limit of one answer (Java: maxMsgsNumBatch). It is half of that for a unique id, which should match once.
 MOST: Final = 64
 MOST_FOR_UNIQUE_KEY: Final = 32
 MOST_ENTRIES: Final = 16_384
 
 
 class QueryHandler:
-    """Finds messages in the store."""
+    """Find messages in the store."""
 
     def __init__(self, store: MessageStore, clients: Clients) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class QueryHandler:
 
     @handles(QueryMessage)
     def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Answer:
-        """Messages of a topic with a key, or with a unique id, stored in a span of time; the newest, oldest first."""
+        """Return the newest messages of a topic with a key or unique id, stored in a time span, oldest first."""
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
         candidates = self._store.query(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
@@ -48,7 +48,7 @@ class QueryHandler:
 
     @handles(ViewMessage)
     def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Answer:
-        """The one message that begins at a log offset."""
+        """Return the message that begins at a log offset."""
         found = self._store.record_at(header.offset)
         if found is None:
             raise RemoteError(
@@ -58,7 +58,7 @@ class QueryHandler:
 
     @handles(QueryConsumeQueue)
     def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Answer:
-        """Entries of a queue from an offset on, and what the group's members that are on line subscribe."""
+        """Return a queue's entries from an offset on, and the subscription of the group's online members."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
@@ -68,9 +68,9 @@ class QueryHandler:
             if found.subscription_data is None:
                 found.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
             else:
-                found.filter_data = "null"  # as Java says where no filter by SQL92 was worked out beforehand
+                found.filter_data = "null"  # as in Java without a precomputed SQL92 filter
         if not queue.min_offset <= header.index < queue.max_offset:
-            # Unlike Java, which answers success with these words and without a body, over which its tool breaks.
+            # Unlike Java, which answers success with this text and no body; its own tool fails on that.
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!",
@@ -87,6 +87,6 @@ class QueryHandler:
 
 
 def _has_key(view: memoryview, topic: str, key: str) -> bool:
-    """Whether it is the key and not only its hash that agrees. Unlike Java, which leaves that to its clients."""
+    """Whether the key itself matches, not only its hash. Unlike Java, whose clients must check this."""
     message = record.decode(view, check_crc=False)
     return message.topic == topic and (key == message.unique_key or key in message.keys)

@@ -1,7 +1,7 @@
-"""RECALL_MESSAGE (370): a message that waits for its time is not to be delivered.
+"""RECALL_MESSAGE (370): cancel the delivery of a message that waits for its time.
 
-The recall is stored as a timer that is due with the message (timer.py), so it is as safe as the message is, and needs
-no search. As in Java the answer does not tell whether there was such a message.
+The broker stores the recall as a timer that is due with the message (timer.py). So a recall is as safe as the message,
+and needs no search. As in Java, the answer does not say whether the message existed.
 Source: RecallMessageProcessor, Java 5.4.
 """
 
@@ -30,10 +30,10 @@ _BODY: Final = b"0"
 
 
 class RecallHandler:
-    """Lets messages be recalled.
+    """Recall messages.
 
     Args:
-        is_over: whether it is too late to recall what is due at a time, in ms.
+        is_over: whether it is too late to recall messages that are due at a time, in ms.
         enabled: recallMessageEnable.
     """
 
@@ -57,7 +57,7 @@ class RecallHandler:
 
     @handles(RecallMessage)
     def recall(self, header: RecallMessage, body: bytes, peer: Peer) -> After:
-        """Store the recall; the answer waits for it as that of a send does."""
+        """Store the recall; the answer waits until the recall is as safe as a sent message."""
         if not self._enabled:
             raise _refused(ResponseCode.NO_PERMISSION, "operation is forbidden: recallMessageEnable is false")
         if self._topics.get(header.topic) is None:

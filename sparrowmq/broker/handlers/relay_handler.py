@@ -1,8 +1,8 @@
-"""What tools ask consumers through their broker: what one is doing (307), to consume one message now (309), and where
-each member of a group stands (223, asked of the members as 221).
+"""Questions of tools to consumers, through their broker: a consumer's state (307), consume one message now (309), and
+the offsets of a group's members (223; the broker asks each member with 221).
 
     tool ── request ──> broker ── the same on the member's own connection ──> member
-    tool <── its answer, word for word ── broker <── answer ── member
+    tool <── its answer, unchanged ── broker <── answer ── member
 
 Source: AdminBrokerProcessor.callConsumer and Broker2Client, Java 4.9.8.
 """
@@ -34,13 +34,13 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# How long a client may take to answer (Java: Broker2Client.callClient and getConsumeStatus).
+# The time limit for a client's answer (Java: Broker2Client.callClient and getConsumeStatus).
 CLIENT_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
 
 
 class RelayHandler:
-    """Asks clients on behalf of tools."""
+    """Ask clients on behalf of tools."""
 
     def __init__(self, store: MessageStore, clients: Clients, broker_name: str) -> None:
         self._store = store
@@ -49,12 +49,12 @@ class RelayHandler:
 
     @handles(GetConsumerRunning)
     async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
-        """What a consumer is doing, by its own words."""
+        """Return a consumer's own report of its state."""
         return await self._call(header.consumer_group, header.client_id, header)
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
-        """Have a consumer handle one message now; how that went is its own word."""
+        """Have a consumer handle one message now; return the consumer's own report of the result."""
         log.info(
             "%s has consumer %s of group %s handle message %s",
             peer.address,
@@ -68,7 +68,7 @@ class RelayHandler:
 
     @handles(InvokeGetConsumerStatus)
     async def statuses(self, header: InvokeGetConsumerStatus, body: bytes, peer: Peer) -> Answer:
-        """Where the members of a group, or one of them, stand in a topic; those that do not tell are left out."""
+        """Return the offsets of a group's members, or of one member, in a topic. Members that fail are left out."""
         members = self._clients.members(header.group)
         if not members:
             raise RemoteError(

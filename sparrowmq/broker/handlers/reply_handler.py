@@ -1,11 +1,11 @@
-"""SEND_REPLY_MESSAGE (324, 325): the answer to a request goes on to the client that asked, and is kept like a message.
+"""SEND_REPLY_MESSAGE (324, 325): forward the answer to a request to the client that asked, and store it as a message.
 
     asker ── request, REPLY_TO_CLIENT=its id ──> topic ──> answerer
     asker <── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker <── SEND_REPLY_MESSAGE ── answerer
 
-The answerer sends to `<cluster>_REPLY_TOPIC`, which nobody needs to consume: what counts is that the asker has said
-that it took the answer. If it has not, the code is 1, stored or not, and the answerer may try another broker to which
-the asker may be connected. Source: ReplyMessageProcessor, Java 4.9.8.
+The answerer sends to `<cluster>_REPLY_TOPIC`. No client needs to consume this topic: the send succeeds when the asker
+has confirmed the answer. Without that confirmation the code is 1, whether the answer was stored or not. The answerer
+may then try another broker, to which the asker may be connected. Source: ReplyMessageProcessor, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
-# How long an asker may take to say that it has the answer (Java: Broker2Client.callClient).
+# The time limit for the asker's confirmation (Java: Broker2Client.callClient).
 ASKER_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True)
 class ReplyRules:
-    """What a broker does with answers.
+    """The rules for answers.
 
     Attributes:
-        is_stored: whether they are kept, too (storeReplyMessageEnable).
-        store_host: this broker's address as records carry it.
+        is_stored: whether the broker also stores answers (storeReplyMessageEnable).
+        store_host: this broker's address in the format of records.
     """
 
     is_stored: bool
@@ -48,7 +48,7 @@ class ReplyRules:
 
 
 class ReplyHandler:
-    """Hands answers on to those who asked."""
+    """Forward answers to the clients that asked."""
 
     def __init__(self, sends: SendHandler, clients: Clients, rules: ReplyRules, clock: Clock) -> None:
         self._sends = sends
@@ -58,20 +58,20 @@ class ReplyHandler:
 
     @handles(SendReply, SendReplyV2)
     async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Answer:
-        """Push the answer to the asker; the reply's code tells whether that went well."""
+        """Push the answer to the asker; the reply's code says whether that succeeded."""
         self._sends.admit(header, body, peer)
-        # Unlike Java, it is stored before the push: one that is pushed and then cannot be stored looked like a failure.
+        # Unlike Java, store before the push: otherwise an answer that was pushed but not stored looks like a failure.
         place: ReplyHeader = self._store(header, body, peer) if self._rules.is_stored else None
         failure = await self._push(header, body, peer)
         if place is None:
-            place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's own words for "nowhere"
+            place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
         if failure is None:
             return Answer(header=place)
         log.warning("an answer sent by %s is lost: %s", peer.address, failure)
         return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
 
     def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
-        """Keep the answer. Nobody waits for it to be safe, and if it cannot be kept, the asker gets it all the same."""
+        """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
             after: After = self._sends.send(header, body, peer)
         except (StoreFailed, DiskFull) as error:
@@ -80,7 +80,7 @@ class ReplyHandler:
         return after.reply
 
     async def _push(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> str | None:
-        """Give the asker its answer; returns why that failed."""
+        """Push the answer to the asker; return the reason of a failure."""
         properties = Properties(header.properties or "")
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if client_id is None:

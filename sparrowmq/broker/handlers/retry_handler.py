@@ -1,7 +1,7 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message, so it comes again later, or ends in the dead
-letters.
+"""CONSUMER_SEND_MSG_BACK (36): a consumer failed to handle a message, so the broker delivers it again later or moves it
+to the dead-letter queue.
 
-C++ clients send only offset, group and delay level; all else may be missing.
+C++ clients send only offset, group and delay level; every other field may be missing.
 Source: SendMessageProcessor.asyncConsumerSendMsgBack, Java 4.9.8.
 """
 
@@ -28,15 +28,15 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# Older clients fill maxReconsumeTimes with whatever they have (Java: V3_4_9).
+# Older clients send an arbitrary maxReconsumeTimes (Java: V3_4_9).
 KNOWS_MAX_TIMES: Final = 121
 
 
 class RetryHandler:
-    """Stores messages again that consumers sent back.
+    """Store again the messages that consumers send back.
 
-    Unlike Java, the answer waits until the message is as safe as a send's: the consumer commits its offset after
-    it, so a retry that is lost in a crash would be lost for good.
+    Unlike Java, the answer waits until the message is as safe as a sent one. The consumer commits its offset after the
+    answer, so a retry lost in a crash would never come back.
     """
 
     def __init__(self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups) -> None:
@@ -47,7 +47,7 @@ class RetryHandler:
 
     @handles(ConsumerSendMsgBack)
     def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
-        """Park the message for its next try, or put it among the group's dead letters."""
+        """Store the message for its next try, or in the group's dead-letter queue."""
         if not self._topics.permission & Perm.WRITE:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
@@ -56,7 +56,7 @@ class RetryHandler:
             )
         group = self._groups.ensure(header.group)
         if group.retry_queue_nums <= 0:
-            return None  # The operator wants no retries for this group.
+            return None  # the operator has switched off retries for this group
         message = self._message(header.offset)
         most = _max_times(header, peer, group)
         back = retry_rules.send_back(message, group.group_name, header.delay_level, most)

@@ -1,7 +1,7 @@
-"""SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once it is safe.
+"""SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once the message is safe.
 
-One message costs: one header, one `Entry`, one append, one reply. The answer waits for what the store says
-(`MessageStore.safety`) as a callback; no task is made.
+One message costs one header, one `Entry`, one append and one reply. The answer waits for `MessageStore.safety` as a
+callback, without a task.
 Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9.8.
 """
 
@@ -40,11 +40,11 @@ from sparrowmq.store.timers.timer_wheel import RECALL
 
 @dataclass(frozen=True)
 class SendRules:
-    """What a broker accepts.
+    """The limits of sends.
 
     Attributes:
-        max_body_bytes: of one message or one whole batch.
-        store_host: this broker's address as offset ids carry it.
+        max_body_bytes: the limit for one message or one whole batch.
+        store_host: this broker's address in the format of offset ids.
     """
 
     max_body_bytes: int
@@ -53,7 +53,7 @@ class SendRules:
 
 
 class SendHandler:
-    """Stores what producers send."""
+    """Store the messages of producers."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class SendHandler:
         self._rules = rules
         self._received = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
-        # Topics that were found open to clients.
+        # Topics that clients may send to; each has passed the check once.
         self._open: set[str] = set()
 
     def use(self, rules: SendRules) -> None:
-        """Accept by other rules from now on, and look anew at who may send where."""
+        """Accept by these rules from now on, and check the topics again."""
         self._rules = rules
         self._open.clear()
 
@@ -109,7 +109,7 @@ class SendHandler:
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
-        placed = self._writer.put(entry)  # which may let it wait in another queue
+        placed = self._writer.put(entry)  # may place a timed message into another queue
         self._received.value += 1
         msg_id = self._ids.text(placed.offset)
         reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
@@ -119,7 +119,7 @@ class SendHandler:
         return After(self._store.safety(wants_safety), placed.end, reply)
 
     def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
-        """Refuse what `send` would, as far as that can be told without sending. Raises: RemoteError."""
+        """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
         if self._rules.max_body_bytes < len(body):
             self._refuse_size(len(body))
         self._admit(header, peer)
@@ -146,7 +146,7 @@ class SendHandler:
         return After(self._store.safety(properties.wants_safety), placed.end, reply)
 
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
-        """Take a batch apart in which not every message is plain."""
+        """Store a batch message by message, because some of them are not plain."""
         entries = batch.entries(shared, body, places)
         if any(half_message.is_half(entry.properties) for entry in entries):
             raise RemoteError(
@@ -157,33 +157,33 @@ class SendHandler:
         return PlacedBatch([placed.offset for placed in stored], stored[0].queue_offset, stored[-1].end)
 
     def _recall_handle(self, topic: str, entry: Entry) -> str | None:
-        """By what the message can be recalled; None without a unique id, or if it is a retry."""
+        """Return the handle that recalls the message; None for a retry or without a unique id."""
         unique_id = entry.properties.unique_key
         if unique_id is None or topic.startswith(names.RETRY) or entry.deliver_at_ms & RECALL:
             return None
         return str(RecallHandle(topic, self._rules.broker_name, entry.deliver_at_ms, unique_id))
 
     def _bury(self, entry: Entry) -> None:
-        """Let a message that was retried often enough go to its group's dead letters, at once."""
+        """Move a message without tries left to its group's dead-letter queue, at once."""
         entry.topic = self._topics.ensure_dlq(entry.topic.removeprefix(names.RETRY)).topic_name
         entry.queue_id = 0
         entry.group = None
         entry.properties.remove(Property.DELAY)
 
     def _has_no_tries_left(self, header: SendMessage | SendMessageV2) -> bool:
-        """Whether a client that retries by itself (an orderly consumer) has done so often enough."""
+        """Whether a client that sends retries itself (an orderly consumer) has used up its tries."""
         group = self._groups.ensure(header.topic.removeprefix(names.RETRY))
         return is_exhausted(header.reconsume_times, header.max_reconsume_times, group.retry_max_times)
 
     def _admit(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
-        """The topic, made now if need be, if clients may send to it; it stays so.
+        """Return the topic, creating it if allowed, and remember that clients may send to it.
 
-        The topic's own permission is no matter: without WRITE, clients with new routes send elsewhere, and what those
-        with old ones still send is stored, as in Java 4.9. To refuse it would lose one-way messages.
+        The topic's own permission does not matter here. Without WRITE, clients with a new route send elsewhere;
+        messages of clients with an old route are still stored, as in Java 4.9. Refusing them would lose one-way messages.
         """
         name = header.topic
         if not self._topics.permission & Perm.WRITE:
-            # Unlike Java, which refuses this for ordered topics only.
+            # Unlike Java, which refuses such sends for ordered topics only.
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._rules.broker_name}] sending message is forbidden: its brokerPermission is "
@@ -198,11 +198,11 @@ class SendHandler:
         return topic
 
     def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
-        """The queue for an id that is not one of the topic's write queues: below 0 the choice is ours."""
+        """Return the queue for an id outside the topic's write queues; the broker chooses for an id below 0."""
         if queue_id < 0:
             return random.randrange(topic.write_queue_nums)
         if queue_id < topic.read_queue_nums:
-            return queue_id  # The topic is being made smaller: write queues go first.
+            return queue_id  # the topic is shrinking: write queues are removed first
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR,
             f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
@@ -217,7 +217,7 @@ class SendHandler:
 
 
 class Stored(Written):
-    """`SendMessageReply` for a message that was stored: all of its fields are known to need no quoting."""
+    """The `SendMessageReply` of a stored message; none of its fields needs quoting."""
 
     def __init__(self, msg_id: str, queue_id: int, queue_offset: int) -> None:
         self.msg_id = msg_id

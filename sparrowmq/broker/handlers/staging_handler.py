@@ -1,6 +1,6 @@
-"""STAGE_BATCH (32001) and COMMIT_BATCH (32002): batches of messages that appear once or not at all. Ours.
+"""STAGE_BATCH (32001) and COMMIT_BATCH (32002): batches of messages that appear once or not at all. Not in RocketMQ.
 
-What staging checks is what a send does; so nothing of a committed batch has to be refused any more.
+Staging makes the same checks as a send, so a commit never has to refuse a message.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TEMPLATE_QUEUES: Final = 4
 
 
 class StagingHandler:
-    """Takes batches in stages.
+    """Store the parts of batches, and commit them.
 
     Args:
-        max_body_bytes: of one request.
+        max_body_bytes: the limit for one request.
     """
 
     def __init__(self, store: MessageStore, staging: Staging, topics: Topics, max_body_bytes: int) -> None:
@@ -42,7 +42,7 @@ class StagingHandler:
 
     @handles(StageBatch)
     def stage(self, header: StageBatch, body: bytes, peer: Peer) -> After:
-        """Store a part of a batch; the answer waits for it as that of a send does."""
+        """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
         if len(body) > self._max_body_bytes:
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -57,7 +57,7 @@ class StagingHandler:
 
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> After:
-        """Decide on a batch; the answer leaves once the decision is as safe as a send."""
+        """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
         try:
             given = msgspec.json.decode(body, type=CommitBody)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -67,7 +67,7 @@ class StagingHandler:
         return After(self._store.safety(True), decided.end, CommitBatchReply(decided.is_repeated, others))
 
     def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
-        """Refuse a topic or queue that takes no messages; a topic is made if a send would make it."""
+        """Refuse a topic or queue that takes no messages. Creates the topic if a send would."""
         if not self._topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
             raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         if name.startswith(names.RETRY):
@@ -91,7 +91,7 @@ def _source(header: StageBatch | CommitBatch) -> Source:
 
 
 def _name(what: str, name: str) -> str:
-    """A name that can be kept in a property."""
+    """Return a name that fits into a property."""
     if not name or len(name) > _MOST_NAME or not name.isprintable():
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the {what} must have 1 to {_MOST_NAME} characters that can be shown"

@@ -33,13 +33,13 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 MOST_QUEUES: Final = 65_535
-# INHERIT, WRITE and READ; 8 and above mean nothing to any client.
+# INHERIT, WRITE and READ; clients know no bits from 8 on.
 MOST_PERM: Final = 7
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicHandler:
-    """Creates, changes, deletes and shows topics.
+    """Create, change, delete and show topics.
 
     Args:
         announced: returns when name servers know every topic of this broker.
@@ -59,7 +59,7 @@ class TopicHandler:
 
     @handles(UpdateAndCreateTopic)
     async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
-        """Create or change a topic; answered when it is on disk and in the route."""
+        """Create or change a topic; answer when it is on disk and in the route."""
         self._refuse_system(names.check_topic(header.topic))
         _check_queues("readQueueNums", header.read_queue_nums)
         _check_queues("writeQueueNums", header.write_queue_nums)
@@ -80,19 +80,19 @@ class TopicHandler:
 
     @handles(DeleteTopic)
     async def delete(self, header: DeleteTopic, body: bytes, peer: Peer) -> None:
-        """Delete a topic, its queues and what groups have consumed of it. An absent one is no error."""
+        """Delete a topic, its queues and its groups' offsets. A topic that does not exist is no error."""
         self._refuse_system(names.check_topic(header.topic))
         log.info("topic %s is deleted by %s", header.topic, peer.address)
         self._topics.delete(header.topic)
         self._store.delete_topic(header.topic)
-        # Unlike Java 4.9, and like 5.x: offsets of a topic that is gone would point behind the end of a new one.
+        # Unlike Java 4.9, and like 5.x: old offsets could be past the end of a new topic with the same name.
         self._offsets.delete_topic(header.topic)
         await self._topics.file.confirm(f"topic {header.topic} is deleted")
         await self._offsets.file.confirm(f"topic {header.topic} is deleted")
 
     @handles(GetTopicStats)
     def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer:
-        """Beginning, end and time of the last message of every queue, empty ones too."""
+        """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -107,13 +107,13 @@ class TopicHandler:
 
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer:
-        """topics.json as it would be saved now."""
+        """Return the current content of topics.json."""
         table = self._topics.content()
         return Answer(header=GetAllTopicConfigReply(len(table.topic_config_table)), body=table)
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:
-        """The topics that RocketMQ itself uses."""
+        """Return the topics that RocketMQ itself uses."""
         return Answer(body=TopicList(self._topics.system_names()))
 
     def _offsets_of(self, topic: str, queue_id: int) -> TopicOffset:
@@ -137,7 +137,7 @@ def _check_queues(field: str, count: int) -> None:
 
 
 def _check_perm(perm: int) -> None:
-    # Unlike Java 4.9, which takes any number and then refuses everything.
+    # Unlike Java 4.9, which accepts any number, and then refuses every request to the topic.
     if not 0 <= perm <= MOST_PERM:
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"perm {perm} is none; 2 is write, 4 is read, 6 is both, 0 is neither"

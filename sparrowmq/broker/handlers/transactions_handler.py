@@ -1,8 +1,8 @@
-"""END_TRANSACTION (37): a producer says how its transaction ended; RESUME_CHECK_HALF_MESSAGE (323): an operator wants
-one asked about again.
+"""END_TRANSACTION (37): a producer reports the end of its transaction; RESUME_CHECK_HALF_MESSAGE (323): an operator
+restarts the checks of a discarded transaction.
 
-Java's clients send 37 one-way, so what goes wrong is only logged there and the broker asks later. Who waits for an
-answer gets it once the end is as safe as a send.
+Java's clients send 37 one-way: their broker only logs an error, and asks later. A client that waits for an answer gets
+it once the end is as safe as a sent message.
 Source: EndTransactionProcessor and AdminBrokerProcessor.resumeCheckHalfMessage, Java 4.9.7.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class TransactionHandler:
-    """Ends transactions."""
+    """End transactions."""
 
     def __init__(self, store: MessageStore, transactions: Transactions) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class TransactionHandler:
 
     @handles(ResumeCheckHalfMessage)
     def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> After:
-        """Begin a discarded transaction anew."""
+        """Start a discarded transaction again."""
         try:
             offset = parse_offset_id(header.msg_id or "").physical_offset
         except RemoteProtocolError as error:
