@@ -1,1 +1,1 @@
-"""The broker: keeps messages, hands them out, and knows who consumes what how far."""
+"""The broker: stores messages, delivers them, and keeps the progress of each consumer group."""

@@ -1,7 +1,7 @@
-"""The keys of Apache's broker.conf that change nothing here, each with the reason, and those that are refused.
+"""The keys of Apache's broker.conf that have no effect here, each with the reason, and the keys that are refused.
 
-An operator's file should load as it is, and say what it does not do. But a key that people rely on for their safety
-must not be passed over, so the broker refuses to start with it.
+An operator's file should load unchanged, and the broker reports the keys without effect. Some keys protect data or
+access: ignoring them would be unsafe, so the broker refuses to start with them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Access control as a broker's settings have it: nothing, the accounts in its files, or checks of others.
+"""Access control by the settings of a broker: none, accounts in files, or plugged-in checks.
 
-aclEnable=false     no guard: the dispatcher asks nobody
-aclCheck=plain      auth/request_check.py, by auth/account_files.py, which are looked at every two seconds
+aclEnable=false     no guard: the dispatcher checks nothing
+aclCheck=plain      auth/request_check.py with auth/account_files.py, which looks at the files every two seconds
 aclCheck=...        auth/plugged.py
 """
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class AccessControl:
-    """What a broker asks before it handles a request.
+    """The guard that a broker asks before it handles a request.
 
     Attributes:
-        guard: None when it asks nothing.
-        files: the accounts, if they are in files.
+        guard: None without access control.
+        files: the account files, if the settings use them.
     Raises:
         ConfigError: there are no accounts, a file is broken, or a check cannot be loaded.
     """
@@ -45,7 +45,7 @@ class AccessControl:
             self.guard = Guard([self._check(name, settings, topic_at) for name in names])
 
     def part(self, *handlers: object) -> Part:
-        """The files are looked at again and again."""
+        """A part with the handlers, and with the periodic look at the account files."""
         if self.files is None:
             return Part(handlers)
         from sparrowmq.auth.account_files import LOOK_PERIOD_S
@@ -64,7 +64,7 @@ class AccessControl:
 
 
 def topics_of(store: MessageStore) -> TopicAt:
-    """Which topic the record at an offset of the log is of."""
+    """Return a function that finds the topic of the record at an offset of the log."""
 
     def topic_at(offset: int) -> str | None:
         view = store.record_at(offset)

@@ -1,7 +1,7 @@
-"""A broker's settings in its parts: at the start, and when one changes (`sparrowmq.settings.live_settings`).
+"""The settings of each part of a broker, at the start and after a change (`sparrowmq.settings.live_settings`).
 
-Each part that has a changeable setting takes the new one by its `use`. What is asked for at every step, such as how
-often name servers are told, is read from the settings there.
+A part with changeable settings takes the new ones by its `use`. A part that needs a setting at every step, such as the
+period of registration, reads it from the settings each time.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def pull_rules(settings: BrokerSettings) -> PullRules:
 
 
 def memory_bytes(settings: BrokerSettings) -> int:
-    """How much of the log's end counts as being in memory (accessMessageInMemoryMaxRatio)."""
+    """The bytes at the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return settings.memory_percent * whole // 100
 
 
 def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
-    """Let the store flush and delete by the new settings, from its next look on; the others are those of its start."""
+    """Let the store flush, delete and scrub by the new settings, from its next look on. Its other settings stay."""
     store.settings = replace(
         store.settings,
         flush_interval_ms=settings.flush_interval_ms,

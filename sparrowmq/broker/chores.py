@@ -1,6 +1,7 @@
 """Runs the periodic tasks of a broker's parts.
 
-A chore that fails is logged and comes again in its time; one that a failed store takes nothing from does not.
+A chore that fails is logged, and runs again after its period. A chore that stores something ends when the store
+has failed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 async def run_chores(chores: Iterable[Chore], clock: Clock) -> None:
-    """Do every chore in its period, for ever; or until the store failed, for those that store something."""
+    """Run every chore in its period, forever. A chore that stores something ends when the store has failed."""
     async with asyncio.TaskGroup() as tasks:
         for chore in chores:
             tasks.create_task(_repeat(chore, clock), name=chore.name)

@@ -1,11 +1,12 @@
-"""A detour: a message waits in a system topic, with its real address among its properties, and is brought back later.
+"""A detour: a message waits in a system topic, with its real address in its properties, and is restored later.
 
     to Orders[2], DELAY 3  ── park ──  SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
                            ── restore ──  to Orders[2]
 
-Delay levels, delivery at any time and half messages go this way. A `Detour` is the pair of functions, and `Writer`
-asks each before it stores a message. The address stays among the properties, and DELAY too: Java leaves both
-there, and programs read them. So what comes back is not asked about the detour that it comes from.
+Delay levels, delivery at any time and half messages use detours. A `Detour` is a pair of functions: park and restore.
+`Writer` asks each detour before it stores a message. A restored message keeps its real address and DELAY in its
+properties, because Java leaves both there, and programs read them. So `Writer` does not ask the detour again that the
+message comes back from.
 Source: CommitLog.asyncPutMessage and ScheduleMessageService.messageTimeup, Java 4.9.8.
 """
 
@@ -23,21 +24,22 @@ from sparrowmq.protocol.messages.property_names import Property
 
 REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
 REAL_QID: Final = mark(Property.REAL_QID)
-_REAL: Final = "\x02REAL_"  # how both begin
+_REAL: Final = "\x02REAL_"  # the common beginning of both
 _QUEUE_IDS: Final = {
     str(number): number for number in range(256)
-}  # all that are usual: to look is faster than `int`
+}  # the usual ids: a look-up is faster than `int`
 
 
 class Detour:
-    """A reason for which messages wait elsewhere.
+    """A reason for messages to wait in a system topic.
 
     Args:
-        mark: of the property that every message for it has (`properties.mark`), so that others cost one search.
-        park: moves a message to where it waits; returns False, and has changed nothing, if it need not wait.
-        restore: the message as it is to be stored when its time has come. Raises: InvalidMessage, it was not parked.
-        room: bytes of properties that are added on the way: what lacks them is refused before it waits.
-        parked: is called as soon as a parked message is stored.
+        mark: the mark (`properties.mark`) of the property that every message of this detour has. Other messages cost
+            one search.
+        park: moves a message to the queue where it waits. Returns False, without a change, if it need not wait.
+        restore: returns the message to store when its time has come. Raises: InvalidMessage, it was not parked.
+        room: the bytes of properties that are added later. A message without room for them is refused before it waits.
+        parked: called as soon as a parked message is stored.
     """
 
     __slots__ = ("mark", "park", "parked", "restore", "room")
@@ -58,7 +60,7 @@ class Detour:
 
 
 def move(entry: Entry, topic: str, queue_id: int) -> None:
-    """Let a message wait in a queue of a system topic; `restore` finds its address in its properties."""
+    """Move a message to a queue of a system topic. `restore` finds the real address in its properties."""
     properties = entry.properties
     if properties.has(_REAL):
         properties.remove(Property.REAL_TOPIC)
@@ -68,10 +70,10 @@ def move(entry: Entry, topic: str, queue_id: int) -> None:
 
 
 def restore(message: StoredMessage) -> Entry:
-    """A parked message on its way to its real address.
+    """Return a parked message with its real address.
 
     Raises:
-        InvalidMessage: it has none, so it was not parked.
+        InvalidMessage: the message has no real address, so it was not parked.
     """
     found = message.properties
     topic, queue_id = address(found.get(Property.REAL_TOPIC), found.get(Property.REAL_QID))
@@ -79,7 +81,7 @@ def restore(message: StoredMessage) -> Entry:
 
 
 def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
-    """Topic and queue that REAL_TOPIC and REAL_QID tell. Raises: InvalidMessage, they do not."""
+    """Return the topic and the queue of REAL_TOPIC and REAL_QID. Raises: InvalidMessage, one is missing or invalid."""
     if topic and queue_id is not None:
         known = _QUEUE_IDS.get(queue_id, -1)
         if known >= 0:
@@ -96,7 +98,7 @@ def again(
     properties: Properties,
     reconsume_times: int | None = None,
 ) -> Entry:
-    """A stored message on its way to another place; born as it was."""
+    """Return a stored message with another address. Its birth time and host stay."""
     return Entry(
         topic,
         queue_id,

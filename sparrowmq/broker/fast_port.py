@@ -1,12 +1,12 @@
 """The second port, two below the first, at which Java's clients before 4.5 send their messages (the VIP channel).
 
-It takes every request but pulls, and they have its address from nowhere: whoever has `vipChannelEnabled` takes 2 from
-the broker's port. One event loop serves both ports, so this one is no faster; it is there for those who ask for it.
+The port takes every request but pulls. No server gives out its address: a client with `vipChannelEnabled` subtracts 2
+from the broker's port. One event loop serves both ports, so this port is not faster. It exists only for those clients.
 
-    fastListenPort=        listenPort - 2, if that can be had; where not, a line in the log says so
+    fastListenPort=        listenPort - 2, if that port is free; otherwise the log has a warning
     fastListenPort=10909   this port, or the broker does not start
-    fastListenPort=off     none; so it is without a fixed listenPort
-Unlike Java, which always wants it, and does not start without it.
+    fastListenPort=off     no second port; there is none without a fixed listenPort either
+Unlike Java: a Java broker always opens the port, and does not start without it.
 Source: BrokerController.fastRemotingServer and MixAll.brokerVIPChannel, Java 4.9.8.
 """
 
@@ -28,10 +28,10 @@ BELOW: Final = 2
 
 
 def fast_door(settings: BrokerSettings) -> Door | None:
-    """The second port, bound; None where there is to be none.
+    """Bind the second port. Returns None if the settings want none, or the default port cannot be bound.
 
     Raises:
-        ConfigError: it was asked for by its number and cannot be had.
+        ConfigError: the settings name the port, and it cannot be bound.
     """
     wanted = settings.fast_port
     if wanted == 0 or (wanted is None and settings.port <= BELOW):
@@ -52,7 +52,7 @@ def fast_door(settings: BrokerSettings) -> Door | None:
 
 
 def without_pulls(dispatch: Dispatch) -> Dispatch:
-    """What handles requests at the second port: pulls are refused, as Apache's does, all others are `dispatch`'s."""
+    """Return the handler for the second port: it refuses pulls, as Java does, and leaves the rest to `dispatch`."""
 
     def handle(session: Session, command: Command) -> None:
         if command.code == RequestCode.PULL_MESSAGE:

@@ -1,11 +1,11 @@
-"""Filters that consumers bring: SQL92 expressions, each compiled once for all who use it.
+"""Filters of consumers: SQL92 expressions, each compiled once for all its consumers.
 
-An expression comes with a consumer's check at its start (CHECK_CLIENT_CONFIG), with its heartbeats, and, from some
-clients, with every pull. It is compiled when it is first seen and kept, with what was wrong with it: a consumer with a
-bad one goes on asking. A broker allows them with `enablePropertyFilter`.
+A consumer sends an expression with the check at its start (CHECK_CLIENT_CONFIG) and with its heartbeats. Some clients
+send it with every pull too. The broker compiles an expression when it first sees it, and keeps the result. It keeps the
+error of a bad expression too, because the consumer goes on asking. `enablePropertyFilter` allows these filters.
 
-A heartbeat with a bad expression is taken, for it carries other groups too, and the pull is refused. Unlike Java: by
-code 23 with the place, not by 27 without a word.
+A heartbeat with a bad expression is accepted, because it carries other groups too. The pull is refused. Unlike Java:
+the refusal has code 23 and the place of the error; Java answers 27 without a text.
 Source: ConsumerFilterManager and PullMessageProcessor, Java 4.9.7.
 """
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 MOST_KEPT: Final = 1000
 MOST_KEPT_CHARACTERS: Final = 1 << 20  # of all expressions together
-_USUAL_SIZE: Final = 64  # words and signs; with more, fewer records are looked at in one go
+_USUAL_SIZE: Final = 64  # words and signs; with a longer expression, one step scans fewer records
 
 PARSE_FAILED: Final = "parse the consumer's subscription failed"
 
@@ -37,25 +37,25 @@ class Filters:
     """The filters of all consumers.
 
     Args:
-        are_allowed: whether there may be others than by tags (enablePropertyFilter).
+        are_allowed: whether consumers may filter by more than tags (enablePropertyFilter).
     """
 
     def __init__(self, are_allowed: bool) -> None:
         self._are_allowed = are_allowed
         self._parse: Callable[[str], Filter] | None = None
         if are_allowed:
-            # At the start, as it takes the loop some time; and only then, as it takes a megabyte and a half.
+            # Import it at the start, because this blocks the loop for some time, and only if it is needed: 1.5 MB.
             from sparrowmq.filter.grammar import parse
 
             self._parse = parse
-        self._kept: dict[str, Selector | str] = {}  # or what is wrong with it
+        self._kept: dict[str, Selector | str] = {}  # a text is the error of a bad expression
         self._kept_characters = 0
 
     def selector(self, kind: str, expression: str | None) -> Selector:
-        """What lets through the messages that an expression wants.
+        """Return the selector of the messages that match an expression.
 
         Raises:
-            RemoteError: there are no such filters here, or the expression is bad.
+            RemoteError: this broker has no filters of this kind, or the expression is bad.
         """
         if kind != SQL92 or not self._are_allowed:
             raise RemoteError(
@@ -68,7 +68,7 @@ class Filters:
         raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{PARSE_FAILED}: {found}")
 
     def announced(self, group: str, subscription: Subscription) -> None:
-        """A group's heartbeat subscribes so: told once in the log if it is bad."""
+        """Compile the expression of a heartbeat's subscription. Log a bad one once."""
         if self._are_allowed and subscription.kind == SQL92 and subscription.expression not in self._kept:
             found = self._compiled(subscription.expression)
             if isinstance(found, str):
@@ -85,7 +85,7 @@ class Filters:
             assert self._parse is not None, "nobody comes here where there are no filters"
             found = _compile(expression, self._parse)
             self._kept_characters += len(expression)
-        self._kept[expression] = found  # behind those that were not asked for since
+        self._kept[expression] = found  # the last, so the least recently used expression is the first
         while len(self._kept) > MOST_KEPT or self._kept_characters > MOST_KEPT_CHARACTERS:
             oldest = next(iter(self._kept))
             del self._kept[oldest]
@@ -102,7 +102,7 @@ def _compile(expression: str, parse: Callable[[str], Filter]) -> Selector | str:
 
 
 def _tags_codes(wanted: Filter) -> frozenset[int] | None:
-    """The hashes that a queue entry must have, where the expression wants certain tags: other records stay closed."""
+    """The tag hashes of matching queue entries, if the expression wants certain tags. Other records are not read."""
     tags = wanted.texts(Property.TAGS)
-    # Of a text that was no UTF-8 the sender may have had another hash.
+    # Only for ASCII tags: if a sender's text was no UTF-8, its hash there may have been another one.
     return frozenset(map(java_hash, tags)) if tags and all(map(str.isascii, tags)) else None

@@ -1,7 +1,7 @@
-"""The consumer groups of one broker and how each consumes; kept in `subscriptionGroup.json`.
+"""The consumer groups of one broker and their configuration; saved in `subscriptionGroup.json`.
 
-A group is made by its first heartbeat or pull (autoCreateSubscriptionGroup), or by an operator, who may forbid
-consuming, set how often a message is retried, or switch off the notices about members.
+The first heartbeat or pull creates a group (autoCreateSubscriptionGroup), or an operator does. An operator may forbid
+consuming, set the number of retries of a message, or switch off the notices about members.
 Source: SubscriptionGroupManager, Java 4.9.8.
 """
 
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 
 class Groups:
-    """The groups and the version of their whole.
+    """The groups, and one version for all of them.
 
     Args:
         path: of subscriptionGroup.json.
-        auto_create: whether a consumer makes its group.
+        auto_create: whether a consumer creates its group.
     Raises:
-        BadStore: the file cannot be read, nor its copies.
+        BadStore: neither the file nor one of its copies can be read.
     """
 
     def __init__(self, path: Path, auto_create: bool, clock: Clock) -> None:
@@ -42,17 +42,17 @@ class Groups:
         self.file = SavedFile(path, self.content)
 
     def use(self, auto_create: bool) -> None:
-        """From now on let consumers make their groups, or not."""
+        """Allow consumers to create their groups from now on, or forbid it."""
         self._auto_create = auto_create
 
     def get(self, name: str) -> GroupConfig | None:
         return self._table.get(name)
 
     def ensure(self, name: str) -> GroupConfig:
-        """The group, made if need be.
+        """Return the group; create it if it does not exist.
 
         Raises:
-            RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST, this broker does not make groups for consumers.
+            RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST, consumers cannot create groups on this broker.
             InvalidName
         """
         known = self._table.get(name)
@@ -75,7 +75,7 @@ class Groups:
         return group
 
     def delete(self, name: str) -> bool:
-        """Forget a group; returns whether there was one. Its consumers, if any, make it anew."""
+        """Delete a group. Returns whether it existed. Its consumers, if any, create it again."""
         if self._table.pop(name, None) is None:
             return False
         log.info("group %s is deleted", name)
@@ -86,11 +86,11 @@ class Groups:
         return list(self._table.values())
 
     def content(self) -> GroupConfigTable:
-        """What subscriptionGroup.json holds, and what GET_ALL_SUBSCRIPTIONGROUP_CONFIG answers."""
+        """The content of subscriptionGroup.json, and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         return GroupConfigTable(self.version, dict(self._table))
 
     def follow(self, told: GroupConfigTable) -> None:
-        """Be as the master says, on its slave."""
+        """Take over the groups of the master, on its slave."""
         if not told.data_version.is_same(self.version):
             self.version, self._table = told.data_version, dict(told.subscription_group_table)
             self.file.touch()

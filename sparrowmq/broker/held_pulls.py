@@ -1,10 +1,10 @@
-"""Long polling: wait until a queue holds something that a consumer wants.
+"""Long polling: wait until a queue has a message that a consumer wants.
 
     pull finds nothing ── hold ── queue end rises ── read again ── match? answer : wait on, from where the read stopped
 
-A held poll is a waiter on the queue's end Watermark, so it wakes when the consume queue has the entry, not
-when the log has the record (Java: PullRequestHoldService is told by ReputMessageService, 4.9.8), and costs
-nothing while nothing happens.
+A held pull waits for the Watermark of the queue's end. So it wakes when the consume queue has the entry, not when the
+log has the record. While no message arrives, it costs nothing.
+Source: PullRequestHoldService, which ReputMessageService calls, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparrowmq.store.queues.queue_reading import Read, Status
 
 T = TypeVar("T")
 
-# A read that scanned entries without a match is answered at the end of the wait with "retry at once from here".
+# If a read scanned entries without a match, the answer at the end of the wait is "retry at once from here".
 ANSWERED = frozenset({Status.FOUND, Status.MESSAGE_WAS_REMOVING})
 
 
@@ -32,10 +32,10 @@ async def wait_for_match(
     timeout_s: float,
     answer: Callable[[Read], T],
 ) -> T:
-    """Read from `offset` again whenever the queue grows, until something matches or the time is over.
+    """Read from `offset` again whenever the queue grows, until a message matches or the time is over.
 
     Returns:
-        what `answer` makes of the last read, whose `next_offset` is past everything that was seen not to match.
+        The result of `answer` for the last read. Its `next_offset` is after all entries that did not match.
     """
     deadline = clock.monotonic() + timeout_s
     end = store.queues.obtain(topic, queue_id).end

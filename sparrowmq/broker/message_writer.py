@@ -1,10 +1,10 @@
-"""How every message enters the store: detours taken, properties completed, one append.
+"""The way of every message into the store: detours, complete properties, one append.
 
     send ─┐
     send back ─┤── Writer.put ── a detour? park it there ── complete its properties ── store.append
     delay due ─┘
 
-Whoever stores a message goes through here, so that a message looks the same wherever it came from.
+Every message is stored through `Writer`, so messages look the same wherever they come from.
 Source: SendMessageProcessor and CommitLog.asyncPutMessage, Java 4.9.8.
 """
 
@@ -22,7 +22,7 @@ from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, Pr
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.store.message_store import MessageStore
 
-# The record adds 20 bytes of checksum to the properties; all together have an int16 length.
+# The record adds a checksum of 20 bytes to the properties. The length of both together is an int16.
 MAX_PROPERTIES_BYTES: Final = MAX_SIZE_BYTES - 20
 
 _WAITS: Final = f"{mark(Property.WAIT)}true{VALUE_END}"
@@ -30,10 +30,10 @@ _CLUSTER: Final = mark(Property.CLUSTER)
 
 
 class Writer:
-    """Appends messages as the broker stores them.
+    """Appends messages in the form in which the broker stores them.
 
     Args:
-        detours: asked in this order.
+        detours: the detours, in the order in which they are asked.
     """
 
     def __init__(self, store: MessageStore, cluster: str, detours: Sequence[Detour]) -> None:
@@ -47,9 +47,9 @@ class Writer:
         """Append one message.
 
         Args:
-            back_from: the detour that it took and comes back from; only those behind it are asked.
+            back_from: the detour that the message comes back from. Only the detours after it are asked.
         Raises:
-            RemoteError: MESSAGE_ILLEGAL, the properties are too long, or what they ask for cannot be.
+            RemoteError: MESSAGE_ILLEGAL, the properties are too long, or ask for something impossible.
             StoreFailed, DiskFull: nothing was stored.
         """
         may_park = back_from is None
@@ -67,10 +67,10 @@ class Writer:
         return self._store.append(entry)[0]
 
     def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Append messages of one queue side by side: all of them or none.
+        """Append messages of one queue one after the other: all of them or none.
 
         Raises:
-            RemoteError: as `put`; also if one of them would have to take a detour.
+            RemoteError: as `put`; also if one of the messages needs a detour.
             StoreFailed, DiskFull: nothing was stored.
         """
         for entry in entries:
@@ -84,11 +84,12 @@ class Writer:
         return self._store.append(*entries)
 
     def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
-        """`put_batch` in one pass; None, and nothing was stored, if a message of the batch needs a closer look.
+        """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.
 
         Args:
-            shared: what the messages have in common; its body and properties are not looked at.
-            content: they lie there at `places`, as `batch.places` has them.
+            shared: the fields that the messages have in common. Its body and properties are ignored.
+            content: the bytes of the messages, which are at `places`.
+            places: the places, in the form of `batch.places`.
         """
         batch = self.plain(shared, content, places)
         if batch is None:
@@ -97,11 +98,11 @@ class Writer:
         return PlacedBatch(batch.offsets, placed.queue_offset, placed.end)
 
     def plain(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
-        """What `put_plain` would put: `put_batch` refuses none of these messages. None if one needs a closer look."""
+        """The batch that `put_plain` appends; `put_batch` would refuse none of its messages. None if one is not plain."""
         return self._scan.batch(shared, content, places)
 
     def check_plain(self, properties: Properties) -> None:
-        """Refuse a message that `put_batch` would. Raises: RemoteError."""
+        """Refuse a message that `put_batch` would refuse. Raises: RemoteError."""
         for detour in self._detours:
             if properties.has(detour.mark):
                 raise RemoteError(
@@ -113,7 +114,7 @@ class Writer:
             raise _too_long(whole)
 
     def _complete(self, entry: Entry, room: int = 0) -> None:
-        """The properties as they are stored: without the wish to wait, with the cluster's name, which Go needs."""
+        """Complete the properties: remove the wish to wait, and add the cluster's name, which the Go client needs."""
         properties = entry.properties
         if properties.has(_WAITS):
             properties.strike(_WAITS)

@@ -1,11 +1,11 @@
-"""How far each group has consumed each queue.
+"""The committed offset of each group in each queue.
 
-An offset is that of the NEXT message to consume. Commits come with nearly every pull, so they only change a dict;
-the file `consumerOffset.json` follows every few seconds (see saved_state.py):
+An offset is that of the NEXT message to consume. Nearly every pull commits one, so a commit only changes a dict.
+The file `consumerOffset.json` is saved every few seconds (see saved_state.py):
 
     {"offsetTable": {"topic@group": {"0": 12, "1": 7}}}
 
-Names cannot hold "@". Java 4.9 writes the queue ids without quotes; both are read.
+Names cannot contain "@". Java 4.9 writes the queue ids without quotes; both forms can be read.
 Source: ConsumerOffsetManager, Java 4.9.8.
 """
 
@@ -30,16 +30,16 @@ class Offsets:
     """The committed offsets of all groups.
 
     Raises:
-        BadStore: the file at `path` cannot be read, nor its copies.
+        BadStore: neither the file at `path` nor one of its copies can be read.
     """
 
     def __init__(self, path: Path) -> None:
         self._table: dict[str, dict[str, QueueOffsets]] = _load(path)
-        # There may be very many, so the fast encoder writes them.
+        # The file may have very many offsets, so the fast encoder writes it.
         self.file = SavedFile(path, lambda: {"offsetTable": self._by_key()}, msgspec.json.encode)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember that the group goes on at `offset`. A lower offset than before is taken too: resets need it."""
+        """Note that the group goes on at `offset`. A lower offset than before is accepted too: resets need it."""
         topics = self._table.get(group)
         if topics is None:
             topics = self._table[group] = {}
@@ -51,9 +51,10 @@ class Offsets:
             self.file.touch()
 
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
-        """Let no group go on behind the end of a queue.
+        """Lower each offset that is after the end of its queue to that end.
 
-        A power cut may take messages that were consumed already; those stored in their place would be passed over.
+        A power cut may lose messages that were consumed already. A group with its old offset would then skip the new
+        messages that are stored in their place.
         """
         for group, topics in self._table.items():
             for topic, queues in topics.items():
@@ -67,7 +68,7 @@ class Offsets:
                         self.file.touch()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the group goes on; None if it never committed this queue."""
+        """Return the next offset of the group; None if it never committed one for this queue."""
         return self._table.get(group, {}).get(topic, {}).get(queue_id)
 
     def of_group(self, group: str, topic: str) -> Mapping[int, int]:
@@ -75,7 +76,7 @@ class Offsets:
         return self._table.get(group, {}).get(topic, {})
 
     def all(self) -> list[tuple[str, str, QueueOffsets]]:
-        """Every group, with each topic that it has offsets of."""
+        """Return every group with each of its topics, and the offsets by queue id."""
         return [
             (group, topic, queues)
             for group, topics in self._table.items()
@@ -83,15 +84,15 @@ class Offsets:
         ]
 
     def topics_of(self, group: str) -> set[str]:
-        """What the group has consumed."""
+        """The topics that the group has offsets of."""
         return set(self._table.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
-        """Who has consumed the topic."""
+        """The groups that have offsets of the topic."""
         return {group for group, topics in self._table.items() if topic in topics}
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Let one group go on where another is."""
+        """Copy the offsets of one group in a topic to another group."""
         for queue_id, offset in self.of_group(source, topic).items():
             self.commit(target, topic, queue_id, offset)
 
@@ -105,14 +106,14 @@ class Offsets:
                 self.file.touch()
 
     def follow(self, told: ConsumerOffsets) -> None:
-        """Be as the master says, on its slave."""
+        """Take over the offsets of the master, on its slave."""
         table = _by_group(told)
         if table != self._table:
             self._table = table
             self.file.touch()
 
     def content(self) -> ConsumerOffsets:
-        """What the file holds, and what GET_ALL_CONSUMER_OFFSET answers."""
+        """The content of the file, and of the answer to GET_ALL_CONSUMER_OFFSET."""
         return ConsumerOffsets(self._by_key())
 
     def _by_key(self) -> dict[str, QueueOffsets]:

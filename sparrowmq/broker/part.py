@@ -1,11 +1,11 @@
-"""What one part of a broker brings to it.
+"""A part of a broker: its handlers, chores, tasks and saves.
 
     topics.part()  ─┐
     delayed.part() ─┤── broker.py: one dispatcher of all handlers, one runner of all chores, all tasks, all saves
     Part(handlers) ─┘
 
-So a new part is a file of its own and one line in `broker.py`. Its figures it gives to the broker's `Figures` itself,
-when it is made.
+So a new part is one more file, and one more line in `broker.py`. A part adds its figures to the broker's `Figures` when
+it is created.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Chore:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that goes on as long as the broker runs, and ends it by its failure.
+    """Work that goes on as long as the broker runs. If it fails, the broker ends.
 
     Attributes:
-        needs_writing: that the store takes nothing any more ends this work only, and not the broker, which can be read.
+        needs_writing: when the store has failed, only this work ends. The broker goes on and serves reads.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Part:
 
     Attributes:
         handlers: objects with methods marked by `remoting.dispatch.handles`.
-        saves: what brings its state to disk when the broker stops, the last part's first.
+        saves: functions that save its state when the broker stops, those of the last part first.
     """
 
     handlers: tuple[object, ...] = ()

@@ -1,7 +1,7 @@
-"""Which client of a group may consume a queue in order.
+"""Queue locks: only the client of a group that holds the lock of a queue may consume it in order.
 
-An orderly consumer locks a queue before it consumes it and repeats that every 20 s. A lock that is not repeated for
-60 s is free again, so a consumer that vanished blocks its queues for a minute at most.
+An orderly consumer locks a queue before it consumes it, and repeats the lock every 20 s. A lock that is not repeated
+for 60 s expires, so a consumer that vanished blocks its queues for a minute at most.
 Source: RebalanceLockManager, Java 4.9.8.
 """
 
@@ -24,18 +24,18 @@ class _Lock:
 
 
 class QueueLocks:
-    """The locks of all groups; they live in memory only, as consumers repeat them."""
+    """The locks of all groups. They are only in memory, because consumers repeat them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def part(self) -> Part:
-        """Locks that expired are forgotten once a minute."""
+        """A part that drops expired locks once a minute."""
         return Part(chores=(Chore("forget expired locks", 60, self.forget_expired),))
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock what is free, or was this client's already; returns the queues that are its own now."""
+        """Lock the queues that are free, or locked by this client already. Returns the queues that it holds now."""
         now = self._clock.monotonic()
         locks = self._groups.setdefault(group, {})
         mine = []
@@ -47,7 +47,7 @@ class QueueLocks:
         return mine
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Free the queues that this client holds; others' locks stay."""
+        """Free the queues that this client holds. The locks of other clients stay."""
         locks = self._groups.get(group, {})
         for queue in queues:
             held = locks.get(queue)
@@ -60,7 +60,7 @@ class QueueLocks:
         return held.client_id if held is not None and held.expires > self._clock.monotonic() else None
 
     def forget_expired(self) -> None:
-        """Drop what is over, so that groups long gone take no memory."""
+        """Drop expired locks, so that groups that no longer exist take no memory."""
         now = self._clock.monotonic()
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, held in locks.items() if held.expires <= now]:

@@ -1,9 +1,9 @@
-"""Small state that survives restarts: what changed is saved a little later, off the event loop.
+"""Small state that survives restarts: changes are saved a little later, in a thread.
 
     change ── touch ── dirty ── (chores, every few seconds) ── snapshot.save in a thread ── clean
 
-The loop builds the JSON value, so that the thread sees one moment; encoding, writing and the two syncs happen in
-the thread.
+The event loop builds the JSON value, so the thread saves the state of one moment. Encoding, writing and the two syncs
+happen in the thread.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ log = logging.getLogger(__name__)
 
 
 def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> T | None:
-    """What a broker's file holds, None if it was never saved; a copy that makes up for damage is told of in the log.
+    """Return the content of a broker's file; None if it was never saved.
+
+    If the file is damaged, a copy is read instead, and the log has a warning.
 
     Raises:
-        BadStore: neither the file nor its copies can be read.
+        BadStore: neither the file nor one of its copies can be read.
     """
     return snapshot.load(path, kind, decode=decode, tell=log.warning)
 
 
 class SavedFile:
-    """One JSON file under the store's `config` folder and whether it lags behind what is in memory.
+    """One JSON file in the store's `config` folder, which is dirty while the state in memory is newer.
 
     Args:
-        content: builds the value to save; nothing in it may change afterwards.
-        encode: turns it to bytes, in the thread.
+        content: builds the value to save. No part of the value may change afterwards.
+        encode: encodes the value, in the thread.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class SavedFile:
         self._content = content
         self._encode = encode
         self._changes = 0
-        # Invariant: saved <= changes; equal means that the file holds what memory holds.
+        # Invariant: saved <= changes. If they are equal, the file has the state of memory.
         self._saved = 0
         self._one_at_a_time = asyncio.Lock()
 
@@ -58,18 +60,18 @@ class SavedFile:
         return self._saved < self._changes
 
     def part(self, what: str, period_s: float) -> Part:
-        """It is saved in its period if it changed, and when the broker stops."""
+        """A part that saves the file each period if it is dirty, and when the broker stops."""
         return Part(chores=(Chore(f"save {what}", period_s, self.save),), saves=(self.save,))
 
     def touch(self) -> None:
-        """Say that the content changed."""
+        """Mark the file as dirty: its content has changed."""
         self._changes += 1
 
     async def save(self) -> None:
-        """Save what changed since the last time; returns when it is on disk. A save under way is waited for.
+        """Save the content if it has changed. Returns when the file is on disk. Waits for a save that is running.
 
         Raises:
-            OSError: it could not be written; it stays dirty and the next call tries again.
+            OSError: the file could not be written. It stays dirty, and the next call tries again.
         """
         async with self._one_at_a_time:
             if self.dirty:
@@ -78,13 +80,14 @@ class SavedFile:
                 self._saved = changes
 
     async def confirm(self, done: str) -> None:
-        """`save` before a request is answered that changed something.
+        """Save the change of a request before the request is answered.
 
         Args:
-            done: what it has done, in words.
+            done: a text about the change.
         Raises:
-            RemoteError: it could not be written. What was done holds in memory, and is saved as soon as that is
-                possible: the topic is in the route already, and perhaps in use, so to undo it would do more harm.
+            RemoteError: the file could not be written. The change stays in effect in memory, and is saved as soon as
+                possible. It is not undone: a topic is in the route already, and perhaps in use, so undoing it would do
+                more harm.
         """
         try:
             await self.save()

@@ -1,10 +1,10 @@
-"""Room on the disk that is kept back for small files, so that a disk full of messages does not stop groups' progress.
+"""Reserved disk space for small files, so that groups can save their progress while messages fill the disk.
 
-    there is room      config/spare takes four mebibytes, and as much again as two copies of what lies beside it
-    the disk is full   each file that is saved takes as much of it as it needs (snapshot.py)
-    room again         `spare` is made anew
+    there is space     config/spare takes 4 MiB, plus the size of two copies of the JSON files beside it
+    the disk is full   each file that is saved takes the space it needs from `spare` (snapshot.py)
+    space again        `spare` is created again
 
-The log cannot have that room: it takes whole files, of a gibibyte as a rule.
+The log does not use that space: it allocates whole files, usually of 1 GiB.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PERIOD_S: Final = 10.0
 
 
 class SpareRoom:
-    """The room beside the files of one folder."""
+    """The reserved space beside the files of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def part(self) -> Part:
-        """It is kept from the start on, and looked after."""
+        """Reserve the space now. Returns a part that checks it every 10 s."""
         self.keep()
         return Part(chores=(Chore("keep spare room", PERIOD_S, self.keep),))
 
     def keep(self) -> None:
-        """Take it if it is not there, or too little, and the disk has twice as much to give; otherwise later."""
+        """Reserve the space if it is missing or too small, and the disk has twice as much free. Otherwise wait."""
         path, wanted = self._folder / SPARE, self._wanted()
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size >= wanted:
@@ -44,13 +44,13 @@ class SpareRoom:
             _take(path, wanted)
 
     def _wanted(self) -> int:
-        """Each file is there twice, as one that is written takes the place of another when it is whole."""
+        """The bytes to reserve. Each file counts twice: a new one replaces the old one only when it is complete."""
         files = self._folder.glob("*.json") if self._folder.exists() else ()
         return LEAST_BYTES + 2 * sum(file.stat().st_size for file in files)
 
 
 def _take(path: Path, size: int) -> None:
-    """Make a file that has its room; none where the disk, or the system, has it not."""
+    """Create a file with allocated space. Leave no file if the disk is full, or the system cannot allocate."""
     with open(path, "wb") as file:
         try:
             if hasattr(os, "posix_fallocate"):
