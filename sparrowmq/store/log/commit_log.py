@@ -1,13 +1,13 @@
-"""The commit log: all messages of all topics, one behind the other, in a row of files.
+"""The commit log: all messages of all topics, one after the other, in a row of files.
 
-`append` is the hot path of a broker: a list takes the record, and `write_out` writes those of a whole burst at once.
-The caller makes the record, because a record says where it lies; it asks `limit` whether the record ends in this
-file, and `make_room` otherwise. A log that must not grow (its disk is full, a sync failed, it was closed) has a
-limit of -1, so that the hot path needs no check of its own for that.
+`append` is the hot path of a broker: it adds the record to a list, and `write_out` writes the records of a whole burst
+at once. The caller makes the record, because a record contains its own offset. The caller asks `limit` whether the
+record ends in this file, and calls `make_room` otherwise. The limit is -1 if the log must not grow: its disk is full, a
+sync failed, or it was closed. So the hot path needs no check of its own.
 
-Files are written by pwrite and read by pread: what fails in a map kills the process (log_file.py), and to store into
-one costs a page fault for each page, and after each sync again: a tenth of a broker's time with SYNC_FLUSH and 128
-bytes (measured).
+Files are written by pwrite and read by pread. An I/O error in a memory map kills the process (log_file.py). A store
+into a map also costs a page fault for each page, and again after each sync. That is a tenth of a broker's time with
+SYNC_FLUSH and 128 bytes (measured).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
-_SMALL: Final = 1024  # bytes that are read to see how large a record is: most end there
-_PIECE: Final = 131_072  # bytes that are joined to be written: pages for a larger copy cost more than a call
+_SMALL: Final = 1024  # bytes read to find a record's size: most records are shorter
+_PIECE: Final = 131_072  # bytes joined for one write: pages for a larger copy cost more than a call
 
 
 class CommitLog:
@@ -39,11 +39,11 @@ class CommitLog:
 
     Attributes:
         end: the offset at which the next record begins.
-        written: the offset up to which the files have it; the records behind it belong to the burst that goes on.
-        crc_from: each record from this offset on must have a property CRC.
-        proved_from: records from this offset on were checked when the store was opened, or written since; the others
-            are checked whenever they are read.
-        skips_damaged: whether who reads a damaged record is to go on behind it.
+        written: the offset up to which the log is in its files; the records after it belong to the current burst.
+        crc_from: each record from this offset on must have a CRC property.
+        proved_from: records from this offset on were checked when the store was opened, or were written since then.
+            Earlier records are checked at every read.
+        skips_damaged: whether a reader skips damaged records.
         limit: the highest offset at which a record may end without a new file; -1 if nothing may be appended.
     """
 
@@ -61,7 +61,7 @@ class CommitLog:
 
     @property
     def begin(self) -> int:
-        """The offset of the oldest byte that is kept."""
+        """The offset of the oldest byte in the log."""
         return self.row.begin
 
     @property
@@ -69,15 +69,15 @@ class CommitLog:
         return self.row.file_size
 
     def append(self, record: bytes) -> None:
-        """Put a record at the end; it must not reach over `limit`."""
+        """Append a record. It must not end after `limit`."""
         self._burst.append(record)
         self.end += len(record)
 
     def write_out(self) -> int:
-        """Write the burst; returns the offset up to which the files have the log now.
+        """Write the burst, and return the offset up to which the log is in its files.
 
         Raises:
-            DiskFull, OSError: try again later; all of it is kept.
+            DiskFull, OSError: try again later; the whole burst is kept.
         """
         if self._burst:
             assert self._file is not None
@@ -93,12 +93,12 @@ class CommitLog:
         return self.written
 
     def make_room(self, size: int) -> None:
-        """Make sure that `size` bytes can be appended, in a new file if need be.
+        """Make sure that `size` bytes can be appended, in a new file if necessary.
 
         Raises:
-            MessageTooLarge: no file can hold that many.
+            MessageTooLarge: no file can hold that many bytes.
             DiskFull: there is no room for a new file; nothing has changed.
-            whatever was given to `refuse`.
+            Exception: the error that was given to `refuse`.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -112,11 +112,11 @@ class CommitLog:
             self._roll()
 
     def hold(self) -> None:
-        """Let the next append ask for room, whatever its size."""
+        """Make the next append ask for room, at any size."""
         self.limit = -1
 
     def append_raw(self, content: Buffer) -> None:
-        """Append bytes of another broker's log, whatever they hold: records, blanks, parts of them."""
+        """Append bytes of another broker's log: records, blanks, or parts of them."""
         self.write_out()
         rest = memoryview(content)
         while rest:
@@ -131,7 +131,7 @@ class CommitLog:
             rest = rest[len(part) :]
 
     def start_at(self, end: int) -> None:
-        """Let the next record begin at `end`; recovery found that all before it is good."""
+        """Let the next record begin at `end`; recovery has checked everything before it."""
         self.end = self.written = end
         self._file = None
         self._refusal = None
@@ -142,7 +142,7 @@ class CommitLog:
             self.limit = end
 
     def begin_at(self, offset: int) -> None:
-        """Let a log that never held a byte begin at `offset`. Raises: DiskFull, and it is as it was."""
+        """Let a log that never contained a byte begin at `offset`. Raises: DiskFull, and nothing has changed."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared.exception() is None:
             self.row.add(prepared.result())
@@ -153,24 +153,25 @@ class CommitLog:
         self.start_at(offset)
 
     def refuse(self, error: Exception) -> None:
-        """Let no append succeed from now on: each raises `error`."""
+        """Refuse all appends from now on: each raises `error`."""
         self._refusal = error
         self.limit = -1
 
     def distrust(self) -> None:
-        """Check every record whenever it is read.
+        """Check every record at every read from now on.
 
-        After a failed sync the system may drop what it shows now, and a disk that cannot read one page soon more.
+        After a failed sync the system may drop pages that it still shows. A disk that cannot read one page may soon
+        fail at others.
         """
         self.proved_from = self.row.end
 
     @property
     def refusal(self) -> Exception | None:
-        """Why nothing can be appended."""
+        """The error with which appends fail."""
         return self._refusal
 
     def prepare(self, executor: Executor) -> None:
-        """Have the next file made in another thread, before it is needed."""
+        """Create the next file in another thread, before it is needed."""
         if (
             self._prepared is None
             and self._refusal is None
@@ -180,7 +181,7 @@ class CommitLog:
             self._prepared = executor.submit(self.row.create_next, begin)
 
     def parse(self, offset: int) -> tuple[memoryview | None, int]:
-        """The record at `offset` (None: a blank) and where the next one begins. Its content is not checked.
+        """Return the record at `offset` (None: a blank), and the offset of the next record. The content is not checked.
 
         Raises:
             CorruptRecord: neither a record nor a blank begins there.
@@ -205,14 +206,14 @@ class CommitLog:
         )
 
     def walk(self, begin: int, end: int) -> Iterator[memoryview]:
-        """Each record of `[begin, end)`; a record or a blank begins at `begin`. Raises: CorruptRecord."""
+        """Yield each record of `[begin, end)`; a record or a blank begins at `begin`. Raises: CorruptRecord."""
         while begin < end:
             record, begin = self.parse(begin)
             if record is not None:
                 yield record
 
     def sound_records(self, begin: int, end: int) -> Iterator[memoryview]:
-        """As `walk`, but what is damaged is passed over, and told."""
+        """Yield records as `walk`, but skip damage and log it."""
         while begin < end:
             try:
                 record, following = self.parse(begin)
@@ -228,7 +229,7 @@ class CommitLog:
             begin = following
 
     def sound_record(self, offset: int) -> memoryview | None:
-        """The record at `offset`, if one lies there and is sound."""
+        """Return the record at `offset`, if there is a sound one."""
         try:
             record, _ = self.parse(offset)
         except CorruptRecord:
@@ -236,24 +237,24 @@ class CommitLog:
         return record if record is not None and self.problem(record, offset) is None else None
 
     def stored_ms(self, offset: int) -> int | None:
-        """When the record at `offset` was stored, in ms; None if none lies there, or it is damaged."""
+        """Return the time at which the record at `offset` was stored, in ms; None if there is none or it is damaged."""
         record = self.sound_record(offset) if self.begin <= offset < self.end else None
         return store_timestamp_ms(record) if record is not None else None
 
     def problem(self, record: memoryview, offset: int) -> str | None:
-        """What is wrong with the record at `offset`."""
+        """Describe the damage of the record at `offset`; None if it is sound."""
         return check(record, offset, offset >= self.crc_from)
 
     def pass_sound(self, offset: int, passed: Passed) -> int:
-        """Where the sound records end that follow each other from `offset` on; it looks at a mebibyte at most."""
+        """Return the end of the consecutive sound records from `offset` on. It checks at most 1 MiB."""
         return offset + self.count_sound(self.chunk(offset), offset, passed)
 
     def count_sound(self, chunk: bytes, offset: int, passed: Passed) -> int:
-        """How many bytes at the beginning of `chunk`, which lies at `offset`, are whole sound records."""
+        """Return how many bytes at the beginning of `chunk`, read at `offset`, are whole sound records."""
         return pass_sound(chunk, offset, self.crc_from, passed)
 
     def chunk(self, offset: int, most: int = _CHUNK) -> bytes:
-        """Up to so many bytes from `offset` on, and only where records can be, in one file."""
+        """Return up to `most` bytes from `offset` on, from one file, without the end of it that no record can use."""
         file = self.row.find(offset)
         if file is None:
             return b""
@@ -261,11 +262,11 @@ class CommitLog:
         return self._read(file, offset, min(most, file.size - BLANK_SIZE - position))
 
     def is_proved(self, offset: int, size: int, raw: bytes) -> bool:
-        """Whether the record of `size` bytes at `offset`, with which `raw` begins, may be served."""
+        """Whether the record of `size` bytes at `offset` may be served; `raw` begins with it."""
         return offset >= self.proved_from or is_sound(raw, 0, size, offset, offset >= self.crc_from)
 
     def tell_damage(self, offset: int) -> None:
-        """Say that a record that was to be read is damaged. Raises: CorruptRecord, unless it is to be passed over."""
+        """Report that a record to be read is damaged. Raises: CorruptRecord, unless damaged records are skipped."""
         file = self.row.find(offset)
         path = file.path if file is not None else self.row.folder
         bad = CorruptRecord(
@@ -279,7 +280,7 @@ class CommitLog:
         log.error("passed over a message: %s", bad)
 
     def next_sound(self, after: int, before: int) -> int | None:
-        """The next offset between the two at which a sound record lies that says that it lies there."""
+        """Return the next offset between `after` and `before` at which a sound record begins."""
         for file in self.row.between(after + 1, before):
             first = max(after + 1 - file.begin, 0)
             size = min(file.size, before - file.begin)
@@ -289,7 +290,7 @@ class CommitLog:
         return None
 
     def last_used_byte(self, offset: int) -> int:
-        """Behind the last byte of the log that is not zero, and not before `offset`."""
+        """Return the offset after the last byte of the log that is not zero; at least `offset`."""
         for file in reversed(self.row.between(offset, self.row.end)):
             for low, high in reversed(file.used_parts(max(offset - file.begin, 0))):
                 for begin in range(low + (high - low - 1) // _CHUNK * _CHUNK, low - 1, -_CHUNK):
@@ -300,28 +301,28 @@ class CommitLog:
         return offset
 
     def view(self, offset: int, size: int) -> memoryview | None:
-        """`size` bytes at `offset`, to be cut without copies; None if they are not all there in one file."""
+        """Return `size` bytes at `offset`, to be sliced without copies; None if no single file has all of them."""
         content = self.copy(offset, size)
         return None if content is None else memoryview(content)
 
     def copy(self, offset: int, size: int) -> bytes | None:
-        """`view`, as bytes."""
+        """Return `view`, as bytes."""
         file = self._file_with(offset, size)
         return None if file is None else self._read(file, offset, size)
 
     def is_cached(self, offset: int) -> bool:
-        """Whether a read at `offset` needs no disk. True if no file has it."""
+        """Whether a read at `offset` needs no disk. True if no file contains the offset."""
         file = self.row.find(offset)
         return file is None or file.is_cached(offset - file.begin)
 
     def cache(self, offset: int, size: int) -> None:
-        """Have the system cache a part of the log, as far as one file has it. For a thread."""
+        """Make the system cache a part of the log, up to the end of its file. Blocks: call it in a thread."""
         file = self.row.find(offset)
         if file is not None:
             file.cache(offset - file.begin, min(size, file.end - offset))
 
     def is_unreadable(self, begin: int, end: int) -> bool:
-        """Whether the disk could not be read somewhere in `[begin, end)`, when that was tried."""
+        """Whether an earlier read failed somewhere in `[begin, end)`."""
         return any(
             begin - PAGE < file.begin + position < end
             for file in self.row.between(begin, end)
@@ -335,21 +336,21 @@ class CommitLog:
         self.row.close()
 
     def _read(self, file: LogFile, offset: int, size: int) -> bytes:
-        """Bytes of a file of the log. Where one cannot be read, none is served unchecked from now on."""
+        """Read bytes of a log file. After a failed read, every record is checked at every read."""
         content = file.read(offset - file.begin, size)
         if file.unreadable and self.proved_from < file.end:
             self.distrust()
         return content
 
     def _file_with(self, offset: int, size: int) -> LogFile | None:
-        """The file that has all of these bytes."""
+        """Return the file that contains all of these bytes."""
         file = self.row.find(offset)
         if file is None or offset + size > self.written or offset + size > file.end:
             return None
         return file
 
     def _roll(self) -> None:
-        """Go to the next file: first make it, then close this one with a blank, so that a full disk changes nothing."""
+        """Go to the next file: create it, then close this one with a blank, so that a full disk changes nothing."""
         old = self._file
         following = self._file_at(old.end if old is not None else self.end)
         self.write_out()
@@ -362,7 +363,7 @@ class CommitLog:
         file = self.row.find(begin)
         if file is None:
             prepared, self._prepared = self._prepared, None
-            # The result may have to be waited for: as long as making the file here would take.
+            # Waiting for the result takes at most as long as creating the file here.
             failed = prepared is None or isinstance(prepared.exception(), DiskFull)  # there may be room again
             file = self.row.create_next(begin) if prepared is None or failed else prepared.result()
             self.row.add(file)
@@ -374,7 +375,7 @@ class CommitLog:
 
 
 def pieces(burst: list[bytes]) -> Iterator[bytes]:
-    """What is written at once of a burst: some hundred small records together, a large batch by itself."""
+    """Yield the pieces of a burst that are written at once: some hundred small records, or one large batch."""
     small: list[bytes] = []
     room = _PIECE
     for part in burst:

@@ -1,7 +1,7 @@
-"""How to step over damage in a log: find the next place at which a record may be trusted again.
+"""Step over damage in a log: find the next place at which a record may be sound.
 
-A record says where in the log it lies. So bytes that look like the head of one count only if they say that they lie
-where they do: a body that holds a copy of a record is not taken for one.
+A record contains its own offset in the log. Bytes that look like the head of a record count only if that offset is
+their place. So a message body that contains a copy of a record is not mistaken for a record.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _MAGIC_SIZE: Final = 4
 
 
 def record_places(read: Callable[[int, int], bytes], begin: int, position: int, size: int) -> Iterator[int]:
-    """Where in a file of the log a record may begin, from `position` on, rising.
+    """Yield the positions in a file of the log at which a record may begin, from `position` on, rising.
 
     Args:
-        read: gives up to so many bytes of the file from a position on; fewer only at its end.
+        read: returns that many bytes of the file from a position on; fewer only at its end.
         begin: the offset in the log of the file's first byte.
         size: of the file, in bytes.
     """
     for chunk_at in range(position, size, _CHUNK):
         chunk = read(chunk_at, _CHUNK + MAGIC_AT + _MAGIC_SIZE - 1)
-        if MAGIC_BEGIN not in chunk:  # as in all that was made in advance: found four times as fast so
+        if MAGIC_BEGIN not in chunk:  # as in space allocated in advance: four times as fast
             continue
         for match in _MAGIC.finditer(chunk, MAGIC_AT):
             place = chunk_at + match.start() - MAGIC_AT

@@ -2,8 +2,8 @@
 
     | 00000000000000000000 | 00000000001073741824 | 00000000002147483648 |      a byte's file: its offset // file size
 
-Files come at the end and go at the beginning. Each step is on disk before the next one is taken, so that no
-crash leaves a hole in the row: a hole is damage, and is reported as such.
+Files are added at the end and deleted at the beginning. Each step is on disk before the next one, so that no crash
+leaves a hole in the row. A hole is damage, and is reported as damage.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ class FileQueue:
     """The files of a commit log."""
 
     def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
-        """Open what is there.
+        """Open the existing files.
 
         Raises:
-            BadStore: a file is missing, or has the wrong size. A last file that is short has never held a
-                record (its size is on disk before its first record), and is removed.
+            BadStore: a file is missing, or has the wrong size. A short last file has never held a record, because its
+                full size is on disk before its first record; it is removed.
         """
         self._vfs = vfs
         self.folder = folder
         self.file_size = file_size
         self.files: list[LogFile] = []
-        # Whether a file was dropped and its name may still be on the disk: by this process, or by one that was killed.
+        # Whether a deleted file's name may still be on the disk. This process, or one that was killed, may have deleted
+        # it.
         self._is_unsynced = True
         begins, stray = row_of_files(folder, vfs.list_folder(folder), file_size)
         for begin in begins:
@@ -50,28 +51,28 @@ class FileQueue:
 
     @property
     def begin(self) -> int:
-        """The offset of the first byte that is kept."""
+        """The offset of the first byte in the row."""
         return self.files[0].begin if self.files else 0
 
     @property
     def end(self) -> int:
-        """The offset behind the last file."""
+        """The offset after the last file."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> LogFile | None:
-        """The file that holds the byte at `offset`."""
+        """Return the file that contains the byte at `offset`."""
         if self.files and self.files[0].begin <= offset < self.files[-1].end:
             return self.files[(offset - self.files[0].begin) // self.file_size]
         return None
 
     def between(self, begin: int, end: int) -> list[LogFile]:
-        """The files that hold bytes of `[begin, end)`."""
+        """Return the files that contain bytes of `[begin, end)`."""
         return [file for file in self.files if file.begin < end and begin < file.end]
 
     def create_next(self, begin: int) -> LogFile:
-        """A file for the offset `begin`, on disk with its name; `add` takes it into the row.
+        """Create a file for the offset `begin`, and sync it and its name; `add` appends it to the row.
 
-        May run in a thread: it touches nothing of this object. Raises: DiskFull.
+        It changes nothing of this object, so it may run in a thread. Raises: DiskFull.
         """
         self._vfs.make_folder(self.folder)
         file = LogFile.create(self._vfs, self._path(begin), begin, self.file_size)
@@ -90,7 +91,11 @@ class FileQueue:
         self.files.append(file)
 
     def drop_first(self) -> None:
-        """Delete the oldest file. Raises: OutOfResources, but it is gone; the next call makes that sure first."""
+        """Delete the oldest file.
+
+        Raises:
+            OutOfResources: the file is deleted, but its folder is not synced yet; the next call syncs it first.
+        """
         self._begin_drop()
         self.files.pop(0).remove()
         self._vfs.sync_folder(self.folder)
@@ -104,7 +109,7 @@ class FileQueue:
         self._is_unsynced = False
 
     def cut_file(self) -> LogFile | None:
-        """A file that somebody cut, though it is open here."""
+        """Return an open file that another program has truncated."""
         return next((file for file in self.files if not file.is_whole), None)
 
     def close(self) -> None:
@@ -112,7 +117,7 @@ class FileQueue:
             file.close()
 
     def _begin_drop(self) -> None:
-        """Of two files that go, the name of the first must be gone from the disk before the second is touched."""
+        """Sync the deletion of the last file before the next one begins."""
         if self._is_unsynced:
             self._vfs.sync_folder(self.folder)
         self._is_unsynced = True

@@ -3,17 +3,17 @@
     loop       append append | kick(end) ------- append, kick(end) ---------------- done: flushed.advance
     thread                   | fdatasync (0.1 ms, without the GIL) | fdatasync for what came meanwhile | ...
 
-A sync takes about as long as handing work to a thread pool and back, so the thread lives as long as the
-store, gets its work through a SimpleQueue, and goes on to the next sync by itself. It touches descriptors and
-nothing else.
+A sync takes about as long as handing work to a thread pool and back. So the thread lives as long as the store, gets its
+work through a SimpleQueue, and starts the next sync by itself. It uses descriptors and nothing else.
 
-The first failed sync is the end: Linux reports success for the same bytes at the next call though they are
-lost (measured on ext4). `flushed` fails, so that nobody is told that his message is safe, and the log takes
-no more. So whoever syncs himself while the thread lives (`flush`) first lets it finish, and hears what it found:
+After the first failed sync the log takes no more messages. Linux reports success for the same bytes at the next call,
+though they are lost (measured on ext4). `flushed` fails, so that no message is acknowledged that may be lost. A caller
+that syncs while the thread lives (`flush`) first lets the thread finish, and reads its result:
 
     thread    fdatasync fails ─ tells the loop, which is busy
-    loop      flush: fdatasync "succeeds"   ── must not be believed: it looks at what the thread left (`_failed`)
-Source of the rule: PostgreSQL's "fsyncgate"; Java's GroupCommitService tries again up to 1,000 times.
+    loop      flush: fdatasync "succeeds"   ── must not be believed: `flush` reads the thread's result (`_failed`)
+
+Source of the rule: PostgreSQL's "fsyncgate". Java's GroupCommitService tries again up to 1,000 times.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Flusher:
     """Writes a commit log to disk.
 
     Attributes:
-        written: the offset up to which the log's files have what was appended.
-        flushed: the offset up to which it is on disk. Both fail when a write or a sync fails.
-        times: how long the thread's syncs took, in microseconds; only the thread adds to them.
+        written: the offset up to which the log is in its files.
+        flushed: the offset up to which the log is on disk. Both fail when a write or a sync fails.
+        times: the durations of the thread's syncs, in microseconds; only the thread adds to them.
     """
 
     def __init__(self, commit_log: CommitLog) -> None:
@@ -57,10 +57,10 @@ class Flusher:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.times = Histogram()
-        self._failed: OSError | None = None  # what ended the thread; the loop may not have heard of it yet
+        self._failed: OSError | None = None  # the error that ended the thread; the loop may not know it yet
 
     def start_at(self, end: int) -> None:
-        """The log is on disk up to `end`; recovery saw to that."""
+        """Record that the log is on disk up to `end`, as recovery has made sure."""
         self.written.advance(end)
         self.flushed.advance(end)
         self._ordered = end
@@ -72,24 +72,24 @@ class Flusher:
         self._thread.start()
 
     def kick(self) -> None:
-        """Have what was written synced: now, or right after the sync that is under way."""
+        """Sync the written bytes: now, or right after the running sync."""
         end = self._log.written
         if end > self._ordered and self.flushed.error is None:
             self._orders.put(_Order(end, self._log.row.between(self._ordered, end)))
             self._ordered = end
 
     def stop(self) -> None:
-        """Let the thread finish what it was given, and end it."""
+        """Let the thread finish its orders, and end it."""
         if self._thread is not None:
             self._orders.put(None)
             self._thread.join()
             self._thread = None
 
     def flush(self) -> None:
-        """Write and sync what was appended, here and now; the thread, if it lives, first finishes what it has.
+        """Write and sync the appended records on this thread. A running flush thread first finishes its orders.
 
         Raises:
-            DiskFull: it could not be written; try again later.
+            DiskFull: the records could not be written; try again later.
             StoreFailed: this or an earlier sync failed.
         """
         lives, loop = self._thread is not None, self._loop
@@ -119,7 +119,7 @@ class Flusher:
                 self.fail(error)
 
     def fail(self, cause: OSError) -> StoreFailed:
-        """Acknowledge nothing any more, and take no more messages."""
+        """Acknowledge no more messages, and accept no more."""
         if isinstance(self.flushed.error, StoreFailed):
             return self.flushed.error
         failure = StoreFailed(
@@ -148,7 +148,7 @@ class Flusher:
             _tell(loop, self.flushed.advance, order.target)
 
     def _next_order(self) -> _Order | None:
-        """Wait for an order, and take all that are there as one: a sync covers everything that came before it."""
+        """Wait for an order, and merge all waiting orders into one: a sync covers everything written before it."""
         order = self._orders.get()
         files = list(order.files) if order else []
         while order is not None:

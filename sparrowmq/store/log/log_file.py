@@ -1,16 +1,17 @@
 """One file of the commit log, or of the index: fixed in size, written by pwrite and read by pread.
 
-No memory is mapped. What a map shows can be cut off by an operator, or lie on a sector that the disk reads no more, and
-to touch it then kills the process: no error, and every connection gone for one message. A pread answers such a read
-with an error, or with less than was asked for. Here that is damage like any other: **what cannot be read is zeros**, so
-no checksum fits it, and all that knows what to do about rot (reading, the scrubber, recovery, `store repair`) does it.
+No memory is mapped. An operator may truncate a mapped file, or the disk may fail to read a mapped sector. An access to
+that memory kills the process: it ends all connections for one message, without an error. A pread returns an error
+instead, or fewer bytes. This class treats both as damage: **unreadable bytes are zeros**, so no checksum fits them.
+Reading, the scrubber, recovery and `store repair` then handle them as any other damage.
 
     wanted        ├──────────────────────────────────────┤
     pread         an error, or less
-    page by page  ├───────┼───────┼ zeros ┼───────┼──────┤      the page is told once, and kept in `unreadable`
+    page by page  ├───────┼───────┼ zeros ┼───────┼──────┤      the page is logged once, and kept in `unreadable`
 
-The disk is asked again each time: what cannot be read now may be readable later, as over a network. A read of one
-message costs 0.9 us more than through a map, one of 256 KiB 16 us (measured), and a file half of the descriptors.
+Each read asks the disk again: an unreadable page may become readable later, for example on a network disk. Compared
+with a map, a read of one message costs 0.9 us more, and one of 256 KiB 16 us more (measured). A file needs half of the
+descriptors.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from sparrowmq.store.vfs import File, Vfs
 log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
-PAGE: Final = 4096  # what a disk reads at least, and what one bad sector takes with it
-_UNREADABLE: Final = (errno.EIO, errno.ENODATA, errno.EBADMSG)  # a bad sector, by the kind of disk
+PAGE: Final = 4096  # the least that a disk reads, and that one bad sector makes unreadable
+_UNREADABLE: Final = (errno.EIO, errno.ENODATA, errno.EBADMSG)  # errors of a bad sector, by the kind of disk
 
 
 class LogFile:
-    """A file that holds `[begin, end)` of a row of files.
+    """A file that contains `[begin, end)` of a row of files.
 
     Attributes:
-        unreadable: positions at which the disk could not be read when it was asked.
+        unreadable: the positions of pages that the disk could not read.
     """
 
     __slots__ = ("_vfs", "begin", "end", "file", "path", "unreadable")
@@ -48,7 +49,7 @@ class LogFile:
 
     @classmethod
     def create(cls, vfs: Vfs, path: str, begin: int, size: int) -> Self:
-        """A new file with its room on the disk taken. Raises: DiskFull; no file is left."""
+        """Create a file, and allocate its space on the disk. Raises: DiskFull; no file is left."""
         return cls(vfs, vfs.create(path, size, allocate=True), begin)
 
     @classmethod
@@ -65,11 +66,11 @@ class LogFile:
         return self.end - self.begin
 
     def write(self, position: int, content: bytes) -> None:
-        """Write at a position of the file; it is on disk after the next `sync`."""
+        """Write at a position of the file. The next `sync` brings the bytes to disk."""
         self._vfs.write(self.file, position, content)
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the file's end. What cannot be read is zeros."""
+        """Return up to `size` bytes; fewer only at the file's end. Unreadable bytes are zeros."""
         size = min(size, self.end - self.begin - position)
         if size <= 0:
             return b""
@@ -106,17 +107,17 @@ class LogFile:
         return self._vfs.is_cached(self.file, position)
 
     def cache(self, position: int, size: int) -> None:
-        """Read a part so that the system caches it. For a thread: the file may be closed meanwhile."""
+        """Read a part so that the system caches it. Call it in a thread: another one may close the file meanwhile."""
         with suppress(OSError):  # the read on the loop reports it
             self._vfs.read(self.file, position, size)
 
     def used_parts(self, position: int) -> list[tuple[int, int]]:
-        """Where from a position on something else than zeros may be: begins and ends, rising."""
+        """Return the parts from a position on that may contain other bytes than zeros: begins and ends, rising."""
         return self._vfs.used_parts(self.file, position)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody cut it."""
+        """Whether the file still has its full size."""
         return self._vfs.is_whole(self.file)
 
     def sync(self) -> None:
@@ -126,13 +127,13 @@ class LogFile:
         self._vfs.close(self.file)
 
     def remove(self) -> None:
-        """Delete the file; what was read of it stays good."""
+        """Delete the file. Bytes that were read from it stay valid."""
         self.close()
         self._vfs.unlink(self.path)
 
 
 def is_unused(vfs: Vfs, path: str) -> bool:
-    """Whether a file holds nothing but zeros: a crash can leave one that is too short, and never served."""
+    """Whether a file contains only zeros: a crash can leave one that is too short and was never used."""
     file = vfs.open(path, writable=False)
     try:
         return not any(any(vfs.read(file, offset, _CHUNK)) for offset in range(0, file.size, _CHUNK))

@@ -1,11 +1,11 @@
-"""Looks for rot: reads the log over and over, slowly, and compares each record with its checksums.
+"""Search for damage: read the log over and over, slowly, and compare each record with its checksums.
 
-    begin ─────────────── position ─────────── written     scrubRate MiB a second, from the oldest byte to the newest,
+    begin ─────────────── position ─────────── written     scrubRate MiB per second, from the oldest byte to the newest,
       └── at most once an hour ──┘                         then from the oldest again
 
-What nobody reads may rot for years, and the copy that it could be mended from with it. What is found is told once: file
-and place, and how to mend it. From then on each record is checked whenever it is read, so that no damaged one is
-served, those that were written since the start not either.
+Records that no client reads may be damaged for years, and so may the copy that could repair them. Damage is reported
+once: the file, the place, and the way to repair it. From then on each record is checked at every read, even if it was
+written since the start. So no damaged record is served.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from sparrowmq.store.log.commit_log import CommitLog
 
 log = logging.getLogger(__name__)
 
-STEP_BYTES: Final = (
-    256 << 10
-)  # a tenth of a millisecond compiled, a few from source: the loop has others to serve
+STEP_BYTES: Final = 256 << 10  # 0.1 ms if compiled, a few ms from source: the event loop has other work
 ROUND_S: Final = 3600.0
 
 
 def look(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
-    """Where the records end that lie from `begin` on and are sound; it looks at one at least, and at some hundred KiB.
+    """Return the end of the sound records that begin at `begin`. It checks at least one, and up to 256 KiB.
 
-    With what is wrong with the first, if that is damaged: then it ends at `begin`.
+    The second value says what is wrong with the first record if that one is damaged; the first value is `begin` then.
     """
     chunk = commit_log.chunk(begin, min(STEP_BYTES, commit_log.written - begin))
     following = begin + commit_log.count_sound(chunk, begin, Passed())
@@ -44,14 +42,14 @@ def look(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
 
 
 class Scrubber:
-    """Goes through a log.
+    """Reads through a log and checks it.
 
     Attributes:
-        position: up to where it came in this round.
-        rounds: how often it came to the end.
-        checked_bytes: how much it looked at since the start.
-        damaged: where damage begins, and where the next sound record does.
-        log: what it goes through.
+        position: the offset that this round has reached.
+        rounds: the number of completed rounds.
+        checked_bytes: the number of bytes checked since the start.
+        damaged: the begin of each damage, and the next sound record after it.
+        log: the log that it checks.
     """
 
     def __init__(self, commit_log: CommitLog) -> None:
@@ -62,7 +60,7 @@ class Scrubber:
         self.log = commit_log
 
     def step(self) -> bool:
-        """Look at the next quarter of a mebibyte; False at the end of the log, after which it is at its begin."""
+        """Check the next 256 KiB. Returns False at the end of the log, and continues at its begin."""
         begin = max(self.position, self.log.begin)
         if begin >= self.log.written:
             self._end_round()
@@ -77,14 +75,14 @@ class Scrubber:
         self.damaged = {at: end for at, end in self.damaged.items() if at >= self.position}
 
     def _pass(self, begin: int) -> int:
-        """Where to go on."""
+        """Return the offset to continue at."""
         following, problem = look(self.log, begin)
         return following if problem is None else self.tell(begin, problem)
 
     def tell(self, begin: int, problem: str) -> int:
-        """Say that the log is damaged from `begin` on, and check whatever is read from now on.
+        """Report that the log is damaged from `begin` on, and check every record at each read from now on.
 
-        Returns: where the next sound record begins.
+        Returns: the begin of the next sound record.
         """
         commit_log = self.log
         survivor = commit_log.next_sound(begin, commit_log.written)

@@ -1,11 +1,11 @@
-"""Bytes that leave the log are kept in the folder `set-aside`, for people to look at.
+"""Keep bytes that leave the log in the folder `set-aside`, for an operator to inspect.
 
-set-aside/00000000000000004972-00000000000000005100.damaged      bytes 4972 to 5100, and why they are there
+set-aside/00000000000000004972-00000000000000005100.damaged      bytes 4972 to 5100, and the reason
 
-damaged   fenced off, or replaced by those of a copy       cut      a torn tail
-forked    what a new master does not have
+damaged   fenced off, or replaced by the bytes of a copy       cut      a torn tail
+forked    bytes that a new master does not have
 
-Damaged files of the index are moved there, too, as their name and `.index`; all that was in them is in the log.
+Damaged index files are moved there too, as their name and `.index`. All that they contained is in the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK: Final = 1 << 20
 
 
 def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: int, why: str) -> None:
-    """Copy `[begin, end)` of the log there; what is there already was saved before a crash. Raises: DiskFull."""
+    """Copy `[begin, end)` of the log to the folder. A copy that exists was saved before a crash. Raises: DiskFull."""
     if begin >= end:
         return
     vfs.make_folder(layout.set_aside)
@@ -44,7 +44,7 @@ def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: 
 
 
 def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
-    """Which parts of the log were set aside for a reason, rising."""
+    """Yield the parts of the log that were set aside for a reason, rising."""
     for name in vfs.list_folder(layout.set_aside):
         place, _, found = name.rpartition(".")
         begin, _, end = place.partition("-")

@@ -1,14 +1,14 @@
-"""The log on its way to a slave: in pieces of any size, with nothing damaged in them.
+"""Send the log to a slave: in pieces of any size, without damaged records.
 
     left ■■■■■■|····················|              |············
-               ^ what leaves next   ^ sound        ^ proved_from
+               ^ next to leave      ^ sound        ^ proved_from
 
-What was written since the start, or proved by it, leaves as it is. Of what is older whole records are compared with
-their checksums, a quarter of a mebibyte ahead of what leaves. Unlike Java, which ships what rotted, and its slaves keep
-it.
+Bytes that were written or checked since the start are sent as they are. Older records are compared with their
+checksums, 256 KiB ahead of the bytes that leave. Unlike Java, which sends damaged records, so that its slaves store
+them.
 
-A slave may begin anywhere, and a piece may end anywhere. So where a record begins is looked for before the place at
-which a slave begins, as far as the largest of them reaches.
+A slave may begin anywhere, and a piece may end anywhere. So a search before the slave's first offset finds the begin of
+a record. It reaches as far back as the largest record.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sparrowmq.store.log.scrub import Scrubber, look
 _REACHES: Final = (
     64 << 10,
     8 << 20,
-)  # bytes before a place in which a record begins: mostly, and nearly always
+)  # distances in which a record begins before any place: mostly, and nearly always
 
 
 class Shipping:
-    """What may leave to one slave.
+    """The bytes of the log that may be sent to one slave.
 
     Args:
-        scrubber: of the store; it tells of damage.
+        scrubber: of the store; it reports damage.
     """
 
     def __init__(self, scrubber: Scrubber) -> None:
         self._scrubber = scrubber
         self._log = scrubber.log
-        self._sound = -1  # a record begins there, and those before it were looked at; -1 if none was
+        self._sound = -1  # a record begins there, and the records before it were checked; -1 if none was
 
     def reach(self, offset: int, size: int) -> int:
-        """How many of `size` bytes from `offset` on may leave, one at least.
+        """Return how many of `size` bytes from `offset` on may be sent, at least one.
 
         Raises:
-            CorruptRecord: what lies there is damaged.
+            CorruptRecord: the record at `offset` is damaged.
         """
         if not self._log.begin <= offset < self._log.proved_from:
             return size
@@ -51,7 +51,7 @@ class Shipping:
         return min(size, self._sound - offset)
 
     def _behind(self, offset: int) -> int:
-        """Where sound records end, of which the first begins at `offset`. Raises: CorruptRecord."""
+        """Return the end of the sound records of which the first begins at `offset`. Raises: CorruptRecord."""
         following, problem = look(self._log, offset)
         if problem is None:
             return following
@@ -60,18 +60,18 @@ class Shipping:
         raise CorruptRecord(file.path if file is not None else self._log.row.folder, offset, "a sound record")
 
     def _record_from(self, offset: int) -> int:
-        """Where the first record begins that does so at `offset` or behind it. Raises: CorruptRecord."""
+        """Return the begin of the first record at or after `offset`. Raises: CorruptRecord."""
         at = self._record_before(offset)
         while at < offset:
             following, problem = look(self._log, at)
-            if problem is not None:  # what leaves matters alone, so damage does that reaches into it
+            if problem is not None:  # only damage that reaches into the bytes to send matters
                 sound = self._sound_record(at, offset)
                 following = self._behind(at) if sound is None else sound
             at = following
         return at
 
     def _record_before(self, offset: int) -> int:
-        """Where a record begins, at `offset` or not too far before it."""
+        """Return the begin of a record at `offset`, or not too far before it."""
         file = self._log.row.find(offset)
         begin = file.begin if file is not None else self._log.begin
         for reach in _REACHES:
@@ -80,9 +80,9 @@ class Shipping:
             sound = self._sound_record(offset - reach, offset)
             if sound is not None:
                 return sound
-        return begin  # with a record begins each file
+        return begin  # each file begins with a record
 
     def _sound_record(self, after: int, last: int) -> int | None:
-        """Where the first sound record lies behind one offset and not behind the other."""
-        found = self._log.next_sound(after, last + 1)  # which looks a little further
+        """Return the begin of the first sound record after `after` and at most at `last`."""
+        found = self._log.next_sound(after, last + 1)  # it searches a little further than `last`
         return found if found is not None and found <= last else None
