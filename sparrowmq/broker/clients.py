@@ -1,9 +1,9 @@
-"""Who is connected: the members of each consumer group, what they subscribe, and the producers of each producer
-group.
+"""The connected clients: members and subscriptions of each consumer group, and members of each producer group.
 
-A client is known from its heartbeats, every 30 s, on the connection they came by. It leaves by UNREGISTER_CLIENT,
-by closing the connection, or by 120 s of silence. Whenever a consumer group's members or topics change, all of its
-members are told (code 40), the newcomer too, so that they share out the queues anew at once instead of within 20 s.
+The broker knows a client by its heartbeats, every 30 s, and by the connection on which they arrive. A client leaves by
+UNREGISTER_CLIENT, by closing the connection, or by 120 s of silence. When the members or topics of a consumer group
+change, the broker notifies all its members (code 40), also the new one. So they share out the queues again at once,
+instead of within 20 s.
 Source: ConsumerManager, ConsumerGroupInfo and ProducerManager, Java 4.9.8.
 """
 
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a group that are connected now, and what the group consumes by their latest heartbeats."""
+    """The connected members of a group, and its subscriptions by their latest heartbeats."""
 
     name: str
     consume_type: str = ""
@@ -52,7 +52,7 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
-        """Take over newer subscriptions; returns whether topics came or went."""
+        """Take over newer subscriptions. Returns whether topics were added or removed."""
         topics = {subscription.topic for subscription in subscriptions}
         changed = topics != self.subscriptions.keys()
         for gone in self.subscriptions.keys() - topics:
@@ -71,12 +71,12 @@ class Clients:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Member]] = {}
-        # The producers that bear an id, in the order in which they came: several groups, a former connection.
+        # The producers with the same id, in the order of arrival: of several groups, or of a former connection.
         self._by_id: dict[str, list[Member]] = {}
         self._watched: set[Peer] = set()
 
     def part(self) -> Part:
-        """Silent clients are looked for every ten seconds."""
+        """A part that looks for silent clients every ten seconds."""
         return Part(chores=(Chore("part with silent clients", 10, self.expire),))
 
     # Heartbeats -----------------------------------------------------------------------------------------------------
@@ -92,13 +92,13 @@ class Clients:
         keep_subscriptions: bool = False,
         notify: bool = True,
     ) -> bool:
-        """Take one consumer group's part of a heartbeat.
+        """Handle one consumer group's part of a heartbeat.
 
         Args:
-            keep_subscriptions: the heartbeat carries none, because they are as before.
-            notify: whether the group wants its members told (notifyConsumerIdsChangedEnable).
+            keep_subscriptions: the heartbeat has no subscriptions, because they have not changed.
+            notify: whether the group wants notices for its members (notifyConsumerIdsChangedEnable).
         Returns:
-            whether members or topics changed.
+            Whether members or topics changed.
         """
         group = self._consumers.setdefault(beat.group_name, ConsumerGroup(beat.group_name))
         group.consume_type = str(beat.consume_type)
@@ -117,7 +117,7 @@ class Clients:
         return changed
 
     def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
-        """Take one producer group's part of a heartbeat."""
+        """Handle one producer group's part of a heartbeat."""
         members = self._producers.setdefault(group, {})
         former = members.get(peer)
         if self._seen(members, peer, client_id, language, version):
@@ -131,8 +131,8 @@ class Clients:
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
         """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
 
-        Unlike Java: also when there are none to keep. After a broker's restart, Java's answer leaves it without them
-        until the consumer changes them.
+        Unlike Java: also if the broker knows no subscriptions of the group. After a restart, a Java broker is without
+        them until the consumer changes them.
         """
         known = self._consumers.get(group)
         if known is None or not known.subscriptions:
@@ -140,7 +140,7 @@ class Clients:
         return known.fingerprint not in (None, fingerprint)
 
     def keep_fingerprint(self, group: str, fingerprint: int | None) -> None:
-        """Remember which set of subscriptions the group's latest heartbeat meant."""
+        """Note the fingerprint of the subscriptions in the group's latest heartbeat."""
         self._consumers[group].fingerprint = fingerprint
 
     # Leaving --------------------------------------------------------------------------------------------------------
@@ -148,14 +148,14 @@ class Clients:
     def leave(
         self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
     ) -> None:
-        """A client says goodbye to a group."""
+        """Remove a client from the groups that it leaves."""
         if producer_group is not None:
             self._remove_producer(peer, producer_group)
         if consumer_group is not None:
             self._remove_consumer(peer, consumer_group, notify)
 
     def expire(self) -> None:
-        """Part with clients that have been silent for too long, and end their connections."""
+        """Remove clients that have been silent for too long, and close their connections."""
         latest = self._clock.monotonic() - SILENCE_S
         silent = {member.peer for member in self._all_members() if member.last_seen < latest}
         for peer in silent:
@@ -166,11 +166,11 @@ class Clients:
     # Questions ------------------------------------------------------------------------------------------------------
 
     def group_view(self, group: str) -> ConsumerGroup | None:
-        """A consumer group with members; None when nobody is on line."""
+        """Return a consumer group with members; None if no member is online."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[ConsumerGroup]:
-        """Every consumer group with members."""
+        """All consumer groups with members."""
         return list(self._consumers.values())
 
     def members(self, group: str) -> list[Member]:
@@ -179,17 +179,17 @@ class Clients:
         return list(known.members.values()) if known else []
 
     def member(self, group: str, client_id: str) -> Member | None:
-        """A member by its client id, the one who joined last if several bear it."""
+        """Return the member with a client id; of several, the one that joined last."""
         found = [member for member in self.members(group) if member.client_id == client_id]
         return max(found, key=lambda member: member.joined, default=None)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What a group wants of a topic, by its members' heartbeats."""
+        """Return the subscription of a group to a topic, by its members' heartbeats."""
         known = self._consumers.get(group)
         return known.subscriptions.get(topic) if known else None
 
     def groups_subscribed_to(self, topic: str) -> set[str]:
-        """Consumer groups on line that subscribe a topic."""
+        """The online consumer groups that subscribe a topic."""
         return {name for name, group in self._consumers.items() if topic in group.subscriptions}
 
     def producers(self, group: str) -> list[Member]:
@@ -197,11 +197,11 @@ class Clients:
         return list(self._producers.get(group, {}).values())
 
     def producer_groups(self) -> Iterator[tuple[str, list[Member]]]:
-        """Every producer group with members."""
+        """All producer groups with members."""
         return ((group, list(members.values())) for group, members in self._producers.items())
 
     def producer_by_id(self, client_id: str) -> Member | None:
-        """The connection of a client that also produces, its latest one: where a reply to its request goes."""
+        """Return the latest connection of a producer with this client id. Replies to its requests go there."""
         found = self._by_id.get(client_id)
         return found[-1] if found else None
 
@@ -222,10 +222,10 @@ class Clients:
         return True
 
     def _tell_of_clash(self, group: ConsumerGroup, peer: Peer) -> None:
-        """Log that two living programs use one client id, the usual reason for queues that nobody consumes.
+        """Log that two running programs use one client id, the usual reason for queues without a consumer.
 
-        A client that reconnects bears its id twice for a while. So this speaks only when the OLDER connection beats
-        again after the younger one joined, which a dead one never does.
+        A client that reconnects has two connections with one id for a while. So this logs only if a heartbeat arrives
+        on the OLDER connection after the newer one has joined. A dead connection never sends one.
         """
         member = group.members[peer]
         for other in group.members.values():

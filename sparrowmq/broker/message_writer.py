@@ -98,7 +98,7 @@ class Writer:
         return PlacedBatch(batch.offsets, placed.queue_offset, placed.end)
 
     def plain(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
-        """The batch that `put_plain` appends; `put_batch` would refuse none of its messages. None if one is not plain."""
+        """The batch that `put_plain` appends; `put_batch` refuses none of its messages. None if one is not plain."""
         return self._scan.batch(shared, content, places)
 
     def check_plain(self, properties: Properties) -> None:

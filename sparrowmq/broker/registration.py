@@ -1,17 +1,17 @@
 """Announces the broker to its name servers: at the start, when topics change, and every 30 s.
 
-    each name server has a link of its own, so that one that is down holds up nobody:
+    each name server has a link of its own, so a name server that is down delays no other one:
 
     ask for the route of our own topic ── it does not lead to us ───── register all topics
-    and which version of our topics it knows ── ours ──────────────── done; it counts as heard
-                                             ── one that we told it ── register the topics changed since
+    and which version of our topics it knows ── ours ──────────────── done; it counts as a heartbeat
+                                             ── one that we sent ───── register the topics changed since
                                              ── none, or another ───── register all topics
 
-The route is asked for because a version says too little: when another broker had our name and id for a while, Apache's
-name server still knows our version, but leads nobody to us.
+The version alone is not enough. If another broker had our name and id for a while, Apache's name server still knows our
+version, but its routes do not lead to us. So the link asks for the route too.
 
-Name servers merge what they are told, so a change costs what has changed, however many topics there are. A link that
-fails is tried again after 1, 2, 4, 5, 5 s ..., and at once when an open connection ends.
+Name servers merge a registration with the topics that they know. So a change sends only the changed topics. A link that
+fails tries again after 1, 2, 4, 5, 5 s ..., and at once when an open connection ends.
 Source: BrokerController.registerBrokerAll and BrokerOuterAPI, Java 4.9.8, and the answers of 4.9.7 and 5.4.0.
 """
 
@@ -49,22 +49,22 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_S: Final = 1.0
 LONGEST_RETRY_S: Final = 5.0
-# A client that creates a topic gives up after 5 s; by then it should know that the topic is there.
+# A client that creates a topic gives up after 5 s. Before that it should get the answer that the topic exists.
 ANNOUNCE_LIMIT_S: Final = 3.0
 LEAVE_LIMIT_S: Final = 1.0
-# Above this the packed form is sent: a frame has room for 16 MiB.
+# Longer bodies are sent compressed, because a frame has at most 16 MiB.
 LARGE_BODY_BYTES: Final = 8 << 20
 
 
 class Registration:
-    """The broker's presence at all its name servers.
+    """The broker's registration at all its name servers.
 
     Args:
-        address: what clients are told.
-        ha_address: what slaves are told.
+        address: the address for clients.
+        ha_address: the address for slaves.
     Attributes:
-        on_master: a slave is told by it where its master is: its address, and where it ships its log; both may be "".
-        may_speak: whether it may be announced, or taken back: an elected master may not when it is none any more.
+        on_master: called on a slave with its master's two addresses: for clients, and for log shipping. Both may be "".
+        may_speak: whether the broker may register and unregister. An elected master may not once it has lost the lead.
     """
 
     def __init__(
@@ -86,31 +86,31 @@ class Registration:
 
     @property
     def is_known(self) -> bool:
-        """Whether some name server knows the broker, or there is none to tell."""
+        """Whether at least one name server knows the broker, or none is configured."""
         return not self._links or any(link.is_up for link in self._links)
 
     async def run(self) -> None:
-        """For ever; or until `leave`, or at once without name servers."""
+        """Announce the broker until `leave`. Returns at once without name servers."""
         async with asyncio.TaskGroup() as tasks:
             for link in self._links:
                 tasks.create_task(link.run(), name=f"registration at {link.namesrv}")
 
     def use(self, settings: BrokerSettings) -> None:
-        """Announce by other settings from now on, and everything anew, as the permission concerns each topic."""
+        """Use other settings from now on, and register all topics again, because the permission concerns each."""
         for link in self._links:
             link.use(settings)
 
     def refuse_writes(self) -> None:
-        """Announce that nothing can be sent here any more, with what topics tell next."""
+        """Announce that clients can no longer send to this broker: register its topics without write permission."""
         for link in self._links:
             link.refuse_writes()
 
     def part(self) -> Part:
-        """It announces for as long as the broker runs."""
+        """A part that announces the broker as long as it runs."""
         return Part(tasks=(Task("registration", self.run),))
 
     def topics_changed(self) -> None:
-        """Name servers shall know it soon; many changes at once cost one registration."""
+        """Announce changed topics soon. Many changes at once cost one registration."""
         for link in self._links:
             link.wake()
 
@@ -120,11 +120,11 @@ class Registration:
         await self._limited(waits, ANNOUNCE_LIMIT_S)
 
     async def leave(self) -> None:
-        """Say goodbye to every name server that can be reached; nothing is announced after that."""
+        """Unregister at every name server that can be reached. Nothing is announced after that."""
         await self._limited([link.leave() for link in self._links], LEAVE_LIMIT_S)
 
     def answered(self, answer: RegisterBrokerReply) -> None:
-        """A name server told a slave what it knows of its master."""
+        """Pass on the addresses of the master from a name server's answer to a slave."""
         self.on_master(answer.master_addr or "", answer.ha_server_addr or "")
 
     async def _limited(self, waits: Iterable[Awaitable[None]], limit_s: float) -> None:
@@ -133,7 +133,7 @@ class Registration:
 
 
 class Link:
-    """The presence at one name server.
+    """The registration at one name server.
 
     Attributes:
         is_up: whether the last attempt succeeded; None before the first.
@@ -159,38 +159,38 @@ class Link:
         self._topics = topics
         self._clock = clock
         self._pool = pool
-        # Invariant: attempts.value <= wanted; equal when nothing changed since the last attempt began.
+        # Invariant: attempts.value <= wanted. They are equal if nothing changed since the last attempt began.
         self._wanted = 1
         self._attempts = Watermark()
         self._changed = asyncio.Event()
         self._left = False
         self._watched: Session | None = None
-        # What the name server knows, as long as it answers with this version.
+        # The version and topics that we sent. The name server has them while it answers with this version.
         self._known_version: DataVersion | None = None
         self._known_topics: dict[str, TopicConfig] = {}
 
     def use(self, settings: BrokerSettings) -> None:
-        """Announce by other settings, and everything anew."""
+        """Use other settings, and register all topics again."""
         self._settings = settings
         self._known_version, self._known_topics = None, {}
         self.wake()
 
     def refuse_writes(self) -> None:
-        """Announce topics as if nobody might send to them, whatever is set."""
+        """Register topics without write permission, regardless of the settings."""
         self._permitted = Perm.READ
         self.use(self._settings)
 
     def wake(self) -> None:
-        """There is something new to tell."""
+        """Start another attempt soon, because something has changed."""
         self._wanted += 1
         self._changed.set()
 
     async def told(self) -> None:
-        """Return when an attempt has ended that knew all that is known now."""
+        """Return after an attempt that began after the latest change."""
         await self._attempts.reached(self._wanted)
 
     async def run(self) -> None:
-        """Announce again and again, until `leave`."""
+        """Announce the broker periodically, until `leave`."""
         retry_s = FIRST_RETRY_S
         while not self._left:
             wanted = self._wanted
@@ -206,7 +206,7 @@ class Link:
                 retry_s = min(2 * retry_s, LONGEST_RETRY_S)
 
     async def leave(self) -> None:
-        """Say goodbye, if there is a connection; nothing is announced after that."""
+        """Unregister, if there is a connection. Nothing is announced after that."""
         self._left = True
         self._changed.set()
         session = self._pool.live(self.namesrv)
@@ -218,7 +218,7 @@ class Link:
             log.warning("name server %s did not take our goodbye: %s", self.namesrv, error)
 
     async def _try(self) -> SparrowError | None:
-        """One attempt; returns why it failed."""
+        """Make one attempt. Returns the error if it failed."""
         try:
             session = await self._pool.session(self.namesrv)
             self._watch(session)
@@ -232,7 +232,7 @@ class Link:
         is_shown, known = await asyncio.gather(self._is_shown(session), self._what_it_knows(session))
         before = known if is_shown else {}
         if before is None and self._settings.is_slave:
-            before = self._known_topics  # It says nothing new, but is told where its master is now.
+            before = self._known_topics  # The answer to a registration has the master's address now.
         if self._left or before is None or not self._owner.may_speak():
             return
         settings = self._settings
@@ -242,11 +242,11 @@ class Link:
         answer = await session.call(header, body, timeout_s=self._timeout_s)
         if settings.is_slave:
             self._owner.answered(answer.header)
-        if settings is self._settings:  # Else everything is to be told anew.
+        if settings is self._settings:  # otherwise all topics have to be registered again
             self._known_version, self._known_topics = version, topics
 
     async def _what_it_knows(self, session: Session) -> dict[str, TopicConfig] | None:
-        """The topics that we told this name server and it still knows; None if that is all there is to tell."""
+        """Return the topics that this name server still knows from us; None if it knows our present version."""
         query, body = QueryDataVersion(*self._who), self._topics.version.encode()
         answer = await session.call(query, body, timeout_s=self._timeout_s)
         if not answer.header.changed:
@@ -256,7 +256,7 @@ class Link:
         return self._known_topics if is_ours else {}
 
     async def _is_shown(self, session: Session) -> bool:
-        """Whether clients of this name server are led to us."""
+        """Whether the routes of this name server lead clients to this broker."""
         name, address, _, broker_id = self._who
         try:
             answer = await session.call(GetRoute(name), timeout_s=self._timeout_s)
@@ -296,13 +296,13 @@ class Link:
         return header, body
 
     def _watch(self, session: Session) -> None:
-        """A name server that restarts knows nothing of us, so the end of a connection calls for a new one at once."""
+        """Try again at once when the connection ends: a name server that restarts does not know this broker."""
         if session is not self._watched:
             self._watched = session
             session.on_end(lambda ended: self._changed.set() if ended is self._watched else None)
 
     def _note(self, error: SparrowError | None) -> None:
-        """Log what changed, once."""
+        """Log each change between registered and not registered once."""
         is_up = error is None
         if is_up and not self.is_up:
             log.info("registered at name server %s", self.namesrv)
@@ -311,7 +311,7 @@ class Link:
         self.is_up = is_up
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait; less if something changed."""
+        """Wait for `pause_s`, or until a change."""
         with contextlib.suppress(TimeoutError):
             await self._clock.wait_for(self._changed.wait(), pause_s)
 

@@ -1,10 +1,10 @@
-"""Whether a message in the log fits an SQL92 filter: the properties that the filter asks for are found in its record.
+"""Matches messages in the log with an SQL92 filter: finds the properties that the filter asks for in their records.
 
     amount 0x01 7 0x02 region 0x01 EU 0x02 amount 0x01 8 0x02
-    ^ a name begins the properties, or stands behind 0x02       searched from behind: the last value counts
+    ^ a name is at the begin of the properties, or after 0x02   searched from the end: the last value counts
 
-Nothing else of the record is taken apart, and no object is made for a message but the texts that are asked for. Of a
-number even its few digits are read where they lie.
+No other field of the record is decoded. The only objects that are created for a message are the texts that the filter
+asks for. The digits of a short number are read in place.
 Source: ExpressionMessageFilter.isMatchedByCommitLog, Java 4.9.7.
 """
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _NAME_END: Final = b"\x01"
 _VALUE_END: Final = 2
 _NOT_UTF8: Final = "\ufffd"
-_LONGEST_SHORT: Final = 9  # digits of a number that needs no more thought
+_LONGEST_SHORT: Final = 9  # digits of a number that can be read in place
 _LARGEST_SHORT: Final = 999_999_999
-_ZERO: Final = 48  # "0"; a literal, so that it is compiled in
+_ZERO: Final = 48  # "0"; as a literal it is compiled in
 
 
 def predicate(wanted: Filter) -> Predicate:
-    """A filter as a `Selector`'s predicate."""
+    """Return a filter as a `Selector`'s predicate."""
     root = wanted.root
     return NumberFilter(wanted, root) if isinstance(root, WholeComparison) else RecordFilter(wanted)
 
 
 class RecordFilter(Predicate):
-    """Any filter."""
+    """The predicate of any filter."""
 
     def __init__(self, wanted: Filter) -> None:
         self._wanted = wanted
@@ -50,9 +50,9 @@ class RecordFilter(Predicate):
 
 
 class NumberFilter(Predicate):
-    """A filter that compares one property with a whole number, as most do: nothing is kept between its steps.
+    """The predicate of a filter that compares one property with a whole number, as most filters do.
 
-    What is not just a few digits is left to the filter as such.
+    It keeps nothing between its steps. Any value but one to nine digits is left to a `RecordFilter`.
     """
 
     def __init__(self, wanted: Filter, condition: WholeComparison) -> None:
@@ -76,7 +76,7 @@ class NumberFilter(Predicate):
 
 
 class RecordValues(Values):
-    """Values out of one record after another; each is looked for once, when it is asked for."""
+    """The property values of one record after another. Each is searched once, when it is asked for."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._places = [_Place(name) for name in names]
@@ -93,7 +93,7 @@ class RecordValues(Values):
         self._turn += 1
 
     def leave(self) -> None:
-        """Let go of the record."""
+        """Drop the reference to the records."""
         self._records = b""
 
     def text(self, index: int) -> str | None:
@@ -106,7 +106,7 @@ class RecordValues(Values):
         return self._records[start:end].decode("utf-8", "replace")
 
     def is_same(self, index: int, text: str, encoded: bytes) -> bool:
-        if _NOT_UTF8 in text:  # it stands for bytes that are not UTF-8, too
+        if _NOT_UTF8 in text:  # decoding puts this character also in the place of bytes that are not UTF-8
             return self.text(index) == text
         start = self._start(index)
         behind: i64 = start + len(encoded)
@@ -122,7 +122,7 @@ class RecordValues(Values):
         return -1 if start < 0 else _short_number(self._records, start, self._end)
 
     def _start(self, index: int) -> i64:
-        """Where the value begins, -1 if there is none."""
+        """Return the index at which the value begins; -1 if there is none."""
         place = self._places[index]
         if place.turn != self._turn:
             place.turn = self._turn
@@ -131,10 +131,10 @@ class RecordValues(Values):
 
 
 class _Place:
-    """Where the value of one name stands in the record of a turn.
+    """The place of the value of one name in the record of a turn.
 
-    A name is searched as Horspool does, from behind: where the name would begin stands a byte, which tells how far to
-    the left the name can begin at the earliest.
+    The search is Horspool's, from the end to the begin. The byte at the place where the name would begin tells how many
+    bytes further to the left the next possible place is.
     """
 
     __slots__ = ("_name", "_steps", "start", "turn")
@@ -150,11 +150,11 @@ class _Place:
         self._steps = bytes(steps)
 
     def find(self, records: bytes, begin: i64, end: i64) -> i64:
-        """Where the last value begins that is not empty, in the properties `records[begin:end]`; -1 if none does."""
+        """Return the begin of the last value that is not empty, in the properties `records[begin:end]`; -1 if none."""
         name, steps = self._name, self._steps
         size: i64 = len(name)
         first: i64 = name[0]
-        at: i64 = end - size - 1  # a value has a byte at least
+        at: i64 = end - size - 1  # a value has at least one byte
         while at >= begin:
             here: i64 = records[at]
             if (
@@ -169,14 +169,14 @@ class _Place:
 
 
 def _short_number(records: bytes, start: i64, end: i64) -> i64:
-    """The number whose few digits begin there; -1 if it is none, or needs more thought."""
+    """Return the number at `start`; -1 if it is not one to nine digits."""
     at: i64 = start
     longest: i64 = start + _LONGEST_SHORT
     number: i64 = 0
     while at < end:
         digit: i64 = records[at] - _ZERO
         if not 0 <= digit <= 9 or at == longest:
-            # Two returns: of one with a condition the compiler would make an object.
+            # Two returns: for one return with a condition, the compiler would create an object.
             if records[at] == _VALUE_END:
                 return number
             return -1
@@ -186,7 +186,7 @@ def _short_number(records: bytes, start: i64, end: i64) -> i64:
 
 
 def _is_at(records: bytes, at: i64, wanted: bytes) -> bool:
-    """Whether `wanted` stands there; names and values are short, so this is quicker than a slice."""
+    """Whether `wanted` is at `at`. Names and values are short, so this is faster than a slice."""
     i: i64 = 0
     size: i64 = len(wanted)
     while i < size and records[at + i] == wanted[i]:

@@ -1,10 +1,10 @@
-"""The message store as a part of the broker: it runs, and tells how it is.
+"""The message store as a part of the broker: its task and its figures.
 
-When a write or a sync fails, the broker takes nothing more and goes on serving what can be read, until it is stopped:
+When a write or a sync fails, the broker refuses messages, and goes on serving reads until it is stopped:
 
-    the store fails ── whoever waits is told ── name servers hear that nothing can be sent here
+    the store fails ── waiting requests get the error ── name servers learn that clients cannot send here
                     ── parts that store something end (`while_writable`); the others, and reads, go on
-                    ── at the stop the failure leaves the broker: its exit status is 1
+                    ── at the stop the broker raises the failure: its exit status is 1
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _NEVER: Final = 1 << 63  # an offset that no log reaches
 def storage(
     store: MessageStore, turn: Turn, figures: Figures, on_failure: Callable[[], object] = lambda: None
 ) -> Part:
-    """The part, with the store's figures.
+    """Return the part; add the store's figures.
 
     Args:
-        on_failure: is called once, when the store takes nothing any more.
+        on_failure: called once, when the store has failed.
     """
     figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
     figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
@@ -61,12 +61,12 @@ def storage(
 
 
 def has_failed(store: MessageStore) -> bool:
-    """Whether a write or a sync failed, so that nothing is taken any more."""
+    """Whether a write or a sync has failed, so the store takes no more messages."""
     return store.flushed.error is not None
 
 
 async def while_writable(work: Coroutine[Any, Any, object], name: str) -> None:
-    """Work that ends when the store takes nothing any more; the broker goes on."""
+    """Do work that ends when the store has failed, while the broker goes on."""
     try:
         await work
     except* StoreFailed:

@@ -1,12 +1,12 @@
-"""The topics of one broker: made by a send, by a heartbeat, or by an operator; kept in `topics.json`.
+"""The topics of one broker: created by a send, a heartbeat, or an operator; saved in `topics.json`.
 
     send to an unknown topic   template TBW102, perm 7 (INHERIT READ WRITE), 8 queues
                                ── min(asked, template) queues, perm 6 ── on this broker only
     heartbeat of group g       %RETRY%g
-    a message that gave up     %DLQ%g
+    all retries have failed    %DLQ%g
 
-Every change raises the version, so that name servers know that theirs is old, and calls `on_change`, which
-announces it.
+Every change raises the version and calls `on_change`, which announces the change. By the version, name servers know
+that their topics are old.
 Source: TopicConfigManager, Java 4.9.8.
 """
 
@@ -34,23 +34,23 @@ log = logging.getLogger(__name__)
 BENCHMARK_QUEUES: Final = 1024
 SCHEDULE_QUEUES: Final = 18
 CLUSTER_QUEUES: Final = 16
-# What clients ask for by default (defaultTopicQueueNums of a producer), so what a topic most likely had.
+# The queues that producers ask for by default (defaultTopicQueueNums), so most likely the topic had as many.
 LEAST_ADOPTED_QUEUES: Final = 4
-# Topics of which there are only queues, as in Java.
+# Topics that have queues, but no entry in topics.json, as in Java.
 _WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC,)
 
 
 class Topics:
-    """The topics and the version of their whole.
+    """The topics, and one version for all of them.
 
     Args:
         path: of topics.json.
     Attributes:
-        on_change: called after every change, when it can be seen here.
-        broker_name: whose topics they are.
-        permission: what clients may do with all of them, whatever a topic itself permits (brokerPermission).
+        on_change: called after every change, when it is visible here.
+        broker_name: the name of the broker that has the topics.
+        permission: the limit of permissions on all topics, also of a topic that permits more (brokerPermission).
     Raises:
-        BadStore: the file cannot be read, nor its copies.
+        BadStore: neither the file nor one of its copies can be read.
     """
 
     def __init__(self, path: Path, settings: BrokerSettings, clock: Clock) -> None:
@@ -60,20 +60,21 @@ class Topics:
         self.broker_name = settings.name
         self.permission = settings.permission
         saved = saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
-        # Settings may have changed the topics of RocketMQ itself, so a start is a change.
+        # Other settings may have changed the system topics, so a start counts as a change.
         self.version = self._next(saved.data_version)
         self._table: dict[str, TopicConfig] = saved.topic_config_table
         self._system = {topic.topic_name: topic for topic in _system_topics(settings)}
         self._table = self._system | self._table
         if not settings.auto_create_topic:
-            self._table.pop(names.DEFAULT_TOPIC, None)  # Else name servers would let producers use it.
+            self._table.pop(names.DEFAULT_TOPIC, None)  # otherwise name servers would offer it to producers
         self.file = SavedFile(path, self.content)
 
     def use(self, settings: BrokerSettings) -> None:
-        """Make topics, and permit what clients may do, by other settings from now on; name servers are told."""
+        """Create topics, and limit permissions, by other settings from now on. Name servers are informed."""
         self._settings = settings
         self.permission = settings.permission
-        # Unlike a start without autoCreateTopicEnable the template stays, as name servers know it: it cannot be used.
+        # After a start without autoCreateTopicEnable there is no template. Here it stays, because name servers know it,
+        # but no topic can be created from it.
         inherit = Perm.INHERIT if settings.auto_create_topic else 0
         if inherit or names.DEFAULT_TOPIC in self._table:
             template = _plain(names.DEFAULT_TOPIC, settings.topic_queues, inherit | Perm.READ_WRITE)
@@ -81,34 +82,34 @@ class Topics:
         self._changed()
 
     def tell_anew(self) -> None:
-        """Have name servers told of all topics, though none changed: what is permitted did."""
+        """Announce all topics to name servers again, because permissions changed, though no topic did."""
         self._changed()
 
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
 
     def all(self) -> list[TopicConfig]:
-        """Every topic, those of RocketMQ itself too."""
+        """All topics, including the system topics."""
         return list(self._table.values())
 
     def content(self) -> TopicConfigTable:
-        """What topics.json holds, and what GET_ALL_TOPIC_CONFIG answers."""
+        """The content of topics.json, and of the answer to GET_ALL_TOPIC_CONFIG."""
         return TopicConfigTable(self.version, dict(self._table))
 
     def is_system(self, name: str) -> bool:
-        """Whether RocketMQ itself uses the topic, so that nobody may create, change or delete it."""
+        """Whether it is a system topic, which no client or operator may create, change or delete."""
         return name in self._system or names.is_system_topic(name)
 
     def system_names(self) -> list[str]:
         return sorted(self._system.keys() | names.SYSTEM_TOPICS)
 
     def ensure_for_send(self, name: str, template: str, queues: int, peer: str) -> TopicConfig:
-        """The topic, made from its template if need be.
+        """Return the topic; create it from its template if it does not exist.
 
         Args:
-            queues: how many the producer would like (defaultTopicQueueNums).
+            queues: the number that the producer asks for (defaultTopicQueueNums).
         Raises:
-            RemoteError: TOPIC_NOT_EXIST, it may not be made by a send.
+            RemoteError: TOPIC_NOT_EXIST, a send may not create the topic.
             InvalidName
         """
         known = self._table.get(name)
@@ -131,23 +132,23 @@ class Topics:
         return self.put(made)
 
     def ensure_retry(self, group: str, queues: int = 1) -> TopicConfig:
-        """Where a group's failed messages wait, made if need be."""
+        """Return the retry topic of a group, where failed messages wait; create it if it does not exist."""
         return self._ensure_inner(names.retry_topic(group), queues)
 
     def ensure_dlq(self, group: str) -> TopicConfig:
-        """Where a group's messages end that failed every time, made if need be. Readable, as since 4.9."""
+        """Return the dead-letter queue of a group; create it if it does not exist. Readable, as in Java since 4.9."""
         return self._ensure_inner(names.dlq_topic(group), 1)
 
     def ensure_own(self, name: str) -> TopicConfig:
-        """A topic of RocketMQ itself that is there from its first message on: one queue, as in Java."""
+        """Return a system topic that exists from its first message on: one queue, as in Java."""
         return self._ensure_inner(name, 1)
 
     def adopt(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Make the topics that have queues in the store but are not known, as they were made by their first send.
+        """Create the topics that have queues in the store but are unknown, as their first send created them.
 
-        A send's topic is saved a moment after its first message is acknowledged. Killed in between, the broker
-        finds the message and must know its topic. Unlike Java, which writes and syncs the whole of topics.json in
-        that send.
+        A topic created by a send is saved a moment after its first message is acknowledged. If the broker crashes in
+        between, the message is in the store, and the broker must know its topic.
+        Unlike Java: a Java broker writes and syncs the whole of topics.json during that send.
         """
         found: dict[str, int] = {}
         for name, queue_id in queues:
@@ -168,7 +169,7 @@ class Topics:
         return topic
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; returns whether there was one."""
+        """Delete a topic. Returns whether it existed."""
         if self._table.pop(name, None) is None:
             return False
         log.info("topic %s is deleted", name)
@@ -176,7 +177,7 @@ class Topics:
         return True
 
     def follow(self, told: TopicConfigTable) -> None:
-        """Be as the master says, on its slave."""
+        """Take over the topics of the master, on its slave."""
         if not told.data_version.is_same(self.version):
             self.version, self._table = told.data_version, dict(told.topic_config_table)
             self.file.touch()
