@@ -1,16 +1,17 @@
-"""The file of pending timers: what was pending once, and what was settled since. Without it the log tells it, slower.
+"""The file of pending timers: snapshots of pending timers, and settled ones. Without it a start reads the log, slower.
 
-    timers/%020d    counted up: a new one takes the place of the one before when the settled outweigh the pending
+    timers/%020d    numbered: a new file replaces the previous one when the settled outweigh the pending
     chunk | "SPTM" 4 | kind 4 | count 4 | queue offset 8 | log offset 8 | `count` items | CRC-32 of all that 4 |
-          kind 1   pending: entries as in the queue, 20 bytes; the first chunks, and nowhere else
-          kind 2   settled: where the records of timers lay that were delivered, rolled or recalled, 8 bytes
+          kind 1   pending: entries as in the queue, 20 bytes; the first chunk, and only the first
+          kind 2   settled: the log offsets of timers that were delivered, rolled or recalled, 8 bytes
 
     queue offset    timers of the queue before it are in this file
     log offset      timers that a record before it settles are in this file
 
-So a start takes the pending, takes out the settled, adds what the queue has behind the last queue offset, and takes out
-what the records of the log from the last log offset on settle. A settled chunk is written when what settles is on disk,
-and not synced: what a crash takes of it, the log says again. Numbers are big-endian.
+A start takes the pending timers and removes the settled ones. Then it adds the queue's timers from the last queue
+offset on, and removes those that records of the log settle, from the last log offset on. A settled chunk is written
+when the records that settle are on disk. It is not synced: the log contains everything that a crash takes from it.
+Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ _CRC: Final = struct.Struct(">I")
 _PENDING: Final = 1
 _SETTLED: Final = 2
 _SIZES: Final = {_PENDING: ENTRY_SIZE, _SETTLED: 8}
-_SPARE_BYTES: Final = 1 << 20  # how much of settled chunks is no reason for a new file
+_SPARE_BYTES: Final = 1 << 20  # settled chunks up to this size need no new file
 
 
 @dataclass(slots=True)
 class Known:
-    """What a file said.
+    """The content of a file.
 
     Attributes:
         pending: entries.
-        settled: where the records of those lay that are not pending any more.
+        settled: the log offsets of timers that are no longer pending.
     """
 
     pending: bytes = b""
@@ -52,7 +53,7 @@ class Known:
 
 
 class TimerFile:
-    """The newest file of a folder; made by the first `replace`."""
+    """The newest file of a folder. The first `replace` creates it."""
 
     def __init__(self, vfs: Vfs, folder: str) -> None:
         self._vfs = vfs
@@ -62,7 +63,7 @@ class TimerFile:
         self._begin_settled = 0
 
     def load(self) -> Known | None:
-        """What the newest file says that can be read; None if there is none. Raises: OutOfResources."""
+        """Return the content of the newest readable file; None if there is none. Raises: OutOfResources."""
         for number in self._folder.numbers():
             file = self._folder.open(number, writable=True)
             if known := self._read(self._vfs.read(file, 0, file.size)):
@@ -74,7 +75,7 @@ class TimerFile:
 
     @property
     def wants_replacement(self) -> bool:
-        """Whether most of it tells of timers that are no longer pending."""
+        """Whether most of the file is about timers that are no longer pending."""
         return self._file is None or self._end - self._begin_settled > self._begin_settled + _SPARE_BYTES
 
     def settle(self, offsets: list[int], queue_offset: int, log_offset: int) -> None:
@@ -86,7 +87,11 @@ class TimerFile:
         self._end += len(chunk)
 
     def replace(self, pending: list[bytes], queue_offset: int, log_offset: int) -> None:
-        """Write a new file, and delete the one before; in any thread. Raises: DiskFull, OSError: it is as before."""
+        """Write a new file, and delete the previous one; in any thread.
+
+        Raises:
+            DiskFull, OSError: nothing has changed.
+        """
         chunk = _chunk(_PENDING, b"".join(pending), queue_offset, log_offset)
         before, self._file = self._file, self._folder.replace(chunk)
         self._end = self._begin_settled = len(chunk)
@@ -95,13 +100,13 @@ class TimerFile:
         self._folder.remove_others()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the file."""
         if self._file is not None:
             self._vfs.close(self._file)
             self._file = None
 
     def _read(self, content: bytes) -> Known | None:
-        """What its whole chunks say; None if there is not even the first."""
+        """Return the content of the whole chunks; None if not even the first is whole."""
         known, at = Known(), 0
         while (chunk := _whole_chunk(content, at)) is not None:
             kind, items, known.queue_offset, known.log_offset = chunk
@@ -121,7 +126,7 @@ def _chunk(kind: int, items: bytes, queue_offset: int, log_offset: int) -> bytes
 
 
 def _whole_chunk(content: bytes, at: int) -> tuple[int, bytes, int, int] | None:
-    """Kind, items, queue offset and log offset of the chunk at a place; None if none is whole there."""
+    """Return kind, items, queue offset and log offset of the chunk at a position; None if no whole chunk is there."""
     if at + _HEAD.size > len(content):
         return None
     magic, kind, count, queue_offset, log_offset = _HEAD.unpack_from(content, at)

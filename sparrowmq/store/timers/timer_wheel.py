@@ -1,19 +1,20 @@
-"""Pending timers by the time at which they are due: a wheel of three levels, of which one level holds 20 bytes a timer.
+"""Pending timers by due time: a wheel of three levels. A timer is in one level, and takes 20 bytes there.
 
     far      slots of 8.7 minutes  ■■■■ ............ ■■ ....... ■        a slot is a bytearray of queue entries:
     middle   slots of 4.1 s        ■■■■■■■■■■                            | offset in the log 8 | size 4 | due 8 |
-    near     slots of 16 ms        ■■■■■■■■■■■■■■■                       and is there only while it holds one
+    near     slots of 16 ms        ■■■■■■■■■■■■■■■                       and exists only while it contains one
 
-A timer goes to the level whose slots its time has not been poured from yet. A minute before a far slot begins it is
-poured into middle ones, four seconds before a middle one does, into near ones; in pieces, so that a million timers of
-one minute do not stop the loop. A near slot is taken whole once it is over: nothing is delivered early, and by the
-wheel's doing at most 16 ms late. A time that has passed already is a near slot as any other, and is taken next.
+A new timer goes to the highest level whose slot for its due time has not been poured yet. A far slot is poured into
+middle slots a minute before it begins; a middle slot into near slots four seconds before. Pouring is done in pieces, so
+that a million timers of one minute do not stop the event loop. A near slot is taken whole once it is over: no timer is
+delivered early, and the wheel delays it by at most 16 ms. A due time in the past has a near slot too, which is taken
+next.
 
-The wheel knows the clock only by what it is told, so a clock that goes back makes timers wait, as everybody's clock
-does, and one that goes forward makes them due. Nothing here is on disk: timers.py makes it of the queue and a file.
+The wheel gets the time from its caller. A clock that goes back makes timers wait, and one that goes forward makes them
+due. Nothing here is on disk: timers.py fills the wheel from the queue and a file.
 
-The due time may have `RECALL` added: such an entry is no message but the wish to let one not be delivered. Recalls lie
-in near slots of their own from the start, and are taken with the slot of the messages that they name.
+`RECALL` may be added to the due time: such an entry is no message, but a request to cancel the delivery of one. Recalls
+are in near slots of their own from the start. They are taken together with the slot of the messages that they name.
 Source of the idea: TimerWheel and Slot, Java 5.4, whose slots of 1 s are heads of lists in a log of their own.
 """
 
@@ -43,7 +44,7 @@ class Level:
     def __init__(self, bits: int) -> None:
         self.bits = bits
         self.slots: dict[int, bytearray] = {}
-        self.order: list[int] = []  # a heap of their numbers
+        self.order: list[int] = []  # a heap of the slot numbers
 
     def add(self, due_ms: int, entry: bytes) -> None:
         """Put an entry into its slot."""
@@ -55,21 +56,21 @@ class Level:
         slot += entry
 
     def pop(self) -> bytearray:
-        """The earliest slot, which leaves. Raises: IndexError, there is none."""
+        """Remove and return the earliest slot. Raises: IndexError, there is none."""
         return self.slots.pop(heapq.heappop(self.order))
 
     def take_before(self, offset: int, number: int) -> bytearray:
-        """Take from one slot the timers whose records lie before `offset`."""
+        """Take the timers from one slot whose records are before `offset`."""
         slot, kept, taken = self.slots[number], bytearray(), bytearray()
         for at in range(0, len(slot), ENTRY_SIZE):
             entry = slot[at : at + ENTRY_SIZE]
             (taken if ENTRY.unpack(entry)[0] < offset else kept).extend(entry)
-        self.slots[number] = kept  # perhaps empty; it is dropped in its time
+        self.slots[number] = kept  # may be empty; it is dropped when its time comes
         return taken
 
 
 class TimerWheel:
-    """The timers that are pending.
+    """The pending timers.
 
     Args:
         file_size: of the files of the log, for `oldest`.
@@ -80,19 +81,19 @@ class TimerWheel:
         self._file_size = file_size
         self._near, self._middle, self._far = Level(_NEAR_BITS), Level(_MIDDLE_BITS), Level(_FAR_BITS)
         self._recalls = Level(_NEAR_BITS)
-        # Up to which slot, exclusive, the level above has been poured into this one.
+        # The slots below these numbers have been poured from the level above.
         self._near_until = 0
         self._middle_until = 0
         self._pouring: list[tuple[Level, bytearray]] = []
         self._poured = 0  # bytes of the last of `_pouring`
-        self._by_file: dict[int, int] = {}  # how many have their record in a file of the log
+        self._by_file: dict[int, int] = {}  # the number of timers that have their record in a file of the log
 
     def add(self, offset: int, size: int, due: int) -> None:
-        """A timer.
+        """Add a timer.
 
         Args:
             offset, size: of its record in the log.
-            due: when it is, in ms; with `RECALL` if it recalls another one.
+            due: the due time in ms; with `RECALL` added if the entry recalls another timer.
         """
         file = offset // self._file_size
         self._by_file[file] = self._by_file.get(file, 0) + 1
@@ -108,7 +109,7 @@ class TimerWheel:
             self._far.add(due_ms, entry)
 
     def settle(self, offset: int) -> None:
-        """A timer that was taken needs its record no more."""
+        """Forget a taken timer; its record is not needed any more."""
         file = offset // self._file_size
         left = self._by_file[file] - 1
         if left:
@@ -119,16 +120,16 @@ class TimerWheel:
 
     @property
     def is_pouring(self) -> bool:
-        """Whether some timers are in no slot just now."""
+        """Whether a slot is being poured, so that some of its timers are in no level."""
         return bool(self._pouring)
 
     @property
     def oldest(self) -> int | None:
-        """Where the oldest file of the log begins that has a record of a timer; None without timers."""
+        """The begin of the oldest log file that contains a record of a timer; None without timers."""
         return min(self._by_file) * self._file_size if self._by_file else None
 
     def turn(self, now_ms: int) -> bool:
-        """Pour a piece of what comes near; whether there is more to pour, so that nothing can be taken yet."""
+        """Pour a piece of the next slots. Returns whether there was one to pour; then nothing can be taken yet."""
         if self._pouring:
             self._pour()
         elif _begins(self._far, now_ms + _FAR_AHEAD_MS):
@@ -142,7 +143,7 @@ class TimerWheel:
         return True
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing is to be done."""
+        """Return the time in ms until there is something to pour or to take."""
         waits = [_FAR_AHEAD_MS]
         for level, ahead_ms in ((self._far, _FAR_AHEAD_MS), (self._middle, _MIDDLE_AHEAD_MS)):
             if level.order:
@@ -151,9 +152,9 @@ class TimerWheel:
         return max(min(waits), 0)
 
     def take(self, now_ms: int) -> tuple[bytes, bytes]:
-        """The messages of the next slot that is over, and the recalls of it; nothing if none is.
+        """Return the messages of the next slot that is over, and its recalls; both empty if no slot is over.
 
-        They count as pending until they are settled. To be called when there is nothing to pour.
+        They count as pending until they are settled. Call it when there is nothing to pour.
         """
         numbers = [level.order[0] for level in (self._near, self._recalls) if level.order]
         if not numbers or _end(number := min(numbers)) > now_ms:
@@ -165,11 +166,11 @@ class TimerWheel:
         )
 
     def is_over(self, due_ms: int, now_ms: int) -> bool:
-        """Whether the slot of a time is over, so that whatever was due then may have been taken."""
+        """Whether the slot of a time is over, so that its timers may have been taken."""
         return _end(due_ms >> _NEAR_BITS) <= now_ms
 
     def slots(self) -> list[bytes]:
-        """The entries of all timers that were not taken, for the file."""
+        """Return the entries of all timers that have not been taken, for the file."""
         found = [bytes(slot) for _, slot in self._pouring]
         if found:
             found[-1] = found[-1][self._poured :]
@@ -177,9 +178,9 @@ class TimerWheel:
         return found + [bytes(slot) for level in levels for slot in level.slots.values()]
 
     def take_before(self, offset: int) -> Iterator[bytes]:
-        """Take the timers whose records lie before an offset in the log, slot by slot.
+        """Take the timers whose records are before an offset in the log, slot by slot.
 
-        What is poured or added meanwhile may be left out.
+        Timers that are poured or added meanwhile may be left out.
         """
         for level in (self._near, self._middle, self._far, self._recalls):
             for number in sorted(level.slots):
@@ -199,10 +200,10 @@ class TimerWheel:
 
 
 def _begins(level: Level, ms: int) -> bool:
-    """Whether the earliest slot of a level begins by then."""
+    """Whether the earliest slot of a level begins by `ms`."""
     return bool(level.order) and level.order[0] << level.bits <= ms
 
 
 def _end(near_number: int) -> int:
-    """When a near slot is over."""
+    """The end of a near slot in ms."""
     return (near_number + 1) << _NEAR_BITS

@@ -1,17 +1,17 @@
-"""The timers of a store: which messages of rmq_sys_wheel_timer are pending, and when each of them is due.
+"""The timers of a store: the pending messages of rmq_sys_wheel_timer, and the due time of each.
 
     rmq_sys_wheel_timer[0]   every timer ever, as the queue's entry: offset, size, due                ┐
-    the log                  what was delivered says which timer it settles (`settles`)                ├ wheel
-    timers/                  pending once, settled since: a start need not read the first two whole   ┘ (timer_wheel.py)
+    the log                  a delivered record names the timer that it settles (`settles`)            ├ wheel
+    timers/                  pending and settled timers: a start need not read all of the first two   ┘ (timer_wheel.py)
 
-A timer is settled by a record: the message at its real address, or the same timer stored again (rolled) because the
-file of the log in which it lay is about to go. That record carries where the timer lay, in the field in which a
-committed message has the place of its half message, as -1 - offset. So whatever a crash leaves of the log, each timer
-is either pending or settled in it: none is lost and none delivered twice. Recalls, and what they recall, are settled by
-the file alone: after a crash they are taken once more, together, with the same result.
+A record settles a timer. It is the message at its real address, or the same timer stored again ("rolled"), because the
+timer's log file is about to be deleted. That record contains the timer's log offset as -1 - offset. The field is the
+one in which a committed message has the offset of its half message. So each timer is either pending or settled in the
+log that a crash leaves: no timer is lost, and none is delivered twice. Recalls, and the timers that they recall, are
+settled by the file alone. After a crash they are taken once more, together, with the same result.
 
-Source: TimerMessageStore, Java 5.4. Unlike Java, which rolls a timer every two days, one is rolled when its file should
-go; and a store of Java's, which has no file of ours, is read as if nothing had been delivered.
+Source: TimerMessageStore, Java 5.4. Unlike Java, which rolls a timer every two days, a timer is rolled when its log
+file should be deleted. A store of Java's has no timer file of ours, and is read as if no timer had been delivered.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 _PREPARED_BEFORE_BODY_SIZE: Final = 8
-_PIECE: Final = 512  # entries of the queue that are read at once
+_PIECE: Final = 512  # queue entries per read
 _LEAST_DUE: Final = 1 << 33  # a hash has 32 bits, a time in ms more
-_MOST_LOG_BYTES: Final = 16 << 20  # that a start has to read because the file knows nothing of them
+_MOST_LOG_BYTES: Final = 16 << 20  # bytes of the log that a start reads because the file does not cover them
 
 
 class Timer(NamedTuple):
-    """A timer that is due, or is to be rolled: where its record lies, and when it is due, perhaps with `RECALL`."""
+    """A timer that is due or is to be rolled: the place of its record, and its due time, perhaps with `RECALL`."""
 
     offset: int
     size: int
@@ -49,7 +49,7 @@ class Timer(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What `Timers.save` writes: everything up to these offsets."""
+    """The content that `Timers.save` writes: everything up to these offsets."""
 
     settled: list[int]
     pending: list[bytes] | None
@@ -58,11 +58,11 @@ class Saved(NamedTuple):
 
 
 class Timers:
-    """What is pending, on one event loop; only `save` runs in a thread.
+    """The pending timers, on one event loop; only `save` runs in a thread.
 
     Args:
         queue: of the timer topic.
-        hold: is told which part of the log is needed.
+        hold: gets the part of the log that timers need.
     """
 
     def __init__(self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: Hold) -> None:
@@ -71,14 +71,14 @@ class Timers:
         self._file = TimerFile(vfs, folder)
         self._wheel = TimerWheel(commit_log.file_size)
         self._hold = hold
-        # Entries that were taken from the wheel and not settled: a slot, its recalls, what is to be rolled.
+        # Entries that were taken from the wheel and are not settled: a slot, its recalls, and timers to roll.
         self._hand = b""
         self._at = 0
         self._recalls = b""
-        self._put_off_ms = 0  # when those of the slot come again that could not be settled; 0 if all could
+        self._put_off_ms = 0  # when the slot's timers come again that could not be settled; 0 if all could
         self._to_roll = bytearray()
         self._rolling: Iterator[bytes] | None = None
-        self._settled: list[int] = []  # the file does not know it yet
+        self._settled: list[int] = []  # not in the file yet
         known = self._file.load() or self._unknown()
         self._next = known.queue_offset
         self._saved_end, self._saved_next = known.log_offset, known.queue_offset
@@ -90,75 +90,81 @@ class Timers:
 
     @property
     def next_offset(self) -> int:
-        """The offset in the queue up to which timers were taken over."""
+        """The offset in the queue up to which timers have been read."""
         return self._next
 
     def learn(self) -> None:
-        """Take over what is new in the queue."""
+        """Add the new timers of the queue."""
         self._learn(frozenset())
 
     def due(self, now_ms: int, most: int) -> list[Timer]:
-        """The next timers that are due, in the order of their slots; each must be settled.
+        """Return the next due timers, in the order of their slots; each must be settled.
 
-        With none of them left there may still be something to pour, so ask `wait_ms`.
+        An empty list does not mean that there is nothing to pour, so ask `wait_ms`.
         """
         if not self._hand:
             self._next_slot(now_ms)
         return _timers(self._hand[self._at : self._at + most * ENTRY_SIZE])
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing will be due."""
+        """Return the time in ms for which no timer is due."""
         is_busy = self._hand or self._to_roll or self._hold.wanted or self._wheel.turn(now_ms)
         return 0 if is_busy else self._wheel.wait_ms(now_ms)
 
     def is_over(self, due_ms: int, now_ms: int) -> bool:
-        """Whether it is too late to recall what is due then."""
+        """Whether it is too late to recall a timer with this due time."""
         return self._wheel.is_over(due_ms, now_ms)
 
     @property
     def recalls(self) -> list[Timer]:
-        """The recalls of the slot of which `due` tells."""
+        """The recalls of the slot that `due` returns."""
         return _timers(self._recalls)
 
     def settle_next(self) -> None:
-        """The first of the timers that `due` told needs nothing more."""
+        """Settle the first of the timers that `due` returned."""
         self._settle(ENTRY.unpack_from(self._hand, self._at)[0])
         self._pass_next()
 
     def put_off_next(self, due_ms: int) -> None:
-        """The first of the timers that `due` told cannot be settled now: let it come again, with its slot's recalls."""
+        """Put off the first of the timers that `due` returned, because it cannot be settled now.
+
+        It comes again with its slot's recalls.
+        """
         offset, size, _ = ENTRY.unpack_from(self._hand, self._at)
-        self._put_off_ms = self._put_off_ms or due_ms  # all at one time, so that they are in one slot again
+        self._put_off_ms = self._put_off_ms or due_ms  # all at one time, so that they share a slot again
         self._put_back(offset, size, self._put_off_ms)
         self._pass_next()
 
     def to_roll(self) -> Timer | None:
-        """A timer that is to be stored again and then `rolled`, because its file should go."""
+        """Return a timer to be stored again and then `rolled`, because its log file should be deleted."""
         if not self._to_roll:
             if self._rolling is None and self._hold.wanted and not self._wheel.is_pouring:
                 self._rolling = self._wheel.take_before(self._hold.wanted)
             if self._rolling is None:
                 return None
             self._to_roll += next(self._rolling, b"")
-            if not self._to_roll:  # That was all. Retention tells if it still wants something.
+            if not self._to_roll:  # no timer is left there; retention asks again if it needs more
                 self._rolling, self._hold.wanted = None, 0
                 return None
         return _timers(self._to_roll[-ENTRY_SIZE:])[0]
 
     def rolled(self) -> None:
-        """The timer that `to_roll` told was stored again."""
+        """Settle the timer that `to_roll` returned, because it was stored again."""
         self._settle(ENTRY.unpack(self._to_roll[-ENTRY_SIZE:])[0])
         del self._to_roll[-ENTRY_SIZE:]
 
     def put_off_roll(self) -> None:
-        """The timer that `to_roll` told cannot be stored again now; it is told again when its file should go."""
+        """Put back the timer that `to_roll` returned, because it cannot be stored again now.
+
+        `to_roll` returns it again when its log file should be deleted.
+        """
         self._put_back(*ENTRY.unpack(self._to_roll[-ENTRY_SIZE:]))
         del self._to_roll[-ENTRY_SIZE:]
 
     # The file -------------------------------------------------------------------------------------------------------
 
     def unsaved(self) -> Saved | None:
-        """What `save` should write once the log is on disk up to its end; None if there is nothing worth it."""
+        """Return the content for `save`, to write once the log is on disk to its end; None if it is too little."""
         end = self._log.end
         is_new = (
             self._settled
@@ -173,19 +179,19 @@ class Timers:
         return Saved(list(self._settled), pending, self._next, end)
 
     def save(self, saved: Saved) -> None:
-        """Write it, in any thread; one at a time. Raises: DiskFull, OSError: it is as before."""
+        """Write the content, in any thread; one at a time. Raises: DiskFull, OSError: nothing has changed."""
         if saved.pending is not None:
             self._file.replace(saved.pending, saved.queue_offset, saved.log_offset)
         else:
             self._file.settle(saved.settled, saved.queue_offset, saved.log_offset)
 
     def was_saved(self, saved: Saved) -> None:
-        """It was written."""
+        """Note that the content was written."""
         del self._settled[: len(saved.settled)]
         self._saved_end, self._saved_next = saved.log_offset, saved.queue_offset
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the file."""
         self._file.close()
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -220,10 +226,10 @@ class Timers:
             return
         self._hand, self._recalls = self._wheel.take(now_ms)
         if not self._hand:
-            self._settle_recalls()  # What they recall is not here.
+            self._settle_recalls()  # the timers that they recall are not in this slot
 
     def _unknown(self) -> Known:
-        """Without a file: whatever the queue has, and what the log says of it."""
+        """Return the state without a file: everything in the queue, and the log from its first timer on."""
         first = self.queue.min_offset
         entry = next((self.queue.entry(at) for at in range(first, self.queue.max_offset)), None)
         return Known(queue_offset=first, log_offset=entry.offset if entry else self._log.end)
@@ -265,7 +271,7 @@ class Timers:
             self._wheel.add(offset, size, due)
 
     def _due_of(self, offset: int) -> int:
-        """When a timer is due whose entry does not say it, because Java wrote it."""
+        """Return the due time of a timer whose entry lacks it, because Java wrote the entry."""
         try:
             record, _ = self._log.parse(offset)
         except CorruptRecord:
@@ -283,12 +289,12 @@ def _timers(entries: bytes | bytearray) -> list[Timer]:
 
 
 def settling(offset: int) -> int:
-    """What the record that settles the timer at `offset` has as its `prepared_offset`."""
+    """Return the `prepared_offset` of the record that settles the timer at `offset`."""
     return -1 - offset
 
 
 def settles(record: memoryview) -> int | None:
-    """Where the timer lies that a record settles; None if it settles none."""
+    """Return the log offset of the timer that a record settles; None if it settles none."""
     at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3] - _PREPARED_BEFORE_BODY_SIZE
     prepared: int = LONG.unpack_from(record, at)[0]
     return -1 - prepared if prepared < 0 else None
