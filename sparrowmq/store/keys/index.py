@@ -1,4 +1,4 @@
-"""The hash index: find messages by topic and key. Derived from the log, so it can always be made again.
+"""The hash index: find messages by topic and key. It is derived from the log, so it can always be built again.
 
     | header 40 | slots: 5,000,000 x 4 | entries: 20,000,000 x 20 |
 
@@ -6,11 +6,11 @@
     slot     number of its newest entry, 0 for none
     entry    hash 4 | offset in the log 8 | seconds after the begin timestamp 4 | number of the slot's entry before it 4
 
-Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's, of `topic#key`, made positive;
-the slot is hash % slots. A hash says "perhaps": who searches looks at the keys of what is found.
+Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's hash of `topic#key`, made positive. The
+slot is hash % slots. Different keys may have one hash, so a search compares the keys of the messages that it finds.
 
-Keys come in batches (`key_columns.py`): from some dozens on numpy hashes them and links them into their chains
-at once; the few of a quiet broker are not worth it.
+Keys come in batches (`key_columns.py`). From some dozens on, numpy hashes them and links them into their chains at
+once. The few keys of a quiet broker are not worth that.
 Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
 """
 
@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
-_CHUNK: Final = 1 << 16  # entries that are read at once
+_CHUNK: Final = 1 << 16  # entries per read
 _UP_TO_A_SECOND_MS: Final = (
-    1000  # the end of a file that was cut is known by its last entry, in whole seconds
+    1000  # the end time of a truncated file comes from its last entry, in whole seconds
 )
 _REMEDY: Final = "start the broker again, which makes the index anew from the log"
 
@@ -64,8 +64,8 @@ class IndexFile:
             HEADER.unpack(file.read(0, HEADER.size).ljust(HEADER.size, b"\0"))
         )
         self._entries_at = HEADER.size + slots * SLOT_SIZE
-        self.was_cut = False  # before it was opened
-        self._lacks_slots: bool | None = None  # None: nobody has counted
+        self.was_cut = False  # truncated before it was opened
+        self._lacks_slots: bool | None = None  # None: not counted yet
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many entries can be added."""
+        """The number of entries that can be added."""
         room: int = self.entries - self.next
         return room
 
@@ -93,9 +93,9 @@ class IndexFile:
         self._finish(offsets[-1], stored_ms[-1])
 
     def put_vector(self, hashes: Any, places: bytes) -> None:
-        """`put` of many at once: sorted by slot, the entry before one is its neighbour or the slot's own.
+        """Put many entries at once. They are sorted by slot: the entry before one is its neighbour or the slot's own.
 
-        The slots are in the file once what `linked` gives to `take` was written. Raises: OSError.
+        The slots are in the file once the parts that `linked.take` returns were written. Raises: OSError.
         """
         numpy = load_numpy()
         offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
@@ -119,7 +119,7 @@ class IndexFile:
         rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms.tolist()))
         rows["previous"][order] = previous
         self.file.write(self._entry_at(self.next), rows.tobytes())
-        slots[chosen] = numbers_by_slot  # of equal slots the last one wins, which is the newest
+        slots[chosen] = numbers_by_slot  # of equal slots the last one wins: the newest
         self.linked.note_changed(chosen)
         self.next += count
         self._finish(int(offsets[-1]), last_ms)
@@ -128,8 +128,8 @@ class IndexFile:
         """Add the offsets of entries with that hash, newest first, until `found` has `limit`.
 
         Raises:
-            BadStore: the slot, or an entry, leads to an entry of another slot, or on to a later one; or the slot leads
-                nowhere, as others do that are used; or an entry is older than the file.
+            BadStore: the slot, or an entry, leads to an entry of another slot, or to a later one. Or the slot is empty,
+                like others that are used. Or an entry is older than the file.
         """
         slot = key_hash % self.slots
         number = self.linked.newest(slot)
@@ -146,7 +146,7 @@ class IndexFile:
                     f"{self.file.path} is damaged: entry {number} cannot be what it was; {_REMEDY}"
                 )
             stored_ms = self.begin_ms + seconds * 1000
-            # Entries know whole seconds only.
+            # Entries contain whole seconds only.
             if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
                 found[offset] = None
             if stored_ms < begin_ms - 999:
@@ -158,32 +158,32 @@ class IndexFile:
             )
 
     def lacks_slots(self) -> bool:
-        """Whether slots that are used lead nowhere, as where a part of the file was lost; they are counted once.
+        """Whether slots that should be used are empty, because a part of the file was lost. They are counted once.
 
-        All of a file of the usual size take 6 ms.
+        Counting a file of the usual size takes 6 ms.
         """
         if self._lacks_slots is None:
             self._lacks_slots = self.linked.count_used() < self._expected_slots()
         return self._lacks_slots
 
     def _expected_slots(self) -> int:
-        """How many slots are used, as far as that is known."""
+        """Return the number of used slots, as far as it is known."""
         used: int = self.used_slots
         if used != self.next - 1:
             return used
-        # Each entry has a slot to itself, or Java before 4.4 has counted, which took each for a new one.
+        # Each entry has its own slot, or Java before 4.4 wrote the file: it counted each entry as a new slot.
         return self._slots_anew()[1] if self.next <= _CHUNK else 0
 
     def is_damaged(self) -> bool:
-        """Whether it shows: it was cut, cannot be read, or lacks slots."""
+        """Whether damage is visible: the file was truncated, cannot be read, or lacks slots."""
         is_whole = self.file.is_whole and not self.was_cut and not self.file.unreadable
         return not is_whole or self.lacks_slots()
 
     def makes_sense(self, stored_ms: Callable[[int], int | None]) -> bool:
-        """Whether the header fits the first and the last entry, and their records; by it files are passed over.
+        """Whether the header fits the first and the last entry, and their records. A search skips files by the header.
 
         Args:
-            stored_ms: when the record at an offset of the log was stored; None if that is not known.
+            stored_ms: returns the time at which the record at a log offset was stored; None if it is not known.
         """
         if self.next <= 1:
             return True
@@ -194,16 +194,16 @@ class IndexFile:
         )
 
     def _is_of_slot(self, number: int, slot: int) -> bool:
-        """Whether an entry, perhaps one that was written after the header, has that slot."""
+        """Whether an entry has that slot. The entry may have been written after the header."""
         return 0 < number < self.entries and self.entry(number)[0] % self.slots == slot
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, offset, seconds, number of the one before it in the chain."""
+        """Return an entry: hash, offset, seconds, and the number of the previous one in the chain."""
         entry: tuple[int, int, int, int] = ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY.size))
         return entry
 
     def cut(self, next_entry: int, end_offset: int) -> None:
-        """Keep entries before number `next_entry` whose records lie before `end_offset`; link the slots anew."""
+        """Keep the entries before number `next_entry` whose records are before `end_offset`; link the slots again."""
         self.next = max(1, min(next_entry, self.next))
         while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
             self.next -= 1
@@ -215,7 +215,7 @@ class IndexFile:
         self._finish(last_offset, self.begin_ms + seconds * 1000)
 
     def _slots_anew(self) -> tuple[bytes, int]:
-        """What the slots must be for the entries that there are, and how many of them are used."""
+        """Return the slots for the existing entries, and the number of used ones."""
         if self.next > VECTOR_MIN:
             numpy = load_numpy()
             newest = numpy.zeros(self.slots, ">i4")
@@ -223,7 +223,7 @@ class IndexFile:
                 end = min(begin + _CHUNK, self.next)
                 rows = self.file.read(self._entry_at(begin), (end - begin) * ENTRY.size)
                 hashes = numpy.frombuffer(rows, _row_type())["hash"]
-                # Of equal slots the last one wins, which is the newest.
+                # Of equal slots the last one wins: the newest.
                 newest[hashes % self.slots] = numpy.arange(begin, end, dtype=numpy.int32)
             return newest.tobytes(), int(numpy.count_nonzero(newest))
         by_slot = {self.entry(number)[0] % self.slots: number for number in range(1, self.next)}
@@ -255,18 +255,18 @@ class IndexFile:
 class Index:
     """The index of a store: files of which the last one grows.
 
-    It is derived from the log, so damage of it stops no message: where the last file cannot be read or written, or was
-    cut, no keys are put into it any more, and searches say what they lack.
+    It is derived from the log, so its damage stops no message. If the last file cannot be read or written, or was
+    truncated, no more keys are put into it. Searches then report the missing keys.
 
     Attributes:
-        is_damaged: that is so, or a search has found damage; the next start makes the index anew.
-        lacks_from_ms: keys of records that were stored since then are not in the index; None if all are.
+        is_damaged: a write failed, or a search has found damage; the next start builds the index again.
+        lacks_from_ms: keys of records that were stored from this time on are missing; None if no key is.
     """
 
     def __init__(
         self, vfs: Vfs, folder: str, slots: int, entries: int, unsynced: Unsynced, writable: bool = True
     ) -> None:
-        """Open what is there. Raises: BadStore."""
+        """Open the existing files. Raises: BadStore."""
         self._vfs = vfs
         self._folder = folder
         self._slots = slots
@@ -282,7 +282,7 @@ class Index:
 
     @classmethod
     def of(cls, settings: StoreSettings, vfs: Vfs, unsynced: Unsynced, writable: bool = True) -> Index | None:
-        """The index of a store; None if its settings want none. Raises: BadStore."""
+        """Return the index of a store; None if its settings disable it. Raises: BadStore."""
         if not settings.index:
             return None
         return cls(
@@ -291,12 +291,12 @@ class Index:
 
     @property
     def end_offset(self) -> int:
-        """Where the last record lies that is in the index; -1 if there is none."""
+        """The log offset of the last record in the index; -1 if there is none."""
         return self.files[-1].end_offset if self.files and self.files[-1].next > 1 else -1
 
     @property
     def end_ms(self) -> int:
-        """When that record was stored."""
+        """The time at which that record was stored."""
         return self.files[-1].end_ms if self.files else 0
 
     def put(self, keys: Keys) -> None:
@@ -310,14 +310,16 @@ class Index:
                 self.give_up(error)
 
     def _put_some(self, keys: KeyColumns, position: int) -> int:
-        """Add those from one on that have room in one file, a batch at most; how many they are. Raises: OSError."""
+        """Add keys from `position` on: as many as fit into one file, at most a batch. Returns their number. Raises:
+        OSError.
+        """
         file = self._with_room(keys, position)
-        if not file.file.is_whole:  # to write behind its end would make it look whole again
+        if not file.file.is_whole:  # a write after its end would make it look whole again
             raise was_cut(file.file.path, file.file.size)
         self._unsynced.files.add(file.file.path)
         part = keys.part(
             position, min(file.room, BATCH)
-        )  # what numpy makes of more is larger than the caches
+        )  # numpy's arrays of more keys do not fit into the caches
         hashes = hash_vector(part) if len(part) >= VECTOR_MIN else None
         if hashes is not None:
             file.put_vector(hashes, part.places)
@@ -328,7 +330,7 @@ class Index:
         return len(part)
 
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Offsets of records that may have the key, newest first.
+        """Return the offsets of records that may have the key, newest first.
 
         Raises:
             BadStore: a file is damaged, or keys of that time are missing.
@@ -353,7 +355,7 @@ class Index:
         return list(found)
 
     def give_up(self, error: OSError) -> None:
-        """Take it for damaged, and say so once; in any thread."""
+        """Mark the index as damaged, and log that once; in any thread."""
         if not self.is_damaged:
             log.error(
                 "the index is damaged (%s): messages are taken, but those from now on are not found by their keys; %s",
@@ -363,21 +365,21 @@ class Index:
         self.is_damaged = True
 
     def take_unwritten(self) -> list[Unwritten]:
-        """What has to be written to the files before a checkpoint says that they have the keys."""
+        """Return the slots to write to the files before a checkpoint says that the files have the keys."""
         return [unwritten for file in self.files if (unwritten := file.linked.take()) is not None]
 
     def give_back(self, unwritten: list[Unwritten]) -> None:
-        """It was not written; in any thread."""
+        """Note that these slots were not written; in any thread."""
         for part in unwritten:
             for file in self.files:
                 file.linked.give_back(part)
 
     def has(self, path: str) -> bool:
-        """Whether a file of it has that path."""
+        """Whether a file of the index has that path."""
         return os.path.dirname(path) == self._folder
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:
-        """Go back to what a checkpoint saw: file `name`, before entry `next_entry`, records before `end_offset`."""
+        """Go back to a checkpoint: file `name`, before entry `next_entry`, records before `end_offset`."""
         while self.files and (self.files[-1].name > name or not name or self._is_behind(end_offset)):
             self.drop_last()
         if self.files:
@@ -386,11 +388,11 @@ class Index:
             last.cut(next_entry if last.name == name else last.next, end_offset)
 
     def _is_behind(self, end_offset: int) -> bool:
-        """Whether the file before the newest one ends behind an offset, so that nothing of the newest one stays."""
+        """Whether the previous file ends at or after an offset, so that the newest file keeps no entry."""
         return len(self.files) > 1 and self.files[-2].end_offset >= end_offset
 
     def drop_all(self, kept_in: str | None = None) -> None:
-        """Delete all of it, so that it is made anew; with a folder, what is damaged is moved there."""
+        """Delete the index, to build it again. With a folder, damaged files are moved there."""
         while self.files:
             file = self.files[-1]
             if kept_in is not None and file.is_damaged():
@@ -408,7 +410,7 @@ class Index:
         log.warning("the damaged file %s of the index is kept in %s", file.name, kept)
 
     def has_unreadable(self) -> bool:
-        """Whether something could not be read of it."""
+        """Whether a part of the index could not be read."""
         return any(file.file.unreadable for file in self.files)
 
     def drop_last(self) -> None:
@@ -417,7 +419,7 @@ class Index:
         self._unsynced.folders.add(self._folder)
 
     def forget_before(self, log_begin: int) -> None:
-        """Delete the files that only know records before `log_begin`; the growing one stays."""
+        """Delete the files that only have records before `log_begin`. The growing file stays."""
         while len(self.files) > 1 and self.files[0].end_offset < log_begin:
             self.files.pop(0).file.remove()
             self._unsynced.folders.add(self._folder)
@@ -450,7 +452,7 @@ class Index:
             return False
 
     def _with_room(self, keys: KeyColumns, position: int) -> IndexFile:
-        """A file for one key of them, and more."""
+        """Return a file with room for at least one of the keys."""
         last = self.files[-1] if self.files else None
         if last is not None and last.room > 0:
             return last

@@ -1,12 +1,12 @@
-"""Keys on their way into the index: collected as columns while messages come, hashed many at once.
+"""Keys on their way into the index: collected as columns while messages arrive, and hashed many at once.
 
     content  | 7F000001...0 | 7F000001...1 | order-7 | ...       UTF-8, end to end
     bounds   0             32             64        71           int64 each
     places   | offset, ms   | offset, ms   | ...                 of their records, int64 each
 
-Hashing character by character costs 2.8 us a key, from source; numpy's 0.3 us take all steps up to the file. What it
-makes of a batch fits into a processor's caches: of larger ones the pages that the system finds for it cost a fifth of
-what a message of a batch costs the broker.
+Hashing a key character by character costs 2.8 us in source form. With numpy all steps up to the file cost 0.3 us. The
+arrays of a batch fit into a processor's caches. Larger batches need new pages, which cost a fifth of what a message of
+a batch costs the broker.
 Source: IndexFile.indexKeyHashMethod, Java 4.9.8.
 """
 
@@ -22,7 +22,7 @@ from librt.strings import BytesWriter, write_i64_le
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.subscription import java_hash
 
-VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
+VECTOR_MIN: Final = 48  # keys; fewer are faster one by one
 BATCH: Final = 2048  # keys that are hashed at once, at most
 _PLACE_SIZE: Final = 16
 _BOUND_SIZE: Final = 8
@@ -30,10 +30,10 @@ _INT32: Final = 0xFFFFFFFF
 
 
 class Keys:
-    """Keys on their way into the index, in the order of the log, as columns: no object is made for each.
+    """Keys on their way into the index, in the order of the log. They are columns: no object is made for a key.
 
     Attributes:
-        topics: for each key that of its record.
+        topics: for each key the topic of its record.
     """
 
     __slots__ = ("_content", "_ends", "_places", "topics")
@@ -48,7 +48,7 @@ class Keys:
         return len(self.topics)
 
     def add(self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: str | None) -> None:
-        """The keys of one record."""
+        """Add the keys of one record."""
         if unique is not None:
             self._add(topic, offset, stored_ms, unique.encode("utf-8", "surrogatepass"))
         for key in keys:
@@ -57,7 +57,7 @@ class Keys:
     def add_plain(
         self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: bytes
     ) -> None:
-        """`add`, where the unique key is as `PlainBatch` has it."""
+        """Add keys as `add`, with the unique key in the form that `PlainBatch` has."""
         if unique:
             self._add(topic, offset, stored_ms, unique)
         if keys:
@@ -71,7 +71,7 @@ class Keys:
         write_i64_le(self._places, stored_ms)
 
     def columns(self) -> KeyColumns:
-        """What there is now."""
+        """Return the keys collected so far."""
         bounds = bytes(_BOUND_SIZE) + self._ends.getvalue()
         return KeyColumns(self._content.getvalue(), bounds, self.topics, self._places.getvalue())
 
@@ -80,10 +80,11 @@ class KeyColumns:
     """Some of `Keys`, to be put into a file.
 
     Attributes:
-        content: the keys themselves, in UTF-8, end to end, and others.
-        bounds: where in it they begin, and the last of them ends; int64 each, little endian.
-        topics: as `Keys` has them.
-        places: for each key its record's place in the log and store timestamp, int64 each, little endian.
+        content: the keys in UTF-8, end to end; it may contain other keys too.
+        bounds: the positions in `content` at which the keys begin, and at which the last one ends; int64, little
+            endian.
+        topics: as in `Keys`.
+        places: for each key its record's offset in the log and its store timestamp; int64, little endian.
     """
 
     __slots__ = ("bounds", "content", "places", "topics")
@@ -109,11 +110,11 @@ class KeyColumns:
 
     @property
     def stored_ms(self) -> tuple[int, ...]:
-        """The second half."""
+        """The second half of `places`."""
         return self._numbers()[1::2]
 
     def part(self, begin: int, count: int) -> KeyColumns:
-        """At most `count` of them, from number `begin` on."""
+        """Return at most `count` keys, from number `begin` on."""
         if begin == 0 and count >= len(self):
             return self
         end = min(begin + count, len(self))
@@ -129,22 +130,22 @@ class KeyColumns:
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Java's positive hash of `topic#key`."""
+    """Return Java's positive hash of `topic#key`."""
     found = abs(java_hash(f"{topic}#{key}"))
     return 0 if found > 0x7FFFFFFF else found
 
 
 def keys_of(properties: Properties) -> list[str]:
-    """What a message can be found by: its unique key, and each word of its KEYS."""
+    """Return the keys by which a message can be found: its unique key, and each word of its KEYS."""
     unique_key = properties.unique_key
     return [*properties.keys] if unique_key is None else [unique_key, *properties.keys]
 
 
 def hash_vector(keys: KeyColumns) -> Any:
-    """`key_hash` of all of them at once; None if a character needs two UTF-16 units, which no real key has.
+    """Return the `key_hash` of all keys; None if a character needs two UTF-16 units, which no real key has.
 
-    A string's hash is the sum of its characters, each times a power of 31; so the hash of `topic#key` is that of
-    `topic#` times a power of 31, plus the key's.
+    A string's hash is the sum of its characters, each times a power of 31. So the hash of `topic#key` is the hash of
+    `topic#` times a power of 31, plus the hash of the key.
     """
     numpy = load_numpy()
     bounds = numpy.frombuffer(keys.bounds, "<i8")
@@ -162,7 +163,7 @@ def hash_vector(keys: KeyColumns) -> Any:
         lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
     size, count = int(lengths.max()), len(lengths)
     powers = _powers(size)
-    if int(lengths.min()) == size:  # unique keys all have 32 characters
+    if int(lengths.min()) == size:  # all unique keys have 32 characters
         own = characters.reshape(count, size) @ powers[:size][::-1]
         shift = powers[size]
     else:
@@ -179,12 +180,10 @@ def hash_vector(keys: KeyColumns) -> Any:
 
 
 def _topic_hashes(topics: list[str]) -> Any:
-    """The hash of `topic#` for each, or for all, if they are the same."""
+    """Return the hash of `topic#` for each key, or one hash if all topics are the same."""
     if topics.count(topics[0]) == len(topics):
         only = java_hash(topics[0] + "#") & _INT32
-        return load_numpy().array(
-            [only], load_numpy().uint32
-        )  # a number by itself would warn of the overflow
+        return load_numpy().array([only], load_numpy().uint32)  # a plain number would warn of the overflow
     by_topic = {topic: java_hash(topic + "#") & _INT32 for topic in set(topics)}
     return load_numpy().fromiter(map(by_topic.__getitem__, topics), load_numpy().uint32, len(topics))
 
@@ -201,7 +200,7 @@ def _powers_up_to(count: int) -> Any:
 
 @lru_cache(maxsize=1)
 def load_numpy() -> Any:
-    """numpy, once it is needed: to load it takes 0.1 s."""
+    """Import numpy when it is first needed: loading it takes 0.1 s."""
     import numpy
 
     return numpy

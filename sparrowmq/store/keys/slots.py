@@ -1,16 +1,16 @@
-"""The slots of an index file: for each the number of its newest entry, 4 bytes big endian, 0 for none.
+"""The slots of an index file: each contains the number of its newest entry, 4 bytes big endian, 0 for none.
 
-Keys fall into slots all over 20 MB. One by one they are written where they belong. Some thousand at once would be as
-many system calls, so the slots of the file that grows then are kept in memory, and what changed goes to the file part
-by part before a checkpoint says that the keys are there:
+Keys fall into slots all over 20 MB. Single slots are written directly to their places. Some thousand keys at once would
+need as many system calls. So the slots of the growing file are kept in memory then. Changed parts are written to the
+file before a checkpoint says that the keys are there:
 
     loop      put put put ── take: the parts that changed ── put put ...
     thread                   └─ write: part, part ... sync      then the checkpoint
 
-A checkpoint before which no part changed frees the memory, so a quiet broker holds none of it. The next batch of many
-keys reads the file again (5 ms). What a part holds of later keys does no harm: the start after a kill links the slots
-of that file anew from its entries.
-No memory is mapped: to store into a map whose file somebody cut, or whose sector cannot be read, kills the process.
+A checkpoint before which no part changed frees the memory, so a quiet broker uses none. The next batch of many keys
+reads the file again (5 ms). A part may contain slots of later keys, which does no harm. A start after a kill links the
+slots of that file again from its entries. No memory is mapped. A store into a map kills the process if the file was
+truncated or its sector cannot be read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sparrowmq.store.vfs import Vfs
 SLOT_SIZE: Final = 4
 _PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
 _PART: Final = 1 << _PART_BITS
-_FEW: Final = 1 << 10  # are counted sooner than numpy is loaded
+_FEW: Final = 1 << 10  # so few are counted faster than numpy is loaded
 
 
 class Slots:
-    """The slots of one file, which lie from `begin` on."""
+    """The slots of one file, from position `begin` on."""
 
     def __init__(self, file: LogFile, begin: int, count: int) -> None:
         self.count = count
@@ -40,19 +40,19 @@ class Slots:
         self._taken: Unwritten | None = None
 
     def newest(self, slot: int) -> int:
-        """The number of the newest entry of a slot."""
+        """Return the number of a slot's newest entry."""
         if self._numbers is not None:
             return int(self._numbers[slot])
         return int.from_bytes(self._file.read(self._begin + slot * SLOT_SIZE, SLOT_SIZE), "big")
 
     def put(self, slot: int, number: int) -> None:
-        """Have a slot lead to an entry. Raises: OSError."""
+        """Make a slot lead to an entry. Raises: OSError."""
         if self._numbers is not None:
             self._numbers[slot] = number
         self._file.write(self._begin + slot * SLOT_SIZE, number.to_bytes(SLOT_SIZE, "big"))
 
     def count_used(self) -> int:
-        """How many lead to an entry."""
+        """Return the number of slots that lead to an entry."""
         if self._numbers is None and self.count <= _FEW:
             content = self._file.read(self._begin, self.count * SLOT_SIZE)
             return sum(any(content[at : at + SLOT_SIZE]) for at in range(0, len(content), SLOT_SIZE))
@@ -68,9 +68,9 @@ class Slots:
         return used
 
     def in_memory(self) -> Any:
-        """All of them as a numpy array; who stores into it says so by `note_changed`."""
+        """Return all slots as a numpy array. A caller that changes it calls `note_changed`."""
         if self._numbers is None:
-            import numpy  # takes 0.1 s, which a store without an index need not wait for
+            import numpy  # takes 0.1 s; a store without an index does not need it
 
             self._numbers = numpy.zeros(self.count, ">i4")
             self._changed = numpy.zeros((self.count >> _PART_BITS) + 1, bool)
@@ -78,7 +78,7 @@ class Slots:
         return self._numbers
 
     def _load(self, room: Any) -> None:
-        """Read those that may be used."""
+        """Read the slots that may be used."""
         file, end = self._file, self._begin + len(room)
         for low, high in file.used_parts(self._begin):
             if low >= end:
@@ -87,18 +87,18 @@ class Slots:
             room[low - self._begin : low - self._begin + len(content)] = bytearray(content)
 
     def note_changed(self, slots: Any) -> None:
-        """These, of a numpy array, are not in the file yet."""
+        """Note that these slots, a numpy array, are not in the file yet."""
         self._changed[slots >> _PART_BITS] = True
 
     def replace(self, content: bytes) -> None:
-        """Write all of them anew. Raises: OSError."""
+        """Write all slots again. Raises: OSError."""
         self._numbers = None
         self._file.write(self._begin, content)
 
     def take(self) -> Unwritten | None:
-        """Return what is not in the file yet; the caller writes it, or gives it back.
+        """Return the parts that are not in the file yet; the caller writes them, or gives them back.
 
-        Free the memory where nothing changed since the last time, and what was taken then is in the file.
+        It frees the memory if nothing has changed since the last call, and the parts of that call are in the file.
         """
         if self._numbers is None:
             return None
@@ -112,12 +112,12 @@ class Slots:
         return self._taken
 
     def give_back(self, unwritten: Unwritten) -> None:
-        """It is not in the file after all; in any thread."""
+        """Note that these parts are not in the file after all; in any thread."""
         if self._numbers is unwritten.numbers:
             self._changed[unwritten.parts] = True
 
     def let_go(self) -> None:
-        """Write all of them, and keep none in memory: the file is full. Raises: OSError."""
+        """Write all slots, and free the memory: the file is full. Raises: OSError."""
         if self._numbers is not None:
             self._file.write(self._begin, self._numbers.tobytes())
             self._numbers = self._taken = None
@@ -125,9 +125,9 @@ class Slots:
 
 @dataclass(slots=True)
 class Unwritten:
-    """Parts of the slots of a file that have to be written to it.
+    """Parts of a file's slots that have to be written to it.
 
-    The file is opened anew: it may be deleted meanwhile, and what then has its descriptor is not written to.
+    The file is opened again. It may be deleted meanwhile, and another file may have its descriptor by then.
     """
 
     path: str
@@ -138,7 +138,7 @@ class Unwritten:
     is_written: bool = False
 
     def write(self, vfs: Vfs) -> None:
-        """Write them, in any thread; a file that is gone is not missed. Raises: OSError."""
+        """Write the parts, in any thread. Does nothing if the file was deleted. Raises: OSError."""
         try:
             file = vfs.open(self.path, writable=True)
         except FileNotFoundError:
@@ -155,5 +155,5 @@ class Unwritten:
 
 
 def was_cut(path: str, size: int) -> OSError:
-    """What to report of an index file that somebody made shorter than it was made."""
+    """Return the error for an index file that is shorter than at its creation."""
     return OSError(errno.EIO, f"somebody cut it, it had {size} bytes", path)
