@@ -1,8 +1,7 @@
-"""One broker: the only file that knows every part. It builds them, starts them and stops them; it has no
-behaviour of its own.
+"""One broker: builds, starts and stops its parts. Only this file knows every part, and it has no other behaviour.
 
-port ── store ── parts ── dispatcher ── listening ── registered
-and back: not registered ── not listening ── everything saved ── store closed
+start: port ── store ── parts ── dispatcher ── listening ── registered
+stop:  not registered ── not listening ── everything saved ── store closed
 """
 
 from __future__ import annotations
@@ -84,25 +83,25 @@ if TYPE_CHECKING:
     from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 
 IsOver = Callable[[int], bool]
-_MEMBERS_PAUSE_S: Final = 0.5  # until a member tries again to reach its master
+_MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 
 class Broker:
-    """A broker while its context is entered.
+    """A broker, which runs while its context is entered.
 
         async with Broker(settings) as broker:
             await broker.serve()
 
     Args:
-        file: of the settings, where changes to them are kept.
-        term: what a member of those that elect their master does in this time; `election.py` makes it.
+        file: the settings file, where changes to the settings are saved.
+        term: the term of a member with failover, as master or slave; `election.py` creates it.
     Attributes:
-        store: what it keeps; there once it is entered.
+        store: its messages; exists once the context is entered.
         term: as given.
     Raises:
         ConfigError: too few files may be open (descriptors.py), or the files of TLS cannot be used.
     Raises on entering:
-        ConfigError: the address cannot be listened on, or may not be.
+        ConfigError: the broker cannot listen on its address, or must not.
         StoreLocked, BadStore, CorruptRecord, DiskFull: the store cannot be opened.
     """
 
@@ -134,22 +133,22 @@ class Broker:
 
     @property
     def settings_now(self) -> BrokerSettings:
-        """The settings with what was changed while it ran."""
+        """The settings, including changes since the start."""
         return self._changing.now
 
     @property
     def address(self) -> str:
-        """What clients are told."""
+        """The address for clients."""
         return self.settings.address(self._server.port)
 
     @property
     def ha_address(self) -> str:
-        """What slaves are told; "" if they cannot come here."""
+        """The address for slaves; "" if slaves cannot connect."""
         return self.settings.ha_address(self._slaves.port) if self._slaves is not None else ""
 
     @property
     def metrics_address(self) -> str:
-        """Where Prometheus comes; "" if it cannot."""
+        """The address for Prometheus; "" without a metrics port."""
         return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Broker:
@@ -164,19 +163,19 @@ class Broker:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
     def stop_following(self) -> int:
-        """Take nothing more of the master; where the log ends from now on."""
+        """Stop taking the log of the master. Returns the end of the log, which stays."""
         if self._replica is not None:
             self._replica.stop()
         return self.store.end
 
     def reload(self, settings: BrokerSettings) -> None:
-        """Take what can change of settings that were read anew."""
+        """Apply the changeable settings of a settings file that was read again."""
         self._changing.reload(settings)
 
     async def serve(self) -> None:
-        """Never return; cancelled when the broker fails, whose reason then leaves the context.
+        """Serve forever. When the broker fails, this is cancelled, and the context raises the reason.
 
-        A store that fails leaves it when the broker is stopped: until then what it holds is served.
+        When the store fails, the broker goes on serving reads. The context raises the failure once the broker stops.
         """
         await asyncio.get_running_loop().create_future()
 
@@ -195,7 +194,7 @@ class Broker:
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         if self.term is None:
             self.store = MessageStore.open(kept, clock=self._clock)
-        else:  # Elsewhere the lease of a master is renewed meanwhile.
+        else:  # Open it in a thread, because a task of this event loop renews the lease of a master meanwhile.
             cut_at = self.term.cut_at
             self.store = await asyncio.to_thread(MessageStore.open, kept, clock=self._clock, cut_at=cut_at)
         stack.callback(_tell_failure, self.store)
@@ -222,7 +221,7 @@ class Broker:
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
-            # Elected, it has to end, so that another one can take its place.
+            # With failover a failed store ends the broker, so another member can become the master.
             goes_on = task.needs_writing and self.term is None
             tasks.spawn(while_writable(work, task.name) if goes_on else work, task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
@@ -247,12 +246,12 @@ class Broker:
     def _parts(
         self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool
     ) -> tuple[Part, ...]:
-        """Every part; each brings its handlers, chores, tasks and saves."""
+        """All parts, each with its handlers, chores, tasks and saves."""
         settings, clock, folder, figures = self.settings, self._clock, self.settings.config_path, Figures()
         announced, delays = registration.announced, settings.delay_levels
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
-        if not settings.is_slave:  # whose offsets are its master's, and may be ahead of it
+        if not settings.is_slave:  # A slave has the offsets of its master, which may be ahead of its own log.
             offsets.clamp(store.queues.max_offset)
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
@@ -316,7 +315,7 @@ class Broker:
         status: Status,
         figures: Figures,
     ) -> tuple[Part, ...]:
-        """What operators ask and change, but for topics."""
+        """The parts for operators' queries and changes, except those of topics."""
         settings, clock = self.settings, self._clock
         traffic = Traffic(store, consumption, settings.cluster, clock, figures)
         progress = ProgressHandler(store, topics, groups, offsets, clients, consumption, clock, self.address)
@@ -333,7 +332,7 @@ class Broker:
     def _metrics_part(self, parts: Measured) -> Part:
         if not self.settings.is_measured:
             return Part()
-        # Loading this takes 3 MB, so only a broker with metrics does it.
+        # This import takes 3 MB, so only a broker with metrics loads it.
         from sparrowmq.broker.metrics.broker_metrics_port import metrics_part
 
         return metrics_part(self._metrics, self.settings, parts, self._measuring.latencies, self._clock)
@@ -393,7 +392,7 @@ class Broker:
 
         if term is None:
             registration.on_master = found
-        else:  # Etcd knows it, and a name server may be late.
+        else:  # Etcd names the master. A name server may know it too late.
             replica.on_trust, replica.on_lost = trusted, lambda: None
             if term.leader is not None:
                 found(term.leader.address, term.leader.shipping)
@@ -401,7 +400,7 @@ class Broker:
         return [delayed, replica.part(), mirror.part()], _never
 
     def _told(self) -> dict[str, str]:
-        """What `brokerStatus` says of master and slaves: names of ours, which no tool of Apache's reads."""
+        """The lines of `brokerStatus` about replication. The names are ours; no tool of Apache reads them."""
         term, replica = self.term, self._replica
         table = term.told() if term is not None else {}
         problem = (term.problem() if term is not None else "") or (
@@ -410,7 +409,10 @@ class Broker:
         return table | {"replicationProblem": problem} if problem else table
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
-        """Who was the master, or starts, and knows no master yet may have what nobody else has, so nobody reads it."""
+        """Return the rules for reads; with failover, refuse reads while the member knows no master.
+
+        A member that has just started, or has lost the lead, may have messages that no other member has.
+        """
         rules, term = pull_rules(settings), self.term
         is_astray = settings.is_slave and term is not None and term.leader is None
         return replace(rules, serves=False) if is_astray else rules
@@ -441,22 +443,22 @@ class Broker:
 
 
 def _refuse_writes(registration: Registration, topics: Topics) -> None:
-    """Let clients send elsewhere."""
+    """Announce that clients must send to another broker."""
     registration.refuse_writes()
     topics.tell_anew()
 
 
 def _tell_failure(store: MessageStore) -> None:
-    """Raises: StoreFailed, a write or sync had failed; whoever ran the broker shall know."""
+    """Raise the failure of the store to the caller of the broker. Raises: StoreFailed, a write or sync has failed."""
     failure = store.flushed.error
     if isinstance(failure, StoreFailed):
-        raise StoreFailed(str(failure)) from failure  # the same again could come to be its own context
+        raise StoreFailed(str(failure)) from failure  # the same object could become its own context
 
 
 def _never(due_ms: int) -> bool:
-    """A slave recalls nothing."""
+    """Return False: a slave recalls no messages."""
     return False
 
 
 def _not_yet(session: Session, command: Command) -> None:
-    """Nothing is listening while this is the dispatcher."""
+    """Stand in for the dispatcher until the broker listens; never called."""

@@ -1,17 +1,17 @@
-"""A broker that is the master or a slave, as etcd says: one of several of the same name.
+"""A member of a group with failover: one of several brokers of the same name, master or slave as etcd says.
 
-                      nobody leads, and we are in sync ── elected ──┐
-    slave of whoever leads ── cut to the common part, follow         master, while the lease lives (lease.py)
-          ^                                                          │
-          └────────── another leads, or the lease cannot be renewed ─┘
+                      there is no master, and we are in sync ── elected ──┐
+    slave of the master ── cut to the common part, follow                  master, while the lease is valid (lease.py)
+          ^                                                                │
+          └────────────── another one leads, or the lease is not renewed ──┘
 
-A change of roles is a broker that is stopped and another one that is started, in this process and on this store, at the
-same port: no part of a broker has to know how to become something else. That takes about half a second; clients take
-it for a connection that ended.
+To change its role, a member stops its broker and starts another one, in this process, on this store, at the same port.
+So no part of a broker has to know how to change its role. The change takes about half a second; clients see a
+connection that ended.
 
-Etcd is looked at twice a second while we do not lead, and while we do with each renewal of the lease. Without etcd
-nobody is elected. Who leads goes on for as long as the lease is believed in, and is a slave then, because somebody else
-may have been elected by those that etcd still answers to.
+A slave looks at etcd twice a second; a master looks with each renewal of its lease. Without etcd no member is elected.
+A master without etcd goes on until its lease expires by its own clock, and then becomes a slave. Members that still
+reach etcd may have elected another master by then.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
 _FRESH_LEASES: Final = (
-    2  # for so many a member that was started, and has proved nothing since, lets others go first
+    2  # the lease times for which a started member without a proof of being in sync lets others go first
 )
 
 
 class Found(NamedTuple):
-    """What etcd has of these brokers; a version of 0 is that of a key that is not there."""
+    """The state of the group in etcd. A version of 0 means that the key does not exist."""
 
     leader: Leader | None = None
     leader_version: int = 0
@@ -59,14 +59,14 @@ class Found(NamedTuple):
 
 
 class Member:
-    """A broker while its context is entered; enter it, serve and leave it in one task.
+    """A member, which runs while its context is entered. Enter the context, serve and leave it in one task.
 
     Args:
         settings: those of a master; `broker_id` is the member's own.
-        file: of the settings, where changes to them are kept.
+        file: the settings file, where changes to the settings are saved.
     Raises:
-        ConfigError: the settings do not fit together.
-    Raises on entering: what a Broker does.
+        ConfigError: the settings exclude each other, or one is missing.
+    Raises on entering: as a Broker.
     """
 
     def __init__(
@@ -83,21 +83,21 @@ class Member:
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
         self._lease: Lease | None = None
         self._found = Found()
-        self._followed: int | None = None  # the epoch, or None
+        self._followed: int | None = None  # the epoch of the master that we follow, or None
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._told = ""
-        self._problem = ""  # why our store keeps us from leading, or following
+        self._problem = ""  # the reason why our store keeps us from leading, or following
         self._started = self._clock.monotonic()
-        self._first_epoch: int | None = None  # that etcd had since the start
-        self._was_out = False  # of sync, since the start
-        self._is_proved = False  # to be in sync, since the start
+        self._first_epoch: int | None = None  # the first epoch that etcd had since the start
+        self._was_out = False  # out of sync at some time since the start
+        self._is_proved = False  # proved to be in sync since the start
         self._stack = AsyncExitStack()
         self._tasks = Background()
 
     @property
     def address(self) -> str:
-        """What clients are told."""
+        """The address for clients."""
         return self.settings.address(self.settings.port)
 
     @property
@@ -123,19 +123,19 @@ class Member:
         finally:
             if (
                 self._lease is not None
-            ):  # All that was acknowledged is at the others: one of them goes on at once.
+            ):  # The other members have all acknowledged messages: one of them can be elected at once.
                 await self._lease.end()
             await self._tasks.__aexit__(None, None, None)
         return suppressed
 
     def reload(self, settings: BrokerSettings) -> None:
-        """Take what can change of settings that were read anew, now and in the next role."""
+        """Apply the changeable settings of a settings file that was read again, now and in the next role."""
         self.settings = with_live(self.settings, settings)
         if self.broker is not None:
             self.broker.reload(with_live(self.broker.settings, settings))
 
     async def serve(self) -> None:
-        """Never return; cancelled when the broker fails, whose reason then leaves the context."""
+        """Serve forever. When the broker fails, this is cancelled, and the context raises the reason."""
         while True:
             self._changed.clear()
             try:
@@ -147,7 +147,7 @@ class Member:
                 await self._clock.wait_for(self._changed.wait(), LOOK_S)
 
     async def _step(self) -> None:
-        """Do what etcd says. Raises: EtcdFailed."""
+        """Change the role if the state of etcd demands it. Raises: EtcdFailed."""
         if self._lease is not None:
             if not self._lease.is_valid or self._is_deposed:
                 await self._step_down()
@@ -163,7 +163,7 @@ class Member:
             await self._follow()
 
     async def _look(self) -> None:
-        """Raises: EtcdFailed."""
+        """Read the state of the group from etcd. Raises: EtcdFailed."""
         kept = await self._etcd.below(self._keys)
         leader, state = kept.get(self._keys + "leader"), kept.get(self._keys + "state")
         try:
@@ -181,7 +181,10 @@ class Member:
         self._note_proof(self._found.state)
 
     def _note_proof(self, state: GroupState | None) -> None:
-        """A master that takes us in, after we were out or in an epoch of its own, has seen that nothing is missing."""
+        """Note a proof that we are in sync: a master has taken us in, and so has checked that our log lacks nothing.
+
+        That is so if we were out of sync before, or if the epoch is newer than the first one since the start.
+        """
         if state is None:
             return
         if self._first_epoch is None:
@@ -197,7 +200,7 @@ class Member:
         return not self._is_proved and since_s < _FRESH_LEASES * self.settings.lease_s
 
     async def _end_earlier_life(self, leader: Leader) -> None:
-        """A process of ours that is gone had the lease. Raises: EtcdFailed, ConfigError."""
+        """Delete the leader's key that an earlier process of this member left. Raises: EtcdFailed, ConfigError."""
         if leader.store != self._own.store:
             raise ConfigError(
                 f"brokerId = {leader.member} of {self.settings.name} is that of the broker at {leader.address}; each "
@@ -210,7 +213,7 @@ class Member:
     # To lead --------------------------------------------------------------------------------------------------------
 
     def _may_lead(self, state: GroupState) -> bool:
-        """Whether we can be the next master; if only our store is in the way, that is told."""
+        """Whether we can be the next master. If only our store prevents it, log the reason."""
         member = self.settings.broker_id
         assert self.broker is not None
         doubt = state.doubt(member, self._own, self.broker.store.end) if member in state.in_sync else None
@@ -227,7 +230,7 @@ class Member:
         return doubt is None and state.may_lead(member, self._is_fresh)
 
     async def _try_to_lead(self) -> None:
-        """Take the lease if nobody is faster. Raises: EtcdFailed, StoreFailed."""
+        """Become the master if no other member is faster. Raises: EtcdFailed, StoreFailed."""
         assert self.broker is not None
         settings, found, own = self.settings, self._found, self._own
         end = self.broker.stop_following()
@@ -276,7 +279,7 @@ class Member:
         await self._become(settings.role, 0, term)
 
     async def _renew(self, lease: Lease, version: int) -> None:
-        """As long as etcd has the leader that it had in this version."""
+        """Renew the lease as long as etcd has the leader of this version."""
         key = self._keys + "leader"
 
         async def leads() -> bool:
@@ -287,13 +290,19 @@ class Member:
         self._changed.set()
 
     async def _commit(self, wanted: GroupState) -> GroupState | None:
-        """Have etcd know who is in sync; what it knows then, None if we are not the master. Raises: EtcdFailed."""
+        """Write the members in sync to etcd.
+
+        Returns:
+            The state that etcd has then; None if we are not the master.
+        Raises:
+            EtcdFailed
+        """
         keys, before = self._keys, self._found
         await self._etcd.change(
             {keys + "leader": before.leader_version, keys + "state": before.state_version},
             {keys + "state": wanted.encode()},
         )
-        await self._look()  # whether it was done now, or by an attempt whose answer never came
+        await self._look()  # the change was made now, or by an earlier attempt whose answer never came
         if self._found.leader_version != before.leader_version:
             self._is_deposed = True
             self._changed.set()
@@ -312,7 +321,7 @@ class Member:
         await self._follow()
 
     def _note_acknowledged(self) -> None:
-        """Write down what the others have of the log, as the master that we were."""
+        """Save the offset up to which all members in sync had the log, at the end of our time as master."""
         in_sync = (
             self.broker.term.in_sync if self.broker is not None and self.broker.term is not None else None
         )
@@ -326,7 +335,7 @@ class Member:
     # To follow ------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Be the slave of whoever leads; of nobody, if nobody does."""
+        """Become the slave of the master; a slave without a master if there is none."""
         leader, state, own = self._found.leader, self._found.state, self._own
         self._problem = ""
         if leader is None or state is None or leader.member == self.settings.broker_id:
@@ -369,13 +378,13 @@ class Member:
         await self._become(BrokerRole.SLAVE, member, Term(member, self._own.epoch, problem=self._obstacle))
 
     def _obstacle(self) -> str:
-        """What is in our way, for whoever asks."""
+        """The problem that prevents us from leading or following, for `brokerStatus`; "" if there is none."""
         if self._problem or not self._told:
             return self._problem
         return f"who is the master cannot be seen: {self._told}"
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
-        """Stop the broker that there is, and start another one. Raises: as a Broker."""
+        """Stop the present broker, and start another one. Raises: as a Broker."""
         now = self.broker.settings_now if self.broker is not None else self.settings
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
@@ -383,7 +392,7 @@ class Member:
         self.broker = await self._stack.enter_async_context(broker)
 
     def _note(self, problem: str) -> None:
-        """Log what changed, once."""
+        """Log each change between a reachable etcd and a problem once."""
         if problem and not self._told:
             log.warning("who is the master cannot be seen now, trying again and again: %s", problem)
         elif self._told and not problem:
@@ -392,14 +401,14 @@ class Member:
 
 
 async def _on_disk(store: MessageStore, end: int) -> None:
-    """Return once the log is on disk up to there: an epoch that begins there has it all after a power cut, too."""
+    """Return when the log is on disk up to `end`. So an epoch that begins there survives a power cut."""
     if store.flushed.value < end:
         store.flusher.kick()
         await store.flushed.reached(end)
 
 
 def demand_member(settings: BrokerSettings) -> None:
-    """See that the settings are those of a member. Raises: ConfigError."""
+    """Check that the settings are those of a member. Raises: ConfigError."""
     settings.demand_etcd()
     if settings.broker_id == 0:
         raise ConfigError(
