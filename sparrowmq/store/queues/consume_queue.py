@@ -1,11 +1,11 @@
-"""A consume queue: where in the log the messages of one queue are, 20 bytes for each (layout.py draws an entry).
+"""A consume queue: the places in the log of one queue's messages, 20 bytes for each (layout.py draws an entry).
 
-Entries are collected while a burst of messages is appended, and then written by one pwrite. They are read by
-pread, and not through a map, because 50,000 topics with four queues each cannot have their files mapped, nor
-even open (open_files.py), and a queue without traffic costs an object.
+Entries are collected while a burst of messages is appended, and then one pwrite writes them. A pread reads them, and no
+memory map. The files of 50,000 topics with four queues each cannot be mapped, or even kept open (open_files.py). A
+queue without traffic costs one object.
 
-A queue's files are a row like those of the log, but sparse; as they follow each other without a hole, two
-numbers tell which there are.
+The files of a queue are a row like those of the log, but sparse. They follow each other without a hole, so two numbers
+describe the row.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 
 _SCAN_CHUNK: Final = 512
 _NONE: Final = Entries(b"")
-_UNKNOWN: Final = -1  # as the CRC of a file
+_UNKNOWN: Final = -1  # the CRC of a file whose CRC is not known
 
 
 class QueueEnd(NamedTuple):
-    """Where a queue ends, and what its files hold up to there; queue_ends.py draws it.
+    """The end of a queue, and the content of its files up to there; queue_ends.py draws it.
 
     Attributes:
-        begin, end: its first entry that has a place in a file, and how many there are, counted from its birth.
+        begin, end: the first entry that has a place in a file, and the number of entries since the queue's creation.
         crc: of the entries in the last file.
         full: the CRCs of the files before it, each of a whole file; -1 if one is not known.
     """
@@ -58,11 +58,11 @@ class QueueEnd(NamedTuple):
 
 
 class OpenFiles(FewFiles):
-    """The files that all queues of a store have open, and what they tell and ask beside.
+    """The open files of all queues of a store, and the state that queues share.
 
     Attributes:
-        changed: the queues that were written to since somebody asked where they end.
-        mend: makes a file of a queue anew, by its first entry; called when the file is not what it was.
+        changed: the queues that were written to since their ends were last asked for.
+        mend: builds a queue file again, given its first entry; called for a damaged file.
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
@@ -75,12 +75,12 @@ class ConsumeQueue:
     """One queue of a topic.
 
     Attributes:
-        end: how many entries there are to read, counted from the queue's birth: its max offset. Raised by dispatch.
-        next_offset: the queue offset that the next message gets; `end` plus the fresh ones.
+        end: the number of readable entries since the queue's creation: its max offset. Dispatch raises it.
+        next_offset: the queue offset of the next message; `end` plus the fresh entries.
         begin: the first entry that has a place in a file.
-        file_entries: how many entries a file has.
+        file_entries: the number of entries of a file.
         min_offset: the first entry whose message is still in the log.
-        fresh: the entries of the messages that are not written yet, as bytes.
+        fresh: the entries of messages that are not written yet, as bytes.
     """
 
     __slots__ = (
@@ -118,11 +118,11 @@ class ConsumeQueue:
         self._folder = layout.queue(topic, queue_id)
         self.file_entries = file_entries
         self.begin = 0
-        self._last = -1  # the first entry of the last file; -1 if there is no file
-        self._crc = 0  # of what the last file holds
+        self._last = -1  # the first entry of the last file; -1 if there is none
+        self._crc = 0  # of the entries in the last file
         self._full: list[int] = []  # the CRCs of the files before it
-        self._unproved: set[int] = set()  # the first entries of files that nobody has compared with their CRC
-        self._made_anew: set[int] = set()  # likewise, of those that make no sense, but as the log has them
+        self._unproved: set[int] = set()  # files (first entries) not yet compared with their CRC
+        self._made_anew: set[int] = set()  # files (first entries) that make no sense, but agree with the log
         self._writer: QueueFile | None = None
         self._writer_begin = -1
         self._reader: QueueFile | None = None
@@ -130,21 +130,21 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """The offset behind the last entry that can be read."""
+        """The offset after the last readable entry."""
         return self.end.value
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no entry on disk."""
+        """Whether no entry is on disk."""
         return self._last < 0 or self.end.value == self.begin
 
     @property
     def paths(self) -> list[str]:
-        """The files that there are."""
+        """The paths of the queue's files."""
         return [self._path(begin) for begin in self._file_begins()]
 
     def add(self, offset: int, size: int, tags_code: int) -> None:
-        """The queue's next message, not written yet."""
+        """Add the entry of the queue's next message, without writing it."""
         fresh = self.fresh
         write_i64_be(fresh, offset)
         write_i32_be(fresh, size)
@@ -165,11 +165,11 @@ class ConsumeQueue:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether there are messages that are not written yet."""
+        """Whether there are entries that are not written yet."""
         return len(self.fresh) > 0
 
     def write(self, start: int, content: bytes) -> None:
-        """Write entries from the queue's end, `start`, on; whoever reads, does not see them yet."""
+        """Write entries from the queue's end, `start`, on. Readers do not see them yet."""
         self._files.changed.add(self)
         try:
             self._write(start, content)
@@ -193,10 +193,10 @@ class ConsumeQueue:
             content = content[len(part) :]
 
     def read(self, start: int, count: int) -> Entries:
-        """Entries from `start` on: at most `count`, and only from one file; a damaged one is made anew first.
+        """Return at most `count` entries from `start` on, from one file. A damaged file is built again first.
 
         Raises:
-            BadStore: it is damaged, and cannot be made anew.
+            BadStore: the file is damaged, and cannot be built again.
         """
         begin = start - start % self.file_entries
         count = min(count, self.end.value - start, begin + self.file_entries - start)
@@ -217,7 +217,7 @@ class ConsumeQueue:
         return entries
 
     def _read(self, begin: int, start: int, count: int) -> Entries:
-        """Entries of one file; fewer where it ends, or cannot be read."""
+        """Read entries of one file; fewer where it ends, or cannot be read."""
         try:
             reader = self._reader
             if begin != self._reader_begin or reader is None or reader.file.fd == -1:
@@ -230,9 +230,9 @@ class ConsumeQueue:
             return _NONE
 
     def _mend(self, begin: int) -> bool:
-        """Have a damaged file made anew from the log; False if nobody does that. Raises: BadStore, it cannot be done.
+        """Build a damaged file again from the log. Returns False if the store has no function for that.
 
-        Who reads it meanwhile takes it as it is.
+        Reads during that time take the file as it is. Raises: BadStore, the file cannot be built.
         """
         if self._files.mend is None:
             return False
@@ -247,14 +247,14 @@ class ConsumeQueue:
         return True
 
     def entry(self, queue_offset: int) -> Entry | None:
-        """One entry; None if it is not there, or only fills a gap."""
+        """Return one entry; None if it does not exist, or only fills a gap."""
         if not self.min_offset <= queue_offset < self.end.value:
             return None
         entry = self.read(queue_offset, 1)[0]
         return None if entry.is_gap else entry
 
     def last_entry(self) -> tuple[int, int]:
-        """Where in the log the last message of the queue begins, and its size; (-1, 0) if there is none."""
+        """Return the log offset and the size of the queue's last message; (-1, 0) if there is none."""
         for queue_offset in range(self.end.value - 1, self.begin - 1, -1) if self._last >= 0 else ():
             entry = self.read(queue_offset, 1)[0]
             if not entry.is_gap:
@@ -262,7 +262,7 @@ class ConsumeQueue:
         return -1, 0
 
     def used_entries(self) -> int:
-        """How many entries there would be if the last byte that is not zero belonged to the last one."""
+        """Return the number of entries if the last byte that is not zero belongs to the last one."""
         if self._last < 0:
             return 0
         file = self._files.open_briefly(self._path(self._last), writable=False)
@@ -271,7 +271,7 @@ class ConsumeQueue:
         return self._last + -(-len(content) // ENTRY_SIZE)
 
     def find(self, log_offset: int) -> int:
-        """The first queue offset whose message lies at or behind `log_offset` in the log."""
+        """Return the first queue offset whose message is at or after `log_offset` in the log."""
         low, high = self.begin, self.end.value
         while low < high:
             middle = (low + high) // 2
@@ -286,7 +286,7 @@ class ConsumeQueue:
         return low
 
     def _last_message(self, low: int, high: int) -> tuple[int, int]:
-        """The last entry of `[low, high)` that fills no gap, and its offset in the log; (low, -1) if there is none."""
+        """Return the last entry of `[low, high)` that is no gap, and its log offset; (low, -1) if there is none."""
         while low < high:
             last = high - 1
             start = max(low, high - _SCAN_CHUNK, last - last % self.file_entries)
@@ -298,11 +298,11 @@ class ConsumeQueue:
         return low, -1
 
     def forget_before(self, log_begin: int, known: int) -> None:
-        """Raise `min_offset` past the messages that are no longer in the log, and delete files that hold only such.
+        """Raise `min_offset` past the messages that left the log, and delete files that only have such entries.
 
-        A file stays until the next one has an entry on disk (of a record before `known`): a crash would otherwise
-        leave nothing that tells how far the queue went. The folder is synced before each file goes, for of two that
-        go a crash could bring back the first one alone.
+        A file stays until the next one has an entry on disk (of a record before `known`). Otherwise a crash would leave
+        no trace of the queue's end. The folder is synced before each deletion: of two deleted files a crash could bring
+        back only the first one.
         """
         self.min_offset = self.find(log_begin)
         while (following := self.begin + self.file_entries) <= min(self.min_offset, self._last):
@@ -319,7 +319,7 @@ class ConsumeQueue:
             self.begin += self.file_entries
 
     def known_end(self) -> QueueEnd | None:
-        """Where the queue ends, and what its files hold; None if it has none."""
+        """Return the queue's end and the content of its files; None if it has no file."""
         if self._last < 0:
             return None
         if self._crc == _UNKNOWN:
@@ -329,9 +329,9 @@ class ConsumeQueue:
         return QueueEnd(self.begin, self.end.value, self._crc, tuple(self._full))
 
     def restore(self, known: QueueEnd) -> list[int]:
-        """Take the queue's files for what they should be; returns the first entries of those that are not that.
+        """Set the queue's files as they should be. Returns the first entries of the files that are damaged.
 
-        What a full file holds is looked at when it is read first. Files that should not be there go.
+        The content of a full file is checked at its first read. Files that should not exist are deleted.
         """
         step = self.file_entries
         self.begin, self._last = known.begin, known.begin + len(known.full) * step
@@ -356,14 +356,14 @@ class ConsumeQueue:
         return damaged
 
     def replace_file(self, begin: int, content: bytes) -> None:
-        """Make the file anew whose first entry is `begin`; what it lacks up to the queue's end becomes a gap."""
+        """Create the file again whose first entry is `begin`. Missing entries up to the queue's end become a gap."""
         vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         wanted = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE
         content += GAP_ENTRY * ((wanted - len(content)) // ENTRY_SIZE)
         self._close_own()
         self._make_folder()
         path = self._path(begin)
-        if vfs.exists(path):  # what is made there anew lies elsewhere on the disk
+        if vfs.exists(path):  # a new file has other places on the disk
             vfs.unlink(path)
         self._files.unsynced.folders.add(self._folder)
         file = self._files.create(path, size).file
@@ -378,7 +378,7 @@ class ConsumeQueue:
             self._full[(begin - self.begin) // self.file_entries] = crc32(content)
 
     def file_of(self, queue_offset: int) -> int:
-        """The first entry of the file that an entry is in."""
+        """Return the first entry of the file that contains an entry."""
         return queue_offset - queue_offset % self.file_entries
 
     def _size_of(self, begin: int) -> int:
@@ -386,7 +386,7 @@ class ConsumeQueue:
         return self._files.vfs.size(path) if self._files.vfs.exists(path) else -1
 
     def _content(self, begin: int) -> bytes:
-        """The entries that a file has before the queue's end."""
+        """Return a file's entries before the queue's end."""
         file = self._files.open_briefly(self._path(begin), writable=False)
         count = min(self.end.value - begin, self.file_entries)
         content = self._files.vfs.read(file, 0, count * ENTRY_SIZE)
@@ -394,13 +394,13 @@ class ConsumeQueue:
         return content
 
     def _prove(self, begin: int) -> None:
-        """Compare a full file with its CRC before it is read first; one that is not what it was is made anew."""
+        """Compare a full file with its CRC before its first read; a damaged one is built again."""
         self._unproved.discard(begin)
         if self._crc_on_disk(begin) != self._full[(begin - self.begin) // self.file_entries]:
             self._mend(begin)
 
     def _crc_on_disk(self, begin: int) -> int:
-        """Of what a file has before the queue's end; `_UNKNOWN` where it cannot be read."""
+        """Return the CRC of a file's entries before the queue's end; `_UNKNOWN` if it cannot be read."""
         try:
             return crc32(self._content(begin))
         except OSError as error:
@@ -410,9 +410,9 @@ class ConsumeQueue:
     def load(self, known: int | None, writable: bool = True) -> None:
         """Find the queue's files and its end.
 
-        `known` is None after a shutdown in order: the entries stand without a hole, and the end is found by halving.
-        After a crash it says that the entries of records before that offset in the log were on disk. The end is
-        then where the first entry makes no sense: offsets rise, sizes are positive.
+        `known` is None after a clean shutdown. Then the entries have no hole, and bisection finds the end. After a
+        crash, the entries of records before the log offset `known` were on disk. The end is then the first entry that
+        makes no sense: offsets must rise, and sizes must be positive.
 
         Raises:
             BadStore: a file is missing between others.
@@ -436,7 +436,7 @@ class ConsumeQueue:
             self._drop_last()
 
     def _find_files(self, known: int | None, writable: bool) -> list[int]:
-        """The first entries of the files; those behind a hole that a crash left are deleted."""
+        """Return the first entries of the files. Files after a hole that a crash left are deleted."""
         vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         row, stray = row_of_files(self._folder, vfs.list_folder(self._folder), size)
         if stray and (known is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < known):
@@ -450,7 +450,7 @@ class ConsumeQueue:
         return [begin // ENTRY_SIZE for begin in row]
 
     def _first_offset(self, begin: int) -> int:
-        """Where the first record of a file lies; -1 if the file has not its full size."""
+        """Return the log offset of a file's first record; -1 if the file has not its full size."""
         file = self._files.open_briefly(self._path(begin), writable=False)
         content = self._files.vfs.read(file, 0, ENTRY_SIZE)
         self._files.vfs.close(file)
@@ -458,7 +458,7 @@ class ConsumeQueue:
         return ENTRY.unpack(content)[0] if is_full and any(content) else -1
 
     def _count(self, begin: int, whole: bool, writable: bool) -> int:
-        """How many entries a file holds; it gets its full size if a crash left it shorter."""
+        """Return the number of entries in a file. A file that a crash left short gets its full size."""
         vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         file = self._files.open_briefly(self._path(begin), writable)
         entries = min(file.size, size) // ENTRY_SIZE
@@ -477,7 +477,7 @@ class ConsumeQueue:
         self._crc = _UNKNOWN
 
     def truncate(self, queue_offset: int) -> None:
-        """Forget the entries from `queue_offset` on; nobody may wait for `end` yet."""
+        """Delete the entries from `queue_offset` on. No reader may wait for `end` yet."""
         vfs, last = self._files.vfs, max(self.file_of(queue_offset), self.begin)
         if last in self._unproved:
             self._prove(last)
@@ -497,7 +497,7 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, queue_offset)
 
     def restart(self, queue_offset: int) -> None:
-        """Let the next entry be `queue_offset`; what is below it stays, if it leads up to it."""
+        """Set the next entry to `queue_offset`. Earlier entries stay if they lead up to it."""
         if self.begin < queue_offset < self.next_offset:
             self.truncate(queue_offset)
             return
@@ -505,7 +505,7 @@ class ConsumeQueue:
         self.end.value = self.next_offset = self.min_offset = queue_offset
 
     def write_gap(self, until: int) -> None:
-        """Let entries that stand for no message fill the queue up to `until`."""
+        """Fill the queue up to `until` with entries that have no message."""
         self.write(self.next_offset, pack([0, GAP_SIZE, 0]) * (until - self.next_offset))
         self.next_offset = until
         self.end.advance(until)
@@ -513,7 +513,7 @@ class ConsumeQueue:
     def remove(self) -> None:
         """Delete the queue's files and its folder."""
         self._remove_files()
-        if self._files.vfs.exists(self._folder):  # one that was only waited for has none
+        if self._files.vfs.exists(self._folder):  # a queue that clients only waited at has none
             self._files.vfs.remove_folder(self._folder)
 
     def _remove_files(self) -> None:
@@ -527,7 +527,7 @@ class ConsumeQueue:
 
     def _open_to_write(self, begin: int, start: int) -> QueueFile:
         if begin <= self._last:
-            with suppress(FileNotFoundError):  # if it is gone, who reads what it had has it made anew
+            with suppress(FileNotFoundError):  # if it was deleted, a read of its old entries builds it again
                 return self._files.open(self._path(begin), writable=True)
             self._files.unsynced.folders.add(self._folder)
             return self._files.create(self._path(begin), self.file_entries * ENTRY_SIZE)
@@ -554,7 +554,7 @@ class ConsumeQueue:
         self._files.unsynced.folders.update(folders)
 
     def _fill(self, file: QueueFile, gap: bytes) -> None:
-        """Begin a new file with a gap; without room for it the file goes again, so that it can be made later."""
+        """Begin a new file with a gap. If there is no room for it, delete the file, so that it can be created later."""
         vfs = self._files.vfs
         try:
             vfs.write(file.file, 0, gap)

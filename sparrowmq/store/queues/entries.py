@@ -1,7 +1,7 @@
-"""Entries of a consume queue, as they were read: a view with names over their bytes (layout.py draws an entry).
+"""Entries of a consume queue as they were read: a view with names over their bytes (layout.py draws an entry).
 
-A pull reads 32 of them and wants the sum of their sizes and two offsets. So numbers are taken out of the bytes when
-they are asked for, and no object is made for an entry, but by `entries[i]`.
+A pull reads 32 entries, and needs the sum of their sizes and two offsets. So numbers are decoded when they are asked
+for. Only `entries[i]` makes an object for an entry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
-# As layout.ENTRY; literals, so that they are compiled in.
+# As layout.ENTRY. They are literals so that mypyc compiles them in.
 _STRIDE: Final = 20
 _SIZE_AT: Final = 8
 _TAGS_CODE_AT: Final = 12
@@ -26,7 +26,7 @@ _SCAN_CHUNK: Final = 512
 
 
 class Entry(NamedTuple):
-    """One entry: where in the log its message begins, how many bytes it has, the hash of its tag or when it is due."""
+    """One entry: the log offset of its message, its size in bytes, and the hash of its tag or its due time."""
 
     offset: int
     size: int
@@ -34,12 +34,12 @@ class Entry(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Whether it only fills a gap, and stands for no message."""
+        """Whether it only fills a gap, without a message."""
         return self.size == GAP_SIZE
 
 
 class Entries:
-    """Entries that follow each other in a queue; each is asked for by its index, from 0 on."""
+    """Consecutive entries of a queue, by index from 0 on."""
 
     __slots__ = ("_content",)
 
@@ -48,11 +48,11 @@ class Entries:
 
     @property
     def content(self) -> bytes:
-        """The bytes of all of them."""
+        """The bytes of all entries."""
         return self._content
 
     def first(self, count: int) -> Entries:
-        """So many of them."""
+        """Return the first `count` entries."""
         return self if count >= len(self) else Entries(self._content[: count * _STRIDE])
 
     def __len__(self) -> int:
@@ -67,27 +67,27 @@ class Entries:
             yield self[index]
 
     def offset(self, index: i64) -> i64:
-        """Where in the log the message begins."""
+        """Return the offset in the log at which the message begins."""
         offset: i64 = read_i64_be(self._content, index * _STRIDE)
         return offset
 
     def size(self, index: i64) -> i64:
-        """The bytes of its record, or `GAP_SIZE`."""
+        """Return the size of the record in bytes, or `GAP_SIZE`."""
         size: int = read_i32_be(self._content, index * _STRIDE + _SIZE_AT)
         return size
 
     def tags_code(self, index: i64) -> int:
-        """The hash of its tag; in SCHEDULE_TOPIC_XXXX when it is due, in ms."""
+        """Return the hash of the tag; in SCHEDULE_TOPIC_XXXX the due time in ms."""
         code: int = read_i64_be(self._content, index * _STRIDE + _TAGS_CODE_AT)
         return code
 
     def is_gap(self, index: int) -> bool:
-        """Whether it stands for no message."""
+        """Whether the entry has no message."""
         return self.size(index) == GAP_SIZE
 
     @property
     def size_bytes(self) -> int:
-        """Of all their records together; at least `GAP_SIZE` if a gap is among them."""
+        """The size of all records together; at least `GAP_SIZE` if there is a gap."""
         total = 0
         for at in range(_SIZE_AT, len(self._content), _STRIDE):
             size: int = read_i32_be(self._content, at)
@@ -96,7 +96,7 @@ class Entries:
 
     @property
     def make_sense(self) -> bool:
-        """Whether offsets rise and sizes are positive; a part of a file that was lost, and is zeros, has none."""
+        """Whether offsets rise and sizes are positive. A lost part of a file is zeros, and has no positive size."""
         content = self._content
         end: i64 = len(content)
         last: i64 = -1
@@ -115,25 +115,25 @@ class Entries:
 
     @property
     def begin(self) -> int:
-        """Where in the log the first message begins."""
+        """The offset in the log at which the first message begins."""
         return self.offset(0)
 
     @property
     def end(self) -> int:
-        """Where in the log the last message ends."""
+        """The offset in the log at which the last message ends."""
         last = len(self._content) - _STRIDE
         offset: int = read_i64_be(self._content, last)
         size: int = read_i32_be(self._content, last + _SIZE_AT)
         return offset + size
 
     def columns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The offsets and the sizes, for who looks at very many."""
+        """Return the offsets and the sizes, for callers that read very many."""
         flat = _flat(len(self)).unpack(self._content)
         return flat[0::3], flat[1::3]
 
 
 def pack(flat: list[int]) -> bytes:
-    """The bytes of entries that are given as offset, size, tags code, ... one behind the other."""
+    """Return the bytes of entries given as offset, size, tags code, and so on, in one list."""
     return _flat(len(flat) // 3).pack(*flat)
 
 
@@ -143,10 +143,10 @@ def _flat(count: int) -> struct.Struct:
 
 
 def halve(read: Callable[[int, int], bytes], count: int) -> int:
-    """How many of `count` entries there are, in a file that is known to have them without a hole.
+    """Return how many of `count` entries exist, by bisection, in a file that has them without a hole.
 
     Args:
-        read: gives so many bytes of the file from a position on.
+        read: returns that many bytes of the file from a position on.
     """
     low, high = 0, count
     while low < high:
@@ -159,7 +159,7 @@ def halve(read: Callable[[int, int], bytes], count: int) -> int:
 
 
 def scan(read: Callable[[int, int], bytes], count: int) -> int:
-    """How many of `count` entries make sense, from the first on: offsets rise, sizes are positive."""
+    """Return how many of `count` entries make sense, from the first on: offsets rise, sizes are positive."""
     last = -1
     for start in range(0, count, _SCAN_CHUNK):
         wanted = min(_SCAN_CHUNK, count - start)

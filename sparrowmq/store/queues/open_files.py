@@ -1,4 +1,4 @@
-"""The files of consume queues that are open: as many as are in use, of all queues together."""
+"""The open files of consume queues: a limited number for all queues together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FEWEST_OPEN: Final = 4
 
 
 class FewFiles:
-    """Files that are open: at most `limit`, rather those in use than the idle (second chance).
+    """Open files, at most `limit`. Idle files are closed before those in use (second chance).
 
-    When no file descriptor is left, the older half of them is closed, and fewer are kept from then on: the others who
-    need descriptors (sockets, the log, snapshots) have what that leaves.
+    When no file descriptor is left, the older half is closed, and the limit falls. The freed descriptors serve sockets,
+    the log and snapshots.
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
@@ -32,7 +32,7 @@ class FewFiles:
         return self._keep(self.open_briefly(path, writable))
 
     def open_briefly(self, path: str, writable: bool) -> File:
-        """A file that the caller closes. Raises: FileNotFoundError, OutOfResources."""
+        """Open a file that the caller closes. Raises: FileNotFoundError, OutOfResources."""
         try:
             return self.vfs.open(path, writable)
         except OutOfResources:
@@ -50,7 +50,7 @@ class FewFiles:
             return self._keep(self.vfs.create(path, size, allocate=False))
 
     def shrink(self) -> bool:
-        """Close the older half, and keep fewer open from now on; whether there was one to close."""
+        """Close the older half, and keep fewer files open from now on. Returns whether there was one to close."""
         count = -(-len(self._ring) // 2)
         if count:
             self._limit = max(_FEWEST_OPEN, min(self._limit, len(self._ring) * 3 // 4))
@@ -77,7 +77,7 @@ class FewFiles:
 
 
 class QueueFile:
-    """An open file of a queue, perhaps closed in the meantime (`file.fd` is -1 then)."""
+    """An open file of a queue. It may have been closed since (`file.fd` is -1 then)."""
 
     __slots__ = ("file", "used")
 

@@ -1,4 +1,4 @@
-"""Up to where everything is on disk, in offsets of the log: told by the checkpoint, and by the file of queue ends."""
+"""Positions up to which the store is on disk, as log offsets. The checkpoint and the file of queue ends have them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sparrowmq.store.layout import NO_CRC
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """How far log, queues and index are on disk. Invariant: scan_from <= dispatched <= flushed.
+    """The positions up to which log, queues and index are on disk. Invariant: scan_from <= dispatched <= flushed.
 
     Attributes:
-        scan_from: a record begins there; a start checks the log from it on.
+        scan_from: a record begins there; a start checks the log from there on.
         flushed: the log is on disk up to there.
         dispatched: queues and index are on disk for all records before it.
-        index_file: the index file that grew, its name as a number; 0 for none, -1 if the index is off or damaged.
+        index_file: the growing index file, its name as a number; 0 for none, -1 if the index is off or damaged.
         index_next: its next entry.
-        crc_from: each record from there on was written by us, and has a property CRC.
+        crc_from: SparrowMQ wrote each record from there on, and each has a CRC property.
     """
 
     scan_from: int
@@ -29,9 +29,10 @@ class Positions:
 
 
 def agreed(one: Positions | None, other: Positions | None) -> Positions | None:
-    """What two copies, of which a crash may have left one behind, both say; one that is missing says nothing.
+    """Return the positions on which two copies agree. A crash may have left one copy outdated, or missing.
 
-    Queues and index are believed up to the lower place; what had been on disk had been, whoever says so.
+    Queues and index are trusted up to the lower position. The log is on disk up to the higher one: both copies are
+    right about the past.
     """
     if one is None or other is None:
         return one or other

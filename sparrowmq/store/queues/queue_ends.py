@@ -1,20 +1,20 @@
-"""Where each queue ends, on disk beside the checkpoint: so that a queue's files are believed only where they are right.
+"""The ends of all queues, on disk beside the checkpoint. With them a start detects queue files that are wrong.
 
     ends/%020d      counted up, allocated: when a chunk has no room in it, a new file takes its place; zeros at its end
     chunk | "SPQE" 4 | kind 4 | count 4 | size 4 | positions as in the checkpoint 6 x 8 | time 8 | items | CRC-32 4 |
           kind 1    all queues that have entries, and all deletions: the first chunk, and nowhere else
           kind 2    the queues that changed since the chunk before it
-          kind 3    one deletion, when a topic goes
+          kind 3    one deletion, when a topic is deleted
     item  | kind 1 | name 2 + n | 1: queue id 4 | begin 8 | end 8 | CRC 4 | number of full files 4 | 8 for each |
-                                | 2: log offset 8: what the topic has before it was deleted; all of the log's if n = 0 |
+                                | 2: log offset 8: records before it are of the deleted topic; of all topics if n = 0 |
 
     begin, end      in entries; `begin` is the first one of the queue's first file
     CRC             of the entries in the last file up to `end`; of a full file of all of it, -1 if it is not known
 
-A checkpoint adds a chunk and syncs it before it says itself how far queues are on disk. The log stays the truth: what
-a queue's files lack of what this says, or have otherwise, is taken from the log; what the log has no more leaves a gap;
-but the offsets are never given out again. As each chunk holds positions, the file is also the checkpoint's second copy.
-Java knows nothing of it. If Java's broker was the last that ran, queues may have grown, and topics may be gone: it is
+A checkpoint adds a chunk and syncs it before it records its own positions. The log remains the truth. Entries that a
+queue's files lack, or that differ, are taken from the log. Entries whose records the log no longer has become a gap,
+but their offsets are never used again. Each chunk contains positions, so the file is also the checkpoint's second copy.
+Java does not know the file. If Java's broker ran last, queues may have grown, and topics may be deleted: the file is
 void then. Numbers are big-endian.
 """
 
@@ -47,21 +47,21 @@ _CHANGES: Final = 2
 _DELETION: Final = 3
 _QUEUE_ITEM: Final = 1
 _TOPIC_ITEM: Final = 2
-_ROOM_BYTES: Final = 16 << 10  # for changes, at least
+_ROOM_BYTES: Final = 16 << 10  # the least room for changes
 
 Key: TypeAlias = tuple[str, int]
 
-ALL_TOPICS: Final = ""  # as the topic of a deletion: the log's files before that offset were deleted
+ALL_TOPICS: Final = ""  # the topic of a deletion of the log's files before an offset
 
 
 @dataclass(slots=True)
 class Known:
-    """What the file says.
+    """The content of the file.
 
     Attributes:
-        positions: the checkpoint's, when the last chunk was written; None if there was none.
+        positions: the checkpoint's positions when the last chunk was written; None if there was none.
         ends: of each queue, for the records before `positions.dispatched`.
-        deleted: the offset in the log before which a topic's records belong to one that was deleted.
+        deleted: by topic, the log offset before which its records belong to a deleted topic of that name.
     """
 
     positions: Positions | None = None
@@ -71,9 +71,9 @@ class Known:
 
 
 class QueueEnds:
-    """The newest file of the folder. What it says is kept here too, packed, for the next whole file.
+    """The newest file of the folder. Its content is also kept in memory, packed, for the next whole file.
 
-    Checkpoints write to it in a thread, deletions on the loop: one at a time.
+    Checkpoints write it in a thread, deletions on the event loop: one at a time.
     """
 
     def __init__(self, vfs: Vfs, folder: str) -> None:
@@ -87,7 +87,7 @@ class QueueEnds:
         self._lock = Lock()
 
     def load(self) -> Known:
-        """What the newest file says that can be read; the next `write` makes a new one. Raises: OutOfResources."""
+        """Return the content of the newest readable file. The next `write` creates another. Raises: OutOfResources."""
         for number in self._folder.numbers():
             file = self._folder.open(number, writable=False)
             known = _read(self._vfs.read(file, 0, file.size))
@@ -98,17 +98,17 @@ class QueueEnds:
         return Known()
 
     def begin(self, known: Known) -> None:
-        """Go on from what is known to be right. The next `write` makes a new file."""
+        """Continue from content that is known to be right. The next `write` creates a new file."""
         self._deleted = dict(known.deleted)
         self._queues = {key: _pack_queue(key, end) for key, end in known.ends.items()}
 
     def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
-        """Add what changed before a checkpoint, and bring it to disk. Raises: DiskFull, OSError: it is as before."""
+        """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
         with self._lock:
             items = {
                 key: _pack_queue(key, end)
                 for key, end in changed.items()
-                if self._deleted.get(key[0], -1) < positions.dispatched  # else it was deleted meanwhile
+                if self._deleted.get(key[0], -1) < positions.dispatched  # otherwise it was deleted meanwhile
             }
             chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
             if not self._append(chunk):
@@ -117,17 +117,17 @@ class QueueEnds:
             self._positions, self._log_ms = positions, log_ms
 
     def delete(self, topic: str, log_end: int) -> None:
-        """Say on disk that the topic's queues go, and that its records before `log_end` are none of a later topic's.
+        """Write the deletion of a topic: its queues, and that records before `log_end` do not belong to a later topic.
 
         Raises:
-            DiskFull, OSError: it is known here alone.
+            DiskFull, OSError: the deletion is in memory only.
         """
         with self._lock:
             self._deleted[topic] = log_end
             try:
                 self._write_deletion(topic, log_end)
             except (DiskFull, OSError):
-                self.close()  # so that the next one that can be written says it, too
+                self.close()  # so that the next successful write contains the deletion
                 raise
 
     def _write_deletion(self, topic: str, log_end: int) -> None:
@@ -138,13 +138,13 @@ class QueueEnds:
             self._replace(self._queues, self._positions, self._log_ms)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the file."""
         if self._file is not None:
             self._vfs.close(self._file)
             self._file = None
 
     def _append(self, chunk: bytes) -> bool:
-        """Bring a chunk to disk; False if it has no room in the file."""
+        """Append a chunk and sync it. Returns False if it has no room in the file."""
         if self._file is None or self._size + len(chunk) > self._file.size:
             return False
         self._vfs.write(self._file, self._size, chunk)
@@ -184,7 +184,7 @@ def _chunk(kind: int, items: Iterable[bytes], at: Positions, log_ms: int) -> byt
 
 
 def _read(content: bytes) -> Known:
-    """What the whole chunks of a file say; there must be a first one."""
+    """Return the content of a file's whole chunks. There must be a first one."""
     known, at = Known(), 0
     while at + _HEAD.size + _CRC.size <= len(content):
         magic, kind, count, size, *positions, log_ms = _HEAD.unpack_from(content, at)
@@ -201,7 +201,7 @@ def _read(content: bytes) -> Known:
 
 
 def _take(known: Known, content: bytes, count: int, goes: bool) -> None:
-    """Learn what a chunk says. Queues beside a deletion that does not go just now are those of a topic made anew."""
+    """Add a chunk's items. Queues beside an old deletion belong to a topic that was created again."""
     for item in _items(content, count):
         if isinstance(item, tuple):
             topic, offset = item

@@ -1,12 +1,12 @@
-"""Read a queue: from queue offsets to records in the log, as they lie there.
+"""Read a queue: from queue offsets to records of the log, in their stored form.
 
-Messages of one queue that were sent in one go lie side by side in the log, so most reads are one range of it:
-one pread for the entries, one sum to see that they leave no room between them, one pread more. All else (tag
-filters, other queues' messages between, limits on size) goes record by record, and joins neighbours to one
-view again.
+Messages of one queue that were sent together are neighbours in the log, so most reads are one range of it. Such a read
+is one pread for the entries, one sum to see that there is no room between the records, and one more pread. All other
+reads go record by record, and join neighbours to one view again. The reasons are tag filters, other queues' messages
+between, and limits on size.
 
-What lies in a part of the log that nobody has looked at since the start is checked first: a damaged record is not
-served. Who reads it is told so, or goes on behind it, by `corruptPolicy`.
+Records in a part of the log that was not checked since the start are checked first: a damaged record is not served.
+`corruptPolicy` decides whether its reader gets an error or goes on after it.
 Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a comment says so.
 """
 
@@ -34,22 +34,23 @@ from sparrowmq.store.queues.entries import GAP_SIZE, Entries
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
-LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
-_WINDOW: Final = 8_192  # bytes copied at first: what is copied and not looked at costs too
-_LARGEST_WINDOW: Final = 65_536  # where nothing is found each is twice as long as the last: a call costs 1 us
-_NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
-# Bytes of others' records before each that is wanted, on average: to read them is quicker than to stop.
+LARGE: Final = 4096  # a record over this size is not copied as a whole to read its properties
+_WINDOW: Final = 8_192  # bytes of the first copy: copies that are not read cost time too
+_LARGEST_WINDOW: Final = 65_536  # copies double up to this size while nothing is found: a call costs 1 us
+_NEAR: Final = 1024  # average bytes from one record to the next, up to which they are copied together
+# Average bytes of other records before each wanted one, up to which one read is quicker than several.
 _BETWEEN: Final = 8192
-_FAR: Final = 256 << 10  # ... and of all of them together: they are held as long as the answer is
-MAX_SCANNED_ENTRIES: Final = 800  # of one look, when none matches: the loop has others to serve
-# A predicate that wanted nothing of them looks at twice as many more, for a pull costs as much as 200 records. But not
-# where it took more copies than this: there the records are large, or far from each other, and a look takes long.
+_FAR: Final = 256 << 10  # ... and of all of them together: memory holds them as long as the answer
+MAX_SCANNED_ENTRIES: Final = 800  # of one read when none matches: the event loop has other work
+# If a predicate matched none, the read continues with twice as many entries, because a pull costs as much as 200
+# records. It does not continue after more copies than `_CHEAP`: then records are large or far apart, and reading takes
+# long.
 _AGAIN: Final = 2
 _CHEAP: Final = 16
 
 
 class Status(Enum):
-    """What came of a read; the names are Java's GetMessageStatus, and go to clients as remarks."""
+    """The result of a read. The names are Java's GetMessageStatus, and clients get them as remarks."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -64,11 +65,11 @@ class Status(Enum):
 
 
 class Read:
-    """What was read.
+    """The result of a read, with its records.
 
     Attributes:
-        next_offset: where to read on: past all that was looked at, even if nothing of it was wanted.
-        views: the records, in pieces of the log; they stay good as long as they are held.
+        next_offset: the offset to read on at: after all entries that were checked, even if none was wanted.
+        views: the records, in pieces of the log; they stay valid as long as they are referenced.
         size: of the views together, in bytes.
     """
 
@@ -101,7 +102,7 @@ def read(
     max_bytes: int,
     selector: Selector,
 ) -> Read:
-    """Up to `max_count` messages from queue offset `offset` on; the first one even if it is larger than `max_bytes`."""
+    """Read up to `max_count` messages from queue offset `offset` on. The first may be larger than `max_bytes`."""
     if queue is None:
         return Read(Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
     min_offset, max_offset = queue.min_offset, queue.end.value
@@ -111,7 +112,8 @@ def read(
         entries = queue.read(offset, max_count)
         count, size = len(entries), entries.size_bytes
         if count and size <= max_bytes and size < GAP_SIZE:
-            # All of it is wanted, so one look at the log does, from the first record to the last, if they are near.
+            # All records are wanted. So one read of the log is enough, from the first to the last one, if they are
+            # near.
             first = entries.begin
             room = entries.end - first - size
             content = log.copy(first, room + size) if room <= count * _BETWEEN and room <= _FAR else None
@@ -125,7 +127,7 @@ def read(
 
 
 def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
-    """How many records are sound before one that is not; they lie in a part of the log that nobody has looked at."""
+    """Return how many records are sound before a damaged one. Records from `proved_from` on need no check."""
     first: i64 = entries.begin
     proved_from: i64 = log.proved_from
     crc_from: i64 = log.crc_from
@@ -144,13 +146,13 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
 def _count_wanted_sound(
     log: CommitLog, entries: Entries, wanted: list[int], ranges: list[list[int]], views: list[memoryview]
 ) -> int:
-    """How many of some entries are sound before one that is not.
+    """Return how many of the wanted entries have sound records before a damaged one.
 
     Args:
-        ranges: where their records lie, neighbours together.
+        ranges: the places of their records, neighbours together.
         views: of these ranges; each is cut from a copy that begins with one of them.
     """
-    if len(views) < len(ranges):  # some are gone
+    if len(views) < len(ranges):  # some records are gone
         return _count_sound_or_gone(log, entries, wanted)
     proved_from: i64 = log.proved_from
     crc_from: i64 = log.crc_from
@@ -163,7 +165,7 @@ def _count_wanted_sound(
         size: i64 = entries.size(wanted[sound])
         if size <= 0:
             return sound
-        if offset != end:  # the next range begins with it
+        if offset != end:  # the next range begins with this record
             number += 1
             whole = views[number].obj
             if whole is not copy:
@@ -178,7 +180,7 @@ def _count_wanted_sound(
 
 
 def _count_sound_or_gone(log: CommitLog, entries: Entries, wanted: list[int]) -> int:
-    """The same, one by one; what is gone is not served, and so not damaged."""
+    """Return the same, record by record. A record that is gone is not served, so it does not count as damaged."""
     for number, index in enumerate(wanted):
         begin, size = entries.offset(index), entries.size(index)
         raw = log.copy(begin, size)
@@ -188,14 +190,14 @@ def _count_sound_or_gone(log: CommitLog, entries: Entries, wanted: list[int]) ->
 
 
 def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:
-    """What lies before a damaged record; where nothing does, what is to be said of it. Raises: CorruptRecord."""
+    """Read the records before a damaged one; if there are none, report the damage. Raises: CorruptRecord."""
     if sound:
         return read(log, queue, offset, sound, GAP_SIZE, ALL)
     return _at_damage(log, queue, offset, entries, 0)
 
 
 def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
-    """Go on to the entry whose record is damaged, if none before it is wanted; then say so. Raises: CorruptRecord."""
+    """Advance to the entry of the damaged record; if it is the first, report the damage. Raises: CorruptRecord."""
     if index:
         bounds = queue.min_offset, queue.end.value
         return Read(Status.NO_MATCHED_MESSAGE, offset + index, *bounds, [], 0, 0)
@@ -204,7 +206,7 @@ def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entrie
 
 
 def _cut(whole: memoryview, entries: Entries) -> list[memoryview]:
-    """The records of `entries` out of the part of the log from the first of them to the last; neighbours in one."""
+    """Cut the records of `entries` out of the log part from the first to the last one. Neighbours share a view."""
     first = begin = end = entries.begin
     views: list[memoryview] = []
     for i in range(len(entries)):
@@ -218,11 +220,11 @@ def _cut(whole: memoryview, entries: Entries) -> list[memoryview]:
 
 
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:
-    """The first queue offset stored at or after a time, the queue's end if all are older.
+    """Return the first queue offset stored at or after a time; the queue's end if all are older.
 
-    With `upper` the last one stored at or before that time, the queue's beginning if all are younger.
+    With `upper`, return the last one stored at or before that time; the queue's beginning if all are younger.
     """
-    # Unlike Java 4.9, which takes the nearer neighbour; this is what 5.x does.
+    # Unlike Java 4.9, which takes the nearer neighbour. Java 5.x does the same as this code.
     low, high = queue.min_offset, queue.end.value
     boundary = timestamp_ms + upper
     while low < high:
@@ -237,7 +239,7 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """When a message was stored, in ms; None if it is not there, or damaged."""
+    """Return the time at which a message was stored, in ms; None if it does not exist or is damaged."""
     entry = queue.entry(queue_offset)
     raw = log.copy(entry.offset, entry.size) if entry else None
     if entry is None or raw is None or not log.is_proved(entry.offset, entry.size, raw):
@@ -246,7 +248,7 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
 
 
 def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryview | None:
-    """The record that begins there, unchecked, in bytes that begin with it; None if none does."""
+    """Return the record at `offset`, unchecked, in bytes that begin with it; None if there is none."""
     if not log.begin <= offset < log.end:
         return None
     try:
@@ -259,7 +261,9 @@ def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryvie
 
 
 def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | None:
-    """As `MessageStore.parked_at`; it is checked though it may have been since the start. Raises: CorruptRecord."""
+    """Return the record as `MessageStore.parked_at` does. It is checked again even if it was before. Raises:
+    CorruptRecord.
+    """
     if offset < log.begin:
         return None
     record = record_at(log, offset, size)
@@ -273,14 +277,14 @@ def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | Non
 
 
 class _Window:
-    """A copy of a part of the log, where records are looked into: searching in bytes is quicker than in a view.
+    """A copy of a part of the log, to search records for properties: a search in bytes is quicker than in a view.
 
-    It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are, unless it
-    has to be checked.
+    It contains neighbours of a queue, so each byte is copied once. Of a large record only the properties are copied,
+    unless the record has to be checked.
 
     Attributes:
-        copies: how many parts of the log were copied.
-        is_damaged: the entry that was found last may be wanted, and its record is damaged.
+        copies: the number of copied parts of the log.
+        is_damaged: the last entry found may be wanted, and its record is damaged.
     """
 
     __slots__ = (
@@ -310,14 +314,14 @@ class _Window:
         self._copy = b""
         self._begin: i64 = 0
         self._end: i64 = 0
-        self._size: i64 = size  # of the next copy, more or less
+        self._size: i64 = size  # approximate size of the next copy
         self.copies = 0
         self.is_damaged = False
 
     def next_wanted(self, first: int) -> int:
-        """The first entry from `first` on whose message is wanted; behind the last one if there is none.
+        """Return the first entry from `first` on whose message is wanted; the number of entries if there is none.
 
-        A message that is gone counts as wanted, for its reader is told.
+        A message that is gone counts as wanted, because its reader gets a status for it.
         """
         entries, selector, predicate = self._entries, self._selector, self._predicate
         takes_all_tags = selector.takes_all_tags
@@ -340,7 +344,7 @@ class _Window:
                         self.is_damaged = True
                         break
                     behind: i64 = end - self._begin
-                    if begin >= self._crc_from:  # then the last property is the CRC, which nobody asks for
+                    if begin >= self._crc_from:  # the last property is the CRC then, which no filter asks for
                         behind -= PROPERTY_CRC_SIZE
                     if predicate.holds(self._copy, properties_at(self._copy, at), behind):
                         self._size = _WINDOW
@@ -366,7 +370,7 @@ class _Window:
         return self._predicate.holds(properties, 0, len(properties))
 
     def _move(self, index: i64) -> bool:
-        """Copy the record of an entry and those that follow it closely; False if it is gone."""
+        """Copy the record of an entry and the records that closely follow it. Returns False if it is gone."""
         entries = self._entries
         begin: i64 = entries.offset(index)
         first_end: i64 = begin + entries.size(index)
@@ -412,7 +416,7 @@ def _select(
     selector: Selector,
     more: int = 0,
 ) -> Read:
-    """What is wanted of the next 800 entries, or of as many as `more` says, record by record."""
+    """Return the wanted records of the next 800 entries, or of `more` entries, record by record."""
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
@@ -424,7 +428,7 @@ def _select(
     if predicate is not None:
         window = _Window(log, entries, selector, predicate, _LARGEST_WINDOW if more else _WINDOW)
     is_proved = predicate is not None or not entries or entries.begin >= proved_from
-    wanted: list[int] = []  # which entries are, where records have to be checked
+    wanted: list[int] = []  # the wanted entries whose records have to be checked
     i = 0
     while i < len(entries):
         if window is not None:
@@ -450,7 +454,7 @@ def _select(
     if predicate is not None:
         predicate.leave()
     views = _views(log, ranges)
-    if log.proved_from > proved_from:  # a part could not be read: now each record is checked
+    if log.proved_from > proved_from:  # a part could not be read: each record is checked now
         return _select(log, queue, offset, max_count, max_bytes, selector)
     if wanted and (sound := _count_wanted_sound(log, entries, wanted, ranges, views)) < len(wanted):
         if sound:
@@ -466,7 +470,7 @@ def _select(
 
 
 def _views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
-    """Parts of the log, in its order; those near to each other are read at once, with what lies between."""
+    """Read parts of the log, in its order. Parts near each other are read at once, with the bytes between."""
     views: list[memoryview] = []
     first = 0
     while first < len(ranges):

@@ -1,4 +1,4 @@
-"""All consume queues of a store, by topic and queue id; those that are asked for and were never written to, too."""
+"""All consume queues of a store, by topic and queue id, including queues that clients asked for but never wrote to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class QueueTable:
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
         self.files = files
-        # Two looks cost less than one with a pair, which would have to be made.
+        # Two lookups cost less than one with a pair, which would have to be created.
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._layout = layout
         self._file_entries = file_entries
@@ -23,12 +23,12 @@ class QueueTable:
         return iter([queue for queues in self._by_topic.values() for queue in queues.values()])
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if there is one."""
+        """Return the queue, if there is one."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made now if there was none. Raises: InvalidName."""
+        """Return the queue; create it if there is none. Raises: InvalidName."""
         queue = self.get(topic, queue_id)
         if queue is None:
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
@@ -36,7 +36,7 @@ class QueueTable:
         return queue
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset behind the last message of a queue; 0 if it never had one."""
+        """Return the offset after the last message of a queue; 0 if it never had one."""
         queue = self.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -48,7 +48,9 @@ class QueueTable:
     def restore(
         self, ends: Mapping[tuple[str, int], QueueEnd], known: int | None
     ) -> dict[ConsumeQueue, list[int]]:
-        """Take queues for what they should be, and find others on disk; what `ConsumeQueue.restore` says of each."""
+        """Restore queues with their known ends, and find others on disk. Returns the damaged ones, as
+        `ConsumeQueue.restore`.
+        """
         damaged = {}
         for key, end in ends.items():
             queue = self.obtain(*key)
@@ -85,7 +87,7 @@ class QueueTable:
                     yield topic, int(name)
 
     def take_changed(self) -> dict[tuple[str, int], QueueEnd]:
-        """Where each queue ends that changed since this was asked for last."""
+        """Return the ends of the queues that changed since the last call."""
         changed, self.files.changed = self.files.changed, set()
         ends = {}
         for queue in changed:
