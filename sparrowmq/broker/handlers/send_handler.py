@@ -178,8 +178,9 @@ class SendHandler:
     def _admit(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
         """Return the topic, creating it if allowed, and remember that clients may send to it.
 
-        The topic's own permission does not matter here. Without WRITE, clients with a new route send elsewhere;
-        messages of clients with an old route are still stored, as in Java 4.9. Refusing them would lose one-way messages.
+        The topic's own permission does not matter here. Without WRITE, clients with a new route send elsewhere. Clients
+        with an old route still send here, and the broker stores that, as in Java 4.9: a refusal would lose one-way
+        messages.
         """
         name = header.topic
         if not self._topics.permission & Perm.WRITE:
