@@ -1,8 +1,8 @@
-"""How an etcd is asked: in the clear or by TLS, and who asks.
+"""Access to etcd: plain text or TLS, and the user.
 
-Etcd has users once `etcdctl auth enable` was called. Who asks gets a token for name and password, which ends after a
-while, or with etcd's memory; then another one is asked for. With TLS etcd has to show a certificate for the name in
-etcdEndpoints. The files are read when the broker starts.
+Etcd has users after a call of `etcdctl auth enable`. A client then exchanges its name and password for a token. The
+token expires after a while, or when etcd restarts; then the client asks for another one. With TLS, etcd must show a
+certificate for the name in etcdEndpoints. The files are read when the broker starts.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Any, Final
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
 from sparrowmq.remoting.tls.tls_contexts import trusting_context
 
-_UNAUTHENTICATED: Final = 16  # gRPC's
-_OLD_RIGHTS: Final = (
-    "revision of auth store is old"  # users were changed since; gRPC's code is that of wrong arguments
-)
+_UNAUTHENTICATED: Final = 16  # a status code of gRPC
+# Etcd's text after a change of its users; the gRPC code is that of an invalid argument.
+_OLD_RIGHTS: Final = "revision of auth store is old"
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """By which TLS, and as whom; None for neither."""
+    """The TLS settings and the user; None for neither."""
 
     tls: ssl.SSLContext | None = None
     user: str | None = None
@@ -30,7 +29,7 @@ class EtcdAccess:
 
     @classmethod
     def by(cls, settings: FailoverSettings) -> EtcdAccess:
-        """As the settings say. Raises: ConfigError, a file cannot be used."""
+        """Return the access that the settings describe. Raises: ConfigError, a file cannot be used."""
         tls = None
         if settings.etcd_tls:
             tls = trusting_context(
@@ -40,5 +39,5 @@ class EtcdAccess:
 
 
 def wants_new_token(answer: dict[str, Any]) -> bool:
-    """Whether etcd refused because a token that was good is so no more."""
+    """Whether etcd refused a request because its token, valid before, has expired."""
     return answer.get("code") == _UNAUTHENTICATED or _OLD_RIGHTS in str(answer.get("error", ""))

@@ -1,15 +1,15 @@
-"""An etcd, asked by its JSON gateway: keys with versions, leases, and changes that happen only if nothing else did.
+"""An etcd client over the JSON gateway: keys with versions, leases, and conditional changes.
 
     POST /v3/kv/range            the keys below a prefix, each with its value and its version (mod_revision)
-    POST /v3/kv/txn              put and delete, if some keys still have the version that was read; 0: is not there
-    POST /v3/lease/grant         a lease: the keys that were put with it go when it ends
-    POST /v3/lease/keepalive     ... which lives on for its whole time from now
+    POST /v3/kv/txn              put and delete, if some keys still have the version that was read; 0: does not exist
+    POST /v3/lease/grant         a lease: when it ends, the keys that were put with it are deleted
+    POST /v3/lease/keepalive     ... which lasts its whole time again, from now on
     POST /v3/lease/revoke        ... which ends now
-    POST /v3/auth/authenticate   a token for a user, which goes with each question (etcd_access.py)
+    POST /v3/auth/authenticate   a token for a user, sent with each request (etcd_access.py)
 
-Keys and values are base64, numbers texts, and what is zero is left out. Each question has a connection of its own: they
-are a few in a second, and none is held up by an answer that never comes. The endpoints are asked in turn, beginning
-with the one that answered last. What was to be changed may have been changed even where no answer came.
+Keys and values are base64, numbers are texts, and zeros are left out. Each request has its own connection: there are
+only a few per second, and so no request waits for an answer that never comes. The client tries the endpoints in turn,
+beginning with the one that answered last. A change may have happened even if no answer came.
 Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway, and the answers of etcd 3.4.23.
 """
 
@@ -31,26 +31,26 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 
 _CHUNK: Final = 64 << 10
-_MOST_BYTES: Final = 4 << 20  # of an answer; ours are a few hundred
-_NOT_FOUND: Final = 5  # gRPC's
+_MOST_BYTES: Final = 4 << 20  # the limit of an answer; the broker's are a few hundred bytes
+_NOT_FOUND: Final = 5  # a status code of gRPC
 _OPEN: Final = EtcdAccess()
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a key has; `version` changes with each change of it."""
+    """The value of a key; `version` changes with each change of the key."""
 
     value: bytes
     version: int
 
 
 class Etcd:
-    """Questions to one etcd.
+    """Requests to one etcd.
 
     Args:
-        endpoints: its members, host:port.
-        timeout_s: how long one of them may take.
-        access: by TLS or not, and as whom.
+        endpoints: the etcd members, as host:port.
+        timeout_s: the time limit for one member.
+        access: TLS and user.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Etcd:
         self._token = ""
 
     async def below(self, prefix: str) -> dict[str, Kept]:
-        """All keys that begin so. Raises: EtcdFailed."""
+        """Return all keys that begin with a prefix. Raises: EtcdFailed."""
         begin = prefix.encode()
         end = begin[:-1] + bytes([begin[-1] + 1])
         answer = await self._ask("kv/range", {"key": _packed(begin), "range_end": _packed(end)})
@@ -80,12 +80,12 @@ class Etcd:
         leased: Mapping[str, int] | None = None,
         deletes: Sequence[str] = (),
     ) -> bool:
-        """Put and delete, if each of these keys still has its version (0: is not there); whether that was so.
+        """Put and delete, if each of these keys still has its version (0: does not exist); return whether it did.
 
         Args:
-            leased: which of the puts go with a lease, and with which.
+            leased: the lease of each put that has one.
         Raises:
-            EtcdFailed: it may have happened, or not.
+            EtcdFailed: the change may have happened, or not.
         """
         compare = [
             {"key": _packed(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(version)}
@@ -106,21 +106,21 @@ class Etcd:
         return bool(answer.get("succeeded", False))
 
     async def grant(self, ttl_s: int) -> int:
-        """A new lease. Raises: EtcdFailed."""
+        """Return a new lease. Raises: EtcdFailed."""
         return int((await self._ask("lease/grant", {"TTL": str(ttl_s)}))["ID"])
 
     async def keep_alive(self, lease: int) -> int:
-        """Let a lease live on; for how many seconds from now, 0 if it has ended. Raises: EtcdFailed."""
+        """Extend a lease; return its time from now in seconds, 0 if it has ended. Raises: EtcdFailed."""
         answer = await self._ask("lease/keepalive", {"ID": str(lease)})
         return int(answer.get("result", {}).get("TTL", 0))
 
     async def revoke(self, lease: int) -> None:
-        """Let a lease end, if it has not. Raises: EtcdFailed."""
+        """End a lease, if it has not ended. Raises: EtcdFailed."""
         with suppress(KeyError):
             await self._ask("lease/revoke", {"ID": str(lease)})
 
     async def _ask(self, what: str, question: dict[str, Any]) -> dict[str, Any]:
-        """Raises: EtcdFailed; KeyError: it does not know the lease."""
+        """Return an endpoint's answer. Raises: EtcdFailed; KeyError: etcd does not know the lease."""
         body, problems = msgspec.json.encode(question), []
         for endpoint in list(self._endpoints):
             try:
@@ -140,7 +140,7 @@ class Etcd:
         raise EtcdFailed(f"etcd cannot be asked ({'; '.join(problems)})")
 
     async def _asked(self, endpoint: str, what: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        """The status and the answer of one of them; a token that has ended is replaced."""
+        """Return the status and the answer of one endpoint; replace an expired token."""
         access = self._access
         if access.user is None:
             return await _post(endpoint, what, body, access)
@@ -160,7 +160,7 @@ class Etcd:
 async def _post(
     endpoint: str, what: str, body: bytes, access: EtcdAccess, token: str = ""
 ) -> tuple[int, dict[str, Any]]:
-    """One question and its answer, on a connection of their own. Raises: msgspec.DecodeError, it is no JSON object."""
+    """Send one request on its own connection. Raises: msgspec.DecodeError, the answer is not a JSON object."""
     reader, writer = await asyncio.open_connection(*split_address(endpoint), ssl=access.tls)
     try:
         http = h11.Connection(h11.CLIENT)

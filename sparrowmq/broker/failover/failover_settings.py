@@ -1,10 +1,10 @@
 """The settings of failover: whether brokers of one name elect their master, and the etcd that decides.
 
-    enableControllerMode=true          as in 5.x: the master is elected, and a slave takes its place when it is gone
-    etcdEndpoints=10.0.0.1:2379;...    where 5.x has controllers of its own; all brokers of a name need the same etcd
+    enableControllerMode=true          as in 5.x: brokers elect a master; if it fails, a slave takes its place
+    etcdEndpoints=10.0.0.1:2379;...    replaces the controllers of 5.x; all brokers of a name need the same etcd
     brokerId=1                         of this member, permanently; clients see the leader as brokerId 0
 
-Source: BrokerConfig and MessageStoreConfig, Java 5.3, for the keys that mean the same there.
+Source: BrokerConfig and MessageStoreConfig, Java 5.3, for the keys with the same meaning there.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PREFIX = Kind(_prefix, "a path such as /sparrowmq, without a final /")
 
 @dataclass(frozen=True, kw_only=True)
 class FailoverSettings(Settings):
-    """Whether there is failover, and how fast."""
+    """Settings that switch failover on, and set its speed."""
 
-    LEAST_LEASE_S: ClassVar[int] = 2  # etcd grants no shorter one, with its usual settings
+    LEAST_LEASE_S: ClassVar[int] = 2  # with its usual settings, etcd grants no shorter lease
 
     failover: bool = setting("enableControllerMode", False, BOOLEAN)
     """Elect the master among the brokers of this name. Needs etcdEndpoints."""
@@ -57,7 +57,7 @@ class FailoverSettings(Settings):
     """Private key (PEM) of etcd.tls.certPath."""
 
     def demand_etcd(self) -> None:
-        """See that failover has all that it needs. Raises: ConfigError."""
+        """Check that failover has all settings that it needs. Raises: ConfigError."""
         if self.failover and not self.etcd:
             raise ConfigError(
                 "enableControllerMode needs etcdEndpoints, the client ports of an etcd, such as 127.0.0.1:2379: it is "

@@ -1,24 +1,25 @@
-"""What etcd keeps of the brokers of one name, and what follows from it: pure, so that each of them sees the same.
+"""The state in etcd of the brokers of one name, and pure functions on it, so that each broker decides the same.
 
-    PREFIX/CLUSTER/NAME/leader    who is the master, since which epoch, where it is      goes with the master's lease
-    PREFIX/CLUSTER/NAME/state     the last epoch, who is in sync, where epochs began     stays
+    PREFIX/CLUSTER/NAME/leader    the master, its epoch and its addresses                ends with the master's lease
+    PREFIX/CLUSTER/NAME/state     the last epoch, the members in sync, begins of epochs  stays
 
-An epoch is the time of one master; each has a number of its own, one above the last. A master begins its epoch where
-its log ends at that moment, and is the only one that appends until the next epoch begins. So, of two brokers that
-followed or were the master of epoch 7:
+An epoch is the time of one master. Its number is one above that of the epoch before. A master begins its epoch at the
+end of its log, and is the only broker that appends until the next epoch begins. Two brokers that followed the master of
+epoch 7, or were that master, compare as follows:
 
-    epoch 7 begins          epoch 8 begins, at the end of the log of its master
+    epoch 7 begins          epoch 8 begins, at the end of its master's log
     ──────────────●──────────────────●────────────
-    what lies before that ───────────┘ both have the same of it; what one has behind it is of epoch 7, and nobody's
+    bytes before this point ─────────┘ are the same in both logs; later bytes of epoch 7 belong to no master's log
 
-That is the proof by which a log is cut (`shared_end`). It needs the begin of each epoch since the one that the log was
-last part of; where that is not known any more nothing is cut, and what follows compares bytes (upstream.py). Should
-etcd lose its memory, epochs begin anew in another line of them, and those of the line before prove nothing.
+By this proof a log may be cut (`shared_end`). The proof needs the begin of every epoch since the last one of that log.
+If a begin is no longer known, nothing is cut, and the slave compares bytes (upstream.py). If etcd loses its memory,
+epochs begin again in a new line of epochs; those of the old line prove nothing.
 
-In sync are those that have all that was acknowledged: the master adds one only when it has it all, from then on
-acknowledges nothing without it, and takes it out before it does again. So each of them can be the next master, with the
-store that it had then: one that comes back with another, because its disk was replaced or is not there, has nothing of
-what its number stands for. Its own record tells (`doubt`), for that is raised before a byte of an epoch is taken.
+A member is in sync if it has every acknowledged message. The master adds a member only when it has them all, and from
+then on acknowledges nothing without it. It removes the member before it acknowledges without it again. So each member
+in sync can be the next master, with the store that it had then. A member that returns with another store, because its
+disk was replaced or is missing, has none of those messages. Its own record shows this (`doubt`), because a member
+raises the epoch in that record before it takes a byte of the epoch.
 Source: the idea of Kafka's KIP-101 and KIP-279, and of ReplicasInfoManager and EpochFileCache, Java 5.3.
 """
 
@@ -38,10 +39,10 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """The master.
 
     Attributes:
-        member: its brokerId among the members; as a master it is 0 to everybody else.
-        store: the mark of its store (own_epoch.py); an own one with the same is an earlier life of ours.
-        address: where clients come.
-        shipping: where its slaves come.
+        member: its brokerId among the members; clients see the master as brokerId 0.
+        store: the mark of its store (own_epoch.py). If it equals our own, the leader is an earlier process of ours.
+        address: its address for clients.
+        shipping: its address for slaves.
     """
 
     member: int
@@ -63,11 +64,11 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """The last epoch.
 
     Attributes:
-        line: the mark of the line of epochs that this one is in.
-        leader: whose it is, by brokerId.
-        in_sync: who has all that was acknowledged in it, the leader among them.
-        begins: epochs and the offsets of the log at which they began, rising; the newest ones.
-        store: the mark of the leader's store; "" if a version that knew none wrote this.
+        line: the mark of the line of epochs that contains this one.
+        leader: the brokerId of its master.
+        in_sync: the members that have every message acknowledged in it, including the leader.
+        begins: the newest epochs and the log offsets where they began, rising.
+        store: the mark of the leader's store; "" if written by a version without marks.
     """
 
     epoch: int
@@ -89,19 +90,19 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a member can be the next master.
 
         Args:
-            is_fresh: it was started a moment ago, perhaps with less than it had acknowledged, as after a power cut; so
-                another one that is in sync goes first.
+            is_fresh: the member has just started and may lack messages that it acknowledged, as after a power cut.
+                Then another member in sync goes first.
         """
         return member in self.in_sync and not (is_fresh and len(self.in_sync) > 1)
 
     def doubt(self, member: int, own: OwnEpoch, end: int) -> str | None:
-        """Why the store of a member that is in sync cannot be the one that was; None if it can be.
+        """Return why an in-sync member's store cannot be the store that was in sync; None if it can be.
 
-        Who was elected may have died before it wrote that down, so for that one the mark of its store is enough.
+        An elected member may have crashed before it wrote its epoch down. For it, the mark of its store is enough.
 
         Args:
-            own: what it has written down of itself.
-            end: of its log.
+            own: the member's own record.
+            end: the end of its log.
         """
         was_elected = member == self.leader and own.store == self.store
         if not was_elected and (own.line != self.line or own.epoch < self.epoch):
@@ -111,9 +112,9 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         return f"its log ends at {end}, and that epoch began at {begin}" if end < begin else None
 
     def shared_end(self, epoch: int, line: str) -> int | None:
-        """Up to where a log that was last part of `epoch` is the master's, too; None if nothing proves it.
+        """Return the offset up to which a log, last part of `epoch`, equals the master's; None without a proof.
 
-        It may be behind that log's end: then all of it is.
+        The offset may be past that log's end: then the whole log is equal.
         """
         later = [begin for number, begin in self.begins if number > epoch]
         is_known = line == self.line and epoch >= self.begins[0][0]
@@ -121,11 +122,11 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def elected(last: GroupState | None, member: int, own: OwnEpoch, end: int) -> GroupState:
-    """The state when a member becomes the master whose log ends at `end`.
+    """Return the state after the election of a member whose log ends at `end`.
 
     Args:
-        last: what etcd has; None if that knows nothing of these brokers.
-        own: has the last epoch that the member knows of, lest one comes again if etcd lost its memory.
+        last: the state in etcd; None if etcd does not know these brokers.
+        own: the member's own record. Its epoch keeps numbers from coming again if etcd lost its memory.
     """
     epoch = max(last.epoch if last else 0, own.epoch) + 1
     begins = (*(last.begins if last else ()), (epoch, end))[-MOST_EPOCHS:]
@@ -136,5 +137,5 @@ def elected(last: GroupState | None, member: int, own: OwnEpoch, end: int) -> Gr
 
 
 def with_in_sync(state: GroupState, members: set[int]) -> GroupState:
-    """The same epoch, with others in sync."""
+    """Return the state of the same epoch with other members in sync."""
     return msgspec.structs.replace(state, in_sync=tuple(sorted(members)))

@@ -1,15 +1,15 @@
-"""Which members have all that a master acknowledges, so that each of them can be the next master.
+"""The members that have every message that a master acknowledges, so that each of them can be the next master.
 
-    a slave is near the end     it is waited for from now on, and the log's end at this moment is noted
-    it has all up to there      etcd is told that it is in sync
-    its connection ends, or it lacks for haMaxTimeSlaveNotCatchup what the master had
-                                etcd is told that it is not; until that is done it is waited for
+    a slave is near the end     the master waits for it from now on, and notes the log's end at this moment
+    it has the log up to there  the master reports to etcd that it is in sync
+    its connection ends, or it lags for haMaxTimeSlaveNotCatchup
+                                the master reports to etcd that it is not; until etcd confirms, it still waits for it
 
-So at any moment those that are waited for are at least those that etcd knows, and only of those one can be elected:
-what was acknowledged as replicated is at the next master, whatever clocks do. What etcd was asked to know it may know,
-whether its answer comes or not; so whoever was named is waited for, too, and etcd is asked again until it answers.
-While the master is in sync alone it acknowledges nothing so (SLAVE_NOT_AVAILABLE), and only it can be elected. A slave
-that comes again has to prove itself anew.
+So the master always waits at least for the members that etcd has in sync, and only one of those can be elected. The
+next master therefore has every message that was acknowledged as replicated, whatever the clocks do. Etcd may have
+stored a report even if no answer came. So the master also waits for every member that it reported, and repeats the
+report until etcd answers. A master that is alone in sync acknowledges no message as replicated (SLAVE_NOT_AVAILABLE),
+and only it can be elected. A slave that returns must catch up again before it counts.
 Source: the idea of AutoSwitchHAService's SyncStateSet, Java 5.3, with allAckInSyncStateSet.
 """
 
@@ -35,17 +35,17 @@ _LOOK_S: Final = 0.25
 
 
 class InSync:
-    """A master's account of its members.
+    """A master's record of its members in sync.
 
     Args:
-        me: the master's own id among them.
-        commit: tells etcd, and says what it has then; None if somebody else is the master. Raises: EtcdFailed.
-        holds: whether nobody else can be the master now.
+        me: the master's own id among the members.
+        commit: writes to etcd and returns the new state; None if another broker is the master. Raises: EtcdFailed.
+        holds: whether no other broker can be the master now.
     Attributes:
-        members: in sync, as etcd knows.
-        replicated: up to where all of them have the log, the master being one of at least two.
-        shipped: the master's end of the log, for its slaves.
-        on_advance: is called when more may be shown to consumers.
+        members: the members in sync, as etcd has them.
+        replicated: the offset up to which all members in sync have the log; they are at least two, with the master.
+        shipped: the end of the master's log, for its slaves.
+        on_advance: called when consumers may see more of the log.
     """
 
     def __init__(
@@ -63,22 +63,21 @@ class InSync:
         self.on_advance: Callable[[], object] = lambda: None
         self._me = me
         self._state = state
-        self._named: set[int] = (
-            set()
-        )  # by a change that etcd has not answered, so it may have them as in sync
+        # Members in a change that etcd has not answered: etcd may already have them in sync.
+        self._named: set[int] = set()
         self._commit = commit
         self._clock = clock
         self._catch_up_s = catch_up_s
         self._holds = holds
-        self._ends: dict[int, int] = {}  # of those that are connected
-        self._joining: dict[int, tuple[int, float]] = {}  # what they must have for that, and since when
-        self._left: set[int] = set()  # in sync, with a connection that ended
+        self._ends: dict[int, int] = {}  # the log's end at each connected member
+        self._joining: dict[int, tuple[int, float]] = {}  # the offset to reach, and since when
+        self._left: set[int] = set()  # members in sync whose connection ended
         self._caught_up: dict[int, float] = {}
         self._end_before = 0
         self._changed = asyncio.Event()
 
     def reported(self, member: int, end: int) -> None:
-        """A member has the log up to `end`."""
+        """Note that a member has the log up to `end`."""
         mark, _ = self._joining.get(member, (end + 1, 0.0))
         if member not in self._ends or end >= mark:
             self._changed.set()
@@ -86,7 +85,7 @@ class InSync:
         self._advance()
 
     def left(self, member: int) -> None:
-        """Its connection ended."""
+        """Note that a member's connection ended."""
         self._ends.pop(member, None)
         self._joining.pop(member, None)
         self._caught_up.pop(member, None)
@@ -95,21 +94,21 @@ class InSync:
         self._changed.set()
 
     def may_come(self, member: int) -> bool:
-        """Whether a member may be served: not while etcd has it in sync by a connection that ended.
+        """Whether a member may be served: not while etcd has it in sync through a connection that ended.
 
-        From its first byte of this epoch on its own record says that it has the epoch. Were it elected then, with a
-        store that lacks what it had acknowledged, nobody could tell.
+        From its first byte of this epoch on, its own record names the epoch. If it were then elected with a store that
+        lacks acknowledged messages, no broker could notice.
         """
         return member in self._ends or member not in self._electable
 
     def lacks(self, target: int) -> NoSlaveNear | None:
-        """Why it is not worth waiting for the others; None if it is."""
+        """Return why a wait for the other members is useless; None if it is not."""
         if len(self._electable) > 1:
             return None
         return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, "no other member is in sync", 0)
 
     async def run(self) -> None:
-        """Look after it until somebody else is the master."""
+        """Update the members in sync until another broker is the master."""
         while True:
             self._changed.clear()
             wanted = self._wanted()
@@ -122,18 +121,18 @@ class InSync:
                 await self._clock.wait_for(self._changed.wait(), _LOOK_S)
 
     def deposed(self) -> NoSlaveNear:
-        """What is said to who waits when somebody else may be the master."""
+        """Return the error for waiting sends when another broker may be the master."""
         what = "this broker is the master no more, and the next one may lack it"
         return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, what, 0)
 
     @property
     def _electable(self) -> set[int]:
-        """Whom etcd may have as in sync, and so may be the next master."""
+        """The members that etcd may have in sync; each may be the next master."""
         return self.members | self._named
 
     @property
     def _others(self) -> set[int]:
-        """Who is waited for."""
+        """The members that an acknowledgement waits for."""
         return (self._electable | self._joining.keys()) - {self._me}
 
     def _advance(self) -> None:
@@ -148,14 +147,14 @@ class InSync:
         self.on_advance()
 
     def shown_end(self) -> int:
-        """Up to where consumers may see the log: whoever is the next master has it, too.
+        """Return the end of the log that consumers may see: the next master has everything before it.
 
-        Else one of them would go on behind it, where its successor has put other messages.
+        Otherwise a consumer could continue after an offset where the next master has other messages.
         """
         return min((self._ends.get(member, 0) for member in self._others), default=ALL)
 
     def _wanted(self) -> set[int]:
-        """Who should be in sync now."""
+        """Return the members that should be in sync now."""
         now, end = self._clock.monotonic(), self.shipped.value
         for member, reached in self._ends.items():
             if reached >= self._end_before or member not in self._caught_up:
@@ -172,7 +171,7 @@ class InSync:
         return (self.members - gone) | (ready - late)
 
     async def _agree(self, wanted: set[int]) -> bool:
-        """Have etcd know it; whether it still takes us for the master."""
+        """Write the members to etcd; return whether etcd still names this broker as the master."""
         self._named |= wanted
         try:
             state = await self._commit(with_in_sync(self._state, wanted))
@@ -188,5 +187,5 @@ class InSync:
         log.info("in sync in epoch %d: %s", state.epoch, ", ".join(map(str, state.in_sync)))
         self._advance()
         if (lacks := self.lacks(0)) is not None:
-            self.replicated.refuse(lacks)  # It is not worth the rest of their time.
+            self.replicated.refuse(lacks)  # they would only wait for their timeout
         return True

@@ -1,14 +1,14 @@
-"""A master's lease in etcd, and until when it may believe in it.
+"""A master's lease in etcd, and the time until which the master may rely on it.
 
-    asked       ├── masterLeaseTime ──────────────────────┤     etcd's, which begins when the question gets there
-    deadline    ├───────────────────────────┤ margin            ours, from before it was asked, by a steady clock
+    request     ├── masterLeaseTime ──────────────────────┤     etcd's time, from the arrival of the request
+    deadline    ├───────────────────────────┤ margin            the master's, from before the request, by a steady clock
 
-So it ends here first: nobody else is elected while this one still acts as the master. The margin covers clocks that do
-not go at the same rate, and what is under way when it is looked at. What is acknowledged as being at the members in
-sync needs no clock: only one of those can be the next (in_sync.py).
+So the lease ends first at the master: no other broker is elected while this one still acts as the master. The margin
+covers clocks of different speed, and work that is under way during the check. Acknowledgements that wait for the
+members in sync need no clock, because only one of those members can be the next master (in_sync.py).
 
-A lease that lives does not say that the key is still there which was put with it: somebody may have deleted it, or it
-may be another's by now, as where a copy of our store took us for an earlier life of its own. So each renewal looks.
+A live lease does not prove that its key still exists. An operator may have deleted the key. Another process may own it:
+a copy of our store can mistake us for an earlier process of its own. So each renewal also checks the key.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 
-_MARGIN: Final = 0.125  # of its time
-_RENEWALS: Final = 4  # in its time
+_MARGIN: Final = 0.125  # of the lease time
+_RENEWALS: Final = 4  # per lease time
 _RETRY_S: Final = 0.25
 
 
 class Granting(Protocol):
-    """What an etcd does for leases; the errors are EtcdFailed."""
+    """The lease requests of an etcd; they raise EtcdFailed."""
 
     async def grant(self, ttl_s: int) -> int:
-        """A new one."""
+        """Return a new lease."""
 
     async def keep_alive(self, lease: int) -> int:
-        """Let it live on; for how many seconds from now, 0 if it has ended."""
+        """Extend a lease; return its time from now in seconds, 0 if it has ended."""
 
     async def revoke(self, lease: int) -> None:
-        """Let it end."""
+        """End a lease."""
 
 
 async def _stands() -> bool:
@@ -45,11 +45,11 @@ async def _stands() -> bool:
 
 
 class Lease:
-    """One lease; `begin` it, then `renew` while it is wanted.
+    """One lease: `begin` it, then `renew` it while it is needed.
 
     Attributes:
-        number: etcd's.
-        deadline: until when it is believed in, by the clock's `monotonic`.
+        number: the lease id of etcd.
+        deadline: the end of the time that the master relies on it, by the clock's `monotonic`.
     """
 
     def __init__(self, etcd: Granting, clock: Clock, ttl_s: int) -> None:
@@ -61,20 +61,20 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether nobody else can have what it stands for."""
+        """Whether no other broker can own the lease's key."""
         return self._clock.monotonic() < self.deadline
 
     async def begin(self) -> None:
-        """Raises: EtcdFailed."""
+        """Get a new lease from etcd. Raises: EtcdFailed."""
         asked = self._clock.monotonic()
         self.number = await self._etcd.grant(self._ttl_s)
         self._lives_from(asked, self._ttl_s)
 
     async def renew(self, stands: Callable[[], Awaitable[bool]] = _stands) -> None:
-        """Until it has ended, here or there, or what it stands for is not ours any more.
+        """Renew the lease until it has ended, at etcd or here, or until its key is no longer ours.
 
         Args:
-            stands: whether that is ours; looked at each time. Raises: EtcdFailed.
+            stands: whether the key is still ours; called at each renewal. Raises: EtcdFailed.
         """
         while self.is_valid:
             asked = self._clock.monotonic()
@@ -95,7 +95,7 @@ class Lease:
         log.error("the lease was not renewed in time")
 
     async def end(self) -> None:
-        """Give back what it stands for, at once if etcd can be asked."""
+        """End the lease, at once if etcd answers."""
         self.deadline = 0.0
         if self.number:
             try:
@@ -107,5 +107,5 @@ class Lease:
         self.deadline = asked + ttl_s * (1 - _MARGIN)
 
     async def _pause(self, pause_s: float) -> None:
-        """Not beyond the deadline."""
+        """Sleep, but not past the deadline."""
         await self._clock.sleep(max(0.0, min(pause_s, self.deadline - self._clock.monotonic())))

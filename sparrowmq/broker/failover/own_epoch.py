@@ -1,10 +1,10 @@
-"""What a member knows of itself without etcd: of which epoch its log was last part, and the mark of its store.
+"""A member's record of itself, independent of etcd: the last epoch that its log was part of, and its store's mark.
 
-`epoch` means: this log is the beginning of that of the master of this epoch, or was when it was written down. It is
-raised before the first byte of that epoch is appended (a follower's), or taken (a master's).
+`epoch` means: when this was written, this log was the beginning of the log of that epoch's master. A follower raises it
+before it appends the first byte of that epoch, a master before it accepts one.
 
-`acknowledged` is what a master knows at its end: all that were in sync had the log up to there. So a successor whose
-epoch begins before that has lost messages, and nothing is cut for it.
+`acknowledged` is what a master records when its epoch ends: the offset up to which all members in sync had the log. If
+a successor's epoch begins before that offset, the successor has lost messages, and this log is not cut for it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class _Saved(msgspec.Struct):
 
 @dataclass(slots=True)
 class OwnEpoch:
-    """`load` it.
+    """The record; `load` reads it.
 
     Attributes:
-        epoch: 0 if the log never was part of one.
+        epoch: 0 if the log was never part of one.
         line: the mark of the line of epochs (group_state.py).
         store: a mark that no other store has.
-        acknowledged: up to where others had the log when its time as a master ended; 0 once another one is followed.
+        acknowledged: the offset that the other members had when this master's epoch ended; 0 once it follows another.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class OwnEpoch:
 
     @classmethod
     def load(cls, folder: Path) -> OwnEpoch:
-        """What the folder of a broker's configuration has. Raises: BadStore, OSError."""
+        """Read the record from the folder of a broker's configuration. Raises: BadStore, OSError."""
         path = folder / "epoch.json"
         saved = snapshot.load(path, _Saved) or _Saved()
         own = cls(path, saved.epoch, saved.line, saved.store or os.urandom(8).hex(), saved.acknowledged)
@@ -53,6 +53,6 @@ class OwnEpoch:
         return own
 
     def save(self, epoch: int, line: str, acknowledged: int = 0) -> None:
-        """It is part of this epoch now; on disk once this returns. Raises: OSError."""
+        """Record that the log is part of this epoch; on disk when this returns. Raises: OSError."""
         snapshot.save(self.path, _Saved(epoch, line, self.store, acknowledged))
         self.epoch, self.line, self.acknowledged = epoch, line, acknowledged

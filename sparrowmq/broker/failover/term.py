@@ -1,4 +1,4 @@
-"""What a broker with failover is told of its time as a master or a slave; it is made anew for each such time."""
+"""The state of a broker with failover during one period as master or slave; each period has its own object."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sparrowmq.broker.failover.in_sync import InSync
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One.
+    """One period as master or slave.
 
     Attributes:
         member: the broker's id among the members.
-        epoch: that of the master, whoever it is; 0 if there was none yet.
-        leader: whom to follow; None for the master itself, and while nobody is known.
-        in_sync: a master's.
-        cut_at: up to where the log is the master's, too, if that is proved; the rest is put aside.
-        holds: whether it is still the time that this tells of; a master's announces itself only then.
-        joined: is told, before anything is appended, that the log is the beginning of the master's.
-        problem: why it neither leads nor follows; "" where nothing is in the way.
+        epoch: the current master's epoch; 0 if there was no master yet.
+        leader: the master to follow; None for the master itself, and while no master is known.
+        in_sync: the members in sync; only at a master.
+        cut_at: the offset up to which the log is proved equal to the master's; the rest is moved aside.
+        holds: whether this period still lasts; a master announces itself only then.
+        joined: called before anything is appended, once the log is known to be the beginning of the master's.
+        problem: why the broker neither leads nor follows; "" if there is no problem.
     """
 
     member: int
@@ -34,7 +34,7 @@ class Term:
     problem: Callable[[], str] = lambda: ""
 
     def told(self) -> dict[str, str]:
-        """What `brokerStatus` says of who leads."""
+        """Return the entries of `brokerStatus` about the leader."""
         table = {"memberId": str(self.member), "masterEpoch": str(self.epoch)}
         if self.in_sync is not None:
             table["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
