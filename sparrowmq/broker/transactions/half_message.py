@@ -1,14 +1,14 @@
-"""The records of a transaction: what each of its steps stores, and what a half message says.
+"""The records of a transaction: the record that each step stores, and the fields of a half message.
 
     half     RMQ_SYS_TRANS_HALF_TOPIC[0]      the message as sent, and REAL_TOPIC, REAL_QID
-    copy     the same topic                   again before each question, TRANSACTION_CHECK_TIMES one more
-    commit   its own topic and queue          system flag COMMIT; the field "prepared offset" says where the half lies
+    copy     the same topic                   again before each check, TRANSACTION_CHECK_TIMES one more
+    commit   its own topic and queue          system flag COMMIT; the field "prepared offset" is the half's offset
     op       RMQ_SYS_TRANS_OP_HALF_TOPIC[0]   tag "d", body: the queue offset of the newest copy, in digits;
-                                              5.x: many of them, a comma behind each
-    discard  TRANS_CHECK_MAX_TIME_TOPIC[0]    asked about too often, or too old
+                                              5.x: many of them, a comma after each
+    discard  TRANS_CHECK_MAX_TIME_TOPIC[0]    checked too often, or too old
 
-Copies also have TRAN_PREPARED_QUEUE_OFFSET, the queue offset of the first one, which ties them together after a crash;
-Java writes it into those copies only that it makes while nobody is asked, and reads it there.
+Copies also have TRAN_PREPARED_QUEUE_OFFSET, the queue offset of the first copy. It links the copies after a crash. Java
+writes and reads this property only in copies that it makes without asking a producer.
 Source: TransactionalMessageBridge, EndTransactionProcessor and AbstractTransactionalMessageCheckListener, Java 4.9.7;
 the properties also from the stores in tests/golden.
 """
@@ -31,7 +31,7 @@ from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_T
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 
 REMOVED: Final = "d"
-# What copies have besides: the place of the first one, and how often was asked.
+# Room for the extra properties of copies: the first copy's queue offset, and the number of checks.
 ROOM: Final = len(Property.TRAN_PREPARED_QUEUE_OFFSET) + 21 + len(Property.TRANSACTION_CHECK_TIMES) + 12
 MARK: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
@@ -46,13 +46,13 @@ _DELAYS: Final = tuple(
         Property.TIMER_DELIVER_MS,
     )
 )
-_TIMER: Final = "\x02TIMER_DEL"  # how three of them begin
-_OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # of all of them: nobody changes them
+_TIMER: Final = "\x02TIMER_DEL"  # the common prefix of the three timer properties
+_OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # shared by all op records
 _OP_TERMS: Final = Terms(_OP_PROPERTIES)
 
 
 def is_half(properties: Properties) -> bool:
-    """Whether these are the properties of a half message, or of a message that was one. Costs others one search."""
+    """Whether these properties belong to a half message, or to one that was. Other messages cost one search."""
     if not properties.has(MARK):
         return False
     said = properties.marked(MARK)
@@ -60,22 +60,23 @@ def is_half(properties: Properties) -> bool:
 
 
 def comes_back(entry: Entry) -> bool:
-    """Whether a group gets again what it could not consume: with the mark of a half if that is how it was sent.
+    """Whether the message is a retry of a failed one; it may still have the mark of a half message.
 
-    Clients before 4.6.1 leave the mark. Unlike Java, which tells by the delay alone, a retry topic takes no halves:
-    what a tool puts there again, mark and all, would wait for an answer that its producer gave long ago.
+    Clients before 4.6.1 do not remove the mark. Unlike Java, which checks the delay only, no message to a retry topic
+    becomes a half message. If a tool sends one there again with its mark, it would wait for an answer that its producer
+    gave long ago.
     """
     delayed_again = entry.reconsume_times > 0 and bool(entry.properties.get(Property.DELAY))
     return delayed_again or entry.topic.startswith(RETRY)
 
 
 def park(entry: Entry, group: str) -> Destination:
-    """Make a half message of a producer's message. Returns: where it goes when it is committed.
+    """Make a half message of a producer's message. Returns: its destination for a commit.
 
     Args:
-        group: of the producer, for a client that does not put it among the properties.
+        group: the producer group, for a client that does not put it among the properties.
     Raises:
-        RemoteError: MESSAGE_ILLEGAL, it is delayed as well.
+        RemoteError: MESSAGE_ILLEGAL, the message also has a delay.
     """
     properties = entry.properties
     if properties.has(_TIMER) or properties.has(_DELAY):
@@ -92,7 +93,7 @@ def park(entry: Entry, group: str) -> Destination:
 
 
 def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
-    """A half message to be stored again, after its transaction was asked about so often."""
+    """Return a copy of a half message to store, with the number of checks made so far."""
     properties = {**half.properties, Property.TRAN_PREPARED_QUEUE_OFFSET: str(origin)}
     if check_times:
         properties[Property.TRANSACTION_CHECK_TIMES] = str(check_times)
@@ -100,53 +101,52 @@ def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
 
 
 def resumed(message: StoredMessage) -> Entry:
-    """A discarded half message as it begins anew."""
+    """Return a discarded half message as the start of a new transaction."""
     properties = dict(message.properties) | {Property.TRANSACTION_CHECK_TIMES: "0"}
     properties.pop(Property.TRAN_PREPARED_QUEUE_OFFSET, None)
     return again(message, HALF_TOPIC, 0, Properties(render(properties)))
 
 
 def destination(half: Half) -> Destination:
-    """Where it goes when it is committed. Raises: InvalidMessage, it has no address."""
+    """Return a half message's destination for a commit. Raises: InvalidMessage, it has no address."""
     properties = half.properties
     topic, queue_id = address(properties.marked(REAL_TOPIC), properties.marked(REAL_QID))
     return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties))
 
 
 def group_of(half: Half) -> str | None:
-    """The producer group whose half message it is."""
+    """Return the producer group of a half message."""
     return half.properties.marked(_GROUP)
 
 
 def discarded(half: StoredMessage) -> Entry:
-    """A half message of which nobody could tell the end."""
+    """Return the record of a half message that is discarded because no producer reported its end."""
     entry = again(half, CHECK_MAX_TIME_TOPIC, 0, Properties(render(half.properties)))
-    entry.prepared_offset = (
-        half.physical_offset
-    )  # Unlike Java: by this a start knows that it need not do it again.
+    # Unlike Java: by this field, a start sees that the message is discarded already.
+    entry.prepared_offset = half.physical_offset
     return entry
 
 
 def op(queue_offset: int, now_ms: int, host: bytes) -> Entry:
-    """The record that a transaction has ended, whose newest copy has this queue offset."""
+    """Return the record of an ended transaction whose newest copy has this queue offset."""
     entry = Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), _OP_PROPERTIES, now_ms, host)
     entry.terms = _OP_TERMS
     return entry
 
 
 def ended_by(message: StoredMessage) -> list[int]:
-    """The queue offsets in an op record, of either version; what is none is passed over, as in Java."""
+    """Return the queue offsets in an op record of either version; other text is skipped, as in Java."""
     if message.tags != REMOVED:
         return []
     return [int(text) for text in message.body.split(b",") if text.isdigit()]
 
 
 def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTransactionState, bytes]:
-    """The request that asks a producer, and its body.
+    """Return the request that checks a transaction with its producer, and its body.
 
     Args:
-        half: the half message as it was.
-        entry: its copy, which was stored for this question; it lies at `placed`.
+        half: the half message before this check.
+        entry: the copy that was stored for this check, at `placed`.
     """
     asked = restore(half)
     asked.properties = entry.properties
@@ -162,29 +162,29 @@ def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTr
 
 
 def check_times(half: StoredMessage) -> int:
-    """How often its transaction was asked about."""
+    """Return how many checks of the transaction were made."""
     return _number(half.properties.get(Property.TRANSACTION_CHECK_TIMES)) or 0
 
 
 def origin(half: StoredMessage) -> int | None:
-    """The queue offset of its first copy; None if it is the first one, or a copy by Java, which does not say."""
+    """Return the first copy's queue offset; None for the first copy, and for Java's copies that do not have it."""
     return _number(half.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET))
 
 
 def identity(half: StoredMessage) -> tuple[str | None, str | None, int]:
-    """What copies by Java have in common."""
+    """Return the fields that Java's copies of one half message share."""
     return half.properties.get(Property.PGROUP), half.unique_key, half.born_timestamp_ms
 
 
 def own_immunity_s(half: Properties | dict[str, str]) -> int | None:
-    """For how long after its birth nobody is asked, if the producer said so (CHECK_IMMUNITY_TIME_IN_SECONDS)."""
+    """Return how long after its birth a message is not checked, if the producer set CHECK_IMMUNITY_TIME_IN_SECONDS."""
     if isinstance(half, Properties):
         return _number(half.marked(_IMMUNITY))
     return _number(half.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS))
 
 
 def _refuse_delay(properties: Properties) -> None:
-    """Unlike Java 4.9, where such a message is lost when its delay is over: it returns as a half message."""
+    """Raise for a delay. Unlike Java 4.9, which loses such a message: after its delay it is a half message again."""
     for name, delay_mark in _DELAYS:
         if properties.marked(delay_mark) not in (None, "0"):
             raise RemoteError(

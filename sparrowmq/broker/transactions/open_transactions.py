@@ -1,16 +1,16 @@
-"""Which transactions are open, when each is to be asked about next, and up to where all of them have ended.
+"""The open transactions, when each is due for its next check, and the positions before which all have ended.
 
-    half topic   0 1 2 3 4 5 6 7 8          a half message lies there once for each time it was stored: 2 was asked
-                     └─────────┘            about, and stored again as 7, its newest copy; both stand for it
-    op topic     0: "0"   1: "1"   2: "3,4,6"     which of them have ended; 5.x names many in one record
+    half topic   0 1 2 3 4 5 6 7 8          each store of a half message is one entry: 2 was checked, and stored
+                     └─────────┘            again as 7, its newest copy; 2 and 7 are the same transaction
+    op topic     0: "0"   1: "1"   2: "3,4,6"     the ended transactions; 5.x names many in one record
 
-    half position   the first newest copy of an open transaction: all before it have ended or moved on
-    op position     the first record that names a half message at or behind that one: who begins to read both topics
-                    there learns everything
+    half position   the lowest newest copy of an open transaction: all transactions before it have ended or moved on
+    op position     the first record that names a half message at or after the half position: a reader that starts both
+                    topics at these positions learns everything
 
-No disk, no clock. A transaction costs some 600 bytes while it is open, and one of its round's numbers until the op
-position has passed it. What is due is found by a heap: nothing is looked at that is not. What ends before the next look
-(once a second) never comes into the heap.
+Uses no disk and no clock. An open transaction costs about 600 bytes. Each op record costs one number until the op
+position has passed it. A heap finds the due transactions, so no others are looked at. A transaction that ends before
+the next look (once a second) never enters the heap.
 Source: TransactionalMessageServiceImpl.check and calculateOpOffset, Java 4.9.7.
 """
 
@@ -23,21 +23,21 @@ from typing import Final
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.half_record import Destination
 
-# What waits to be due is made anew when it is this much longer than what it is for: most end long before they are due.
+# Surplus of the heap over the open transactions before it is rebuilt: most transactions end long before they are due.
 _SLACK: Final = 1024
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Transaction:
-    """An open one.
+    """An open transaction.
 
     Attributes:
         queue_offset: of its newest copy in the half topic.
         offset, size: of that copy in the log.
-        due_ms: when to look at it again.
-        immune_until_ms: nobody is asked before this time.
-        to: where its message goes, if that is known without reading it.
-        older: the queue offsets of its other copies that are known, the first one first.
+        due_ms: the time of the next look at it.
+        immune_until_ms: the time before which no producer is asked.
+        to: the destination of its message, if it is known without reading the message.
+        older: the known queue offsets of its other copies, the first copy first.
     """
 
     __slots__ = ("due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size", "to")
@@ -66,19 +66,19 @@ class Transaction:
 
 
 class OpenTransactions:
-    """All that are open.
+    """All open transactions.
 
     Args:
-        op_position: of the first op record that `ended` will be told of.
+        op_position: the position of the first op record that `ended` will get.
     """
 
     def __init__(self, op_position: int = 0) -> None:
         self._newest: dict[int, Transaction] = {}  # in the order of their queue offsets
         self._older: dict[int, Transaction] = {}
         self._due: list[tuple[int, int]] = []
-        # Not among the due ones yet: of those that were added since the last look at what is due, most have ended.
+        # Transactions added since the last `take_due`, not in the heap yet: most end before the next one.
         self._fresh: list[Transaction] = []
-        # The greatest half offset that each op record names, from the op position on.
+        # The greatest half offset in each op record, from the op position on.
         self._ops: deque[int] = deque()
         self._op_position = op_position
 
@@ -86,18 +86,18 @@ class OpenTransactions:
         return len(self._newest)
 
     def add(self, transaction: Transaction) -> None:
-        """One more; its queue offset is behind those of all others."""
+        """Add a transaction; its queue offset is greater than those of all others."""
         self._newest[transaction.queue_offset] = transaction
         for older in transaction.older:
             self._older[older] = transaction
         self._schedule(transaction)
 
     def find(self, queue_offset: int) -> Transaction | None:
-        """The open transaction that has a copy there."""
+        """Return the open transaction that has a copy at this queue offset."""
         return self._newest.get(queue_offset) or self._older.get(queue_offset)
 
     def move(self, transaction: Transaction, queue_offset: int, offset: int, due_ms: int, size: int) -> None:
-        """It was stored again, behind all others."""
+        """Note that a transaction was stored again, after all others."""
         del self._newest[transaction.queue_offset]
         transaction.older = (*transaction.older, transaction.queue_offset)
         transaction.queue_offset, transaction.offset, transaction.size = queue_offset, offset, size
@@ -105,12 +105,12 @@ class OpenTransactions:
         self.add(transaction)
 
     def postpone(self, transaction: Transaction, due_ms: int) -> None:
-        """Look at it later; it stays where it is."""
+        """Set the time of the next look; the transaction keeps its place."""
         transaction.due_ms = due_ms
         self._schedule(transaction)
 
     def end(self, transaction: Transaction) -> None:
-        """It is open no more, and the op record that says so is stored."""
+        """Remove a transaction whose op record is stored."""
         self.ended(transaction.queue_offset)
         del self._newest[transaction.queue_offset]
         if transaction.older:
@@ -118,11 +118,11 @@ class OpenTransactions:
                 del self._older[older]
 
     def ended(self, last_half: int) -> None:
-        """One more op record is there; `last_half` is the greatest half offset that it names."""
+        """Note one more op record; `last_half` is the greatest half offset in it."""
         self._ops.append(last_half)
 
     def take_due(self, now_ms: int, most: int) -> list[Transaction]:
-        """Those that are due, the longest waiting first; each must be moved, postponed or ended."""
+        """Return due transactions, the longest waiting first. The caller must move, postpone or end each of them."""
         for fresh in self._fresh:
             if self._newest.get(fresh.queue_offset) is fresh:
                 heappush(self._due, (fresh.due_ms, fresh.queue_offset))
@@ -131,17 +131,17 @@ class OpenTransactions:
         while self._due and self._due[0][0] <= now_ms and len(due) < most:
             due_ms, queue_offset = heappop(self._due)
             transaction = self._newest.get(queue_offset)
-            # One that was put off before anybody looked is there twice.
+            # A transaction that was postponed before this look is in the heap twice.
             is_known = bool(due) and due[-1] is transaction
             if transaction is not None and transaction.due_ms == due_ms and not is_known:
                 due.append(transaction)
         return due
 
     def positions(self, half_end: int) -> tuple[int, int]:
-        """Half and op position.
+        """Return the half and the op position.
 
         Args:
-            half_end: of the half topic's queue: where the half position is when nothing is open.
+            half_end: the end of the half topic's queue: the half position when no transaction is open.
         """
         half_position = next(iter(self._newest), half_end)
         while self._ops and self._ops[0] < half_position:

@@ -1,24 +1,24 @@
-"""Transactions: half messages wait unseen, are committed or rolled back, and asked about when nobody says which.
+"""Transactions: half messages stay invisible until a commit or rollback; silent producers are asked.
 
-    park      half message stored (`detour`)             first question when transactionTimeOut is over
-    question  half stored again, CHECK_TIMES + 1 ── 39 ──> one of the group's producers, on whatever connection
-              again every transactionCheckInterval; after transactionCheckMax of them, or fileReservedTime: discarded
+    park      half message stored (`detour`)             first check after transactionTimeOut
+    check     half stored again, CHECK_TIMES + 1 ── 39 ──> one of the group's producers, on any connection
+              again every transactionCheckInterval; discarded after transactionCheckMax checks, or fileReservedTime
     commit    message at its own place + op record       side by side in the log: both or none
     rollback  op record
-    discard   TRANS_CHECK_MAX_TIME_TOPIC + op record     323 begins it anew
+    discard   TRANS_CHECK_MAX_TIME_TOPIC + op record     323 starts it again
 
-Which are open is known here (`OpenTransactions`), so an END_TRANSACTION that comes again, or to an older copy of the
-half message, stores nothing. After a start the half and op topics tell it, read from the offsets of the group
-CID_RMQ_SYS_TRANS on; these are saved when all that they rest on is on disk.
+`OpenTransactions` knows which transactions are open. So a repeated END_TRANSACTION, or one for an older copy of the
+half message, stores nothing. After a start the broker reads this from the half and op topics, from the offsets of the group
+CID_RMQ_SYS_TRANS on. These offsets are saved when all records that they depend on are on disk.
 
-Killed between any two steps. The log keeps a prefix of what was appended:
-    nothing of an end       the transaction is open, and asked about again
-    the message, no op      it is the last record of the log then; recovery finds it by its "prepared offset"
-                            (`MessageStore.settled`), and the op record is written at the start
-    both                    it has ended
-    a copy, no question     copies are tied to their first one; they count as one transaction
-So a transaction ends once. What can double is the sending: a producer whose half message was stored, but not
-acknowledged, sends another one with the same unique key.
+A crash can come between any two steps. The log then keeps a prefix of the appended records:
+    no record of the end    the transaction is open, and is checked again
+    the message, no op      the message is the last record of the log; recovery finds it by its "prepared offset"
+                            (`MessageStore.settled`), and the start writes the op record
+    both                    the transaction has ended
+    a copy, no check        copies are linked to the first one; together they are one transaction
+So a transaction ends once. Only a send can double: if a half message was stored but not acknowledged, its producer
+sends another one with the same unique key.
 Source: TransactionalMessageServiceImpl and EndTransactionProcessor, Java 4.9.7.
 """
 
@@ -55,13 +55,13 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# How many are asked about before other work of the broker gets its turn.
+# The number of checks before other work of the broker gets its turn.
 TURN: Final = 64
-# How precise the times of questions are: a look at what is due costs nothing when nothing is.
+# The precision of check times. A look costs nothing when no transaction is due.
 TICK_S: Final = 1.0
 DISK_FULL_PAUSE_MS: Final = 10_000
 DAMAGE_PAUSE_MS: Final = 60_000
-# Of so many that have ended, at least, it is known how, to answer whoever ends one again.
+# The broker remembers the result of at least this many ended transactions, to answer a repeated end.
 REMEMBERED_ENDS: Final = 10_000
 _READ: Final = 1000
 _READ_BYTES: Final = 4 << 20
@@ -69,15 +69,15 @@ _READ_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True)
 class TransactionRules:
-    """How long transactions may stay open; the values in brackets are Java's names.
+    """The time limits of open transactions, with Java's names in brackets.
 
     Attributes:
-        timeout_ms: from the message's birth until the first question (transactionTimeOut).
-        interval_ms: between two questions (transactionCheckInterval).
-        most_checks: questions about one transaction (transactionCheckMax).
-        retention_ms: older ones are discarded, as their half messages are about to be deleted (fileReservedTime).
+        timeout_ms: from the message's birth until the first check (transactionTimeOut).
+        interval_ms: between two checks (transactionCheckInterval).
+        most_checks: checks of one transaction (transactionCheckMax).
+        retention_ms: older ones are discarded, because their half messages are about to be deleted (fileReservedTime).
         rejected: whether half messages are refused (rejectTransactionMessage).
-        is_masters: the log is written by a master, who ends what has to be ended: nothing is added to it.
+        is_masters: whether only a master may append to this log, so that a start adds no op records to it.
     """
 
     timeout_ms: int = 6000
@@ -92,7 +92,7 @@ class Transactions:
     """The transactions of one broker.
 
     Attributes:
-        detour: by which half messages come here.
+        detour: the path of half messages into this object.
     """
 
     def __init__(
@@ -114,13 +114,12 @@ class Transactions:
         self._host = store.settings.store_host
         self._alarms = Alarms()
         self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
-        self._parked_to: Destination | None = None  # of the message that is being parked
-        self._turns = 0  # whose turn it is among a group's producers
-        self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset that was ended
-        self._earlier: dict[int, bool] = {}  # as many of those before them
-        self._unsaved: tuple[int, int, int] | None = (
-            None  # half and op position, and the log's end when they were so
-        )
+        self._parked_to: Destination | None = None  # the destination of the message that is being parked
+        self._turns = 0  # picks the next producer of a group
+        self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
+        self._earlier: dict[int, bool] = {}  # the generation of ends before `_recent`
+        # The half and op position, and the log's end when they were computed.
+        self._unsaved: tuple[int, int, int] | None = None
         self._begun = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
         self._committed = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
         self._rolled_back = figures.counter(
@@ -133,7 +132,7 @@ class Transactions:
         self.open = self._recover()
 
     def part(self, save_period_s: float) -> Part:
-        """Questions when they are due; offsets as often as those of consumers."""
+        """Return the chores: check due transactions, and save offsets as often as consumer offsets are saved."""
         return Part(
             chores=(
                 Chore("ask about transactions", TICK_S, self.ask),
@@ -143,16 +142,16 @@ class Transactions:
         )
 
     def close(self) -> Coroutine[Any, Any, None]:
-        """Remember in the offsets up to where transactions have ended; they are saved after this."""
+        """Commit the positions of ended transactions to the offsets, which are saved after this."""
         return in_turns(self._pass_all)
 
-    # What producers want ---------------------------------------------------------------------------------------------
+    # Requests of producers -------------------------------------------------------------------------------------------
 
     def _park(self, entry: Entry) -> bool:
-        """Make a half message of a message that begins a transaction.
+        """Make a half message of a message that begins a transaction; return whether it does.
 
         Raises:
-            RemoteError: MESSAGE_ILLEGAL, it cannot be one; NO_PERMISSION, this broker takes none.
+            RemoteError: MESSAGE_ILLEGAL, it cannot be a half message; NO_PERMISSION, this broker accepts none.
         """
         group = entry.group
         if group is None or not half_message.is_half(entry.properties) or half_message.comes_back(entry):
@@ -167,19 +166,19 @@ class Transactions:
         return True
 
     def _begin(self, entry: Entry, placed: Placed) -> None:
-        """The half message that was parked last is stored: its transaction is open."""
+        """Open the transaction of the half message that was parked last and is now stored."""
         assert self._parked_to is not None
         self._add(placed, entry, self._parked_to)
         self._parked_to = None
         self._begun.value += 1
 
     def end(self, queue_offset: int, offset: int, group: str, *, commit: bool) -> Placed | None:
-        """Commit a transaction or roll it back; the last record of that, or None if it has ended so before.
+        """Commit a transaction or roll it back; return its last record, or None if it had the same end before.
 
         Args:
             queue_offset, offset: of the half message, or of a copy, in the half topic and in the log.
         Raises:
-            RemoteError: there is no such half message, it is another group's, or it ended otherwise.
+            RemoteError: no such half message, one of another group, or a transaction that ended differently.
             StoreFailed, DiskFull: nothing was stored.
         """
         transaction = self.open.find(queue_offset)
@@ -199,12 +198,12 @@ class Transactions:
         return placed
 
     def resume(self, offset: int) -> Placed:
-        """Begin a transaction anew that was discarded, or one that ended.
+        """Start a discarded or ended transaction again.
 
         Args:
-            offset: in the log, of the message in TRANS_CHECK_MAX_TIME_TOPIC, or of the half message.
+            offset: the log offset of the message in TRANS_CHECK_MAX_TIME_TOPIC, or of the half message.
         Raises:
-            RemoteError: no such message lies there, or its transaction is open.
+            RemoteError: there is no such message, or its transaction is open.
         """
         message = self._decoded(offset)
         if message is None or message.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
@@ -222,14 +221,14 @@ class Transactions:
         self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size))
         return placed
 
-    # What is done by itself ------------------------------------------------------------------------------------------
+    # Periodic work ---------------------------------------------------------------------------------------------------
 
     def ask(self) -> Coroutine[Any, Any, None]:
-        """Ask about the transactions that are due, and discard those that were asked about too often."""
+        """Check the transactions that are due, and discard those that were checked too often."""
         return in_turns(self._ask_some)
 
     def _ask_some(self) -> bool:
-        """Ask about as many as may be at once; whether any were due."""
+        """Check one turn's worth of transactions; return whether any were due."""
         due = self.open.take_due(self._clock.now_ms(), TURN)
         for transaction in due:
             try:
@@ -243,7 +242,7 @@ class Transactions:
         return bool(due)
 
     def pass_ended(self) -> None:
-        """Move the offsets of CID_RMQ_SYS_TRANS up to where they were, once that is on disk."""
+        """Commit the previous positions to the offsets of CID_RMQ_SYS_TRANS, once their records are on disk."""
         if self._unsaved is not None:
             half_position, op_position, end = self._unsaved
             if self._store.flushed.value < end:
@@ -278,13 +277,12 @@ class Transactions:
         else:
             try:
                 self._look_again(transaction, half, now_ms)
-            except (
-                InvalidMessage
-            ) as error:  # stored by a broker that kept no room for what a copy has besides
+            # The broker that stored the message kept no room for the extra properties of a copy.
+            except InvalidMessage as error:
                 self._discard(transaction, half, f"cannot be asked about: {error}")
 
     def _look_again(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> None:
-        """Copy it, and ask if it is time to. Raises: InvalidMessage, it cannot be copied."""
+        """Copy a half message, and ask a producer if it is time to. Raises: InvalidMessage, it cannot be copied."""
         times = half_message.check_times(half)
         if now_ms < transaction.immune_until_ms:
             self._copy(transaction, half, times)
@@ -293,7 +291,7 @@ class Transactions:
             self._ask_producer(half, entry, placed)
 
     def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
-        """Store a half message again, so that what lies before it need not be kept."""
+        """Store a half message again, so that the log before it can be deleted."""
         origin = half_message.origin(half)
         entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
         [placed] = self._store.append(entry)
@@ -337,7 +335,7 @@ class Transactions:
 
     def _add(self, placed: Placed, entry: Entry, to: Destination) -> None:
         now_ms = placed.store_timestamp_ms
-        # A clock that is ahead of ours must not put the question off.
+        # A producer's clock that is ahead of ours must not delay the check.
         born_ms = min(entry.born_timestamp_ms, now_ms)
         own_s = half_message.own_immunity_s(entry.properties)
         immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else own_s * 1000)
@@ -347,7 +345,7 @@ class Transactions:
         )
 
     def _commit(self, transaction: Transaction, half: Half) -> Placed:
-        """Store the message and the op record; both or none."""
+        """Store the message and the op record: both or none."""
         try:
             to = transaction.to or half_message.destination(half)
         except InvalidMessage as error:
@@ -355,17 +353,17 @@ class Transactions:
         return self._finish(transaction, Commit(half, to))
 
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
-        """Store what ends it, and the op record; all or none."""
+        """Store the records that end a transaction, and the op record: all or none."""
         op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
         places = self._store.append(*entries, op)
         self.open.end(transaction)
         return places[-1]
 
     def _half_at(self, offset: int, newest: Transaction | None) -> Half:
-        """The half message that lies there. Unlike Java, only the half topic is looked at.
+        """Return the half message at a log offset. Unlike Java, this reads the half topic only.
 
         Args:
-            newest: the transaction whose newest copy it is, if it is known.
+            newest: the transaction whose newest copy is at that offset, if it is known.
         """
         raw = self._store.copy_at(offset, None if newest is None else newest.size)
         half = None
@@ -392,7 +390,7 @@ class Transactions:
         self._recent[queue_offset] = commit
 
     def _refuse_another_end(self, queue_offset: int, commit: bool) -> None:
-        """Unlike Java, which would store the message a second time, or after its rollback."""
+        """Raise for a different end. Unlike Java, which stores the message twice, or after its rollback."""
         before = self._recent.get(queue_offset, self._earlier.get(queue_offset))
         if before is not commit:
             how = {True: "was committed", False: "was rolled back", None: "is not open any more"}[before]
@@ -401,10 +399,10 @@ class Transactions:
                 f"the transaction {how}; one that was asked about too often lies in {CHECK_MAX_TIME_TOPIC}",
             )
 
-    # The start -------------------------------------------------------------------------------------------------------
+    # Start -----------------------------------------------------------------------------------------------------------
 
     def _recover(self) -> OpenTransactions:
-        """What is open, by the half and op topics from where they were read to."""
+        """Read the open transactions from the half and op topics, from the saved offsets on."""
         op_start = self._start(OP_HALF_TOPIC)
         found = OpenTransactions(op_start)
         ended: set[int] = set()
@@ -432,7 +430,7 @@ class Transactions:
         return found
 
     def _chains(self, ended: set[int]) -> Iterator[tuple[Transaction, bool]]:
-        """Each transaction without op record, its copies together, by their newest; and whether a record ended it."""
+        """Yield each transaction without an op record, with its copies linked, and whether a record ended it."""
         chains: dict[int, list[StoredMessage]] = {}
         by_identity: dict[tuple[str | None, str | None, int], int] = {}
         for half in self._read(HALF_TOPIC, self._start(HALF_TOPIC)):
@@ -450,7 +448,9 @@ class Transactions:
                 yield self._reopened(first, copies), settled
 
     def _reopened(self, first: int, copies: list[StoredMessage]) -> Transaction:
-        """As in Java, the first question after a start comes an interval later: producers have to come back first."""
+        """Return an open transaction after a start. As in Java, its first check comes an interval later, so that
+        producers can connect first.
+        """
         newest = copies[-1]
         now_ms = self._clock.now_ms()
         own_s = half_message.own_immunity_s(newest.properties) or 0
@@ -464,7 +464,7 @@ class Transactions:
         return transaction
 
     def _start(self, topic: str) -> int:
-        """Where to read from; at the beginning, if the offset was never saved, as in Java."""
+        """Return the offset to read from; the beginning if no offset was saved, as in Java."""
         queue = self._store.queues.get(topic, 0)
         if queue is None:
             return 0
@@ -472,7 +472,7 @@ class Transactions:
         return min(max(saved or 0, queue.min_offset), queue.max_offset)
 
     def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
-        """The messages of a system topic from an offset on; damaged ones are left out."""
+        """Yield the messages of a system topic from an offset on, without damaged ones."""
         queue = self._store.queues.get(topic, 0)
         while queue is not None and offset < queue.max_offset:
             found = self._store.read(topic, 0, offset, _READ, _READ_BYTES)
@@ -490,5 +490,5 @@ def _tell_damage(offset: int, error: Exception) -> None:
 
 
 def _without_body(message: StoredMessage) -> StoredMessage:
-    """Those that are open at a start are all in memory for a moment; their bodies need not be."""
+    """Return the message without its body: at a start, all open ones are in memory for a moment."""
     return msgspec.structs.replace(message, body=b"")
