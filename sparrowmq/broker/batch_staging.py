@@ -1,29 +1,29 @@
-"""Staged batches: messages that nobody sees until one request publishes all of them, once. An extension of ours.
+"""Staged batches: messages that are invisible until one request publishes all of them, once. An extension of ours.
 
     stage  (writer, run, batch, attempt, number)  messages for one queue, stored in rmq_sys_STAGED as one record
     commit (writer, run, batch, [attempts])       one record decides; the attempts' messages go to their queues,
                                                   then a "done" record
     commit again, or stage, of that batch         nothing more is stored: it was committed
 
-A writer is whatever writes batches by growing numbers, and may die and repeat the last one: a Spark query. Of a batch
-any number of attempts may be staged; those that the commit names are published, the others never are. A run is one life
-of a writer: the first request of a run that is new here ends the runs before it, and what they still send is refused.
+A writer, such as a Spark query, numbers its batches upwards. It may crash and repeat the last one. A batch may have any
+number of staged attempts. The commit names the attempts to publish; the others are never published. A run is one life
+of a writer. The first request of a new run ends the runs before it, and their later requests are refused.
 
-The log has it all, and the log keeps a prefix of what was appended. Killed between any two steps:
+The log has the whole state, and a crash keeps a prefix of the log. If the broker is killed, the log may have:
     nothing of the commit          the batch was not committed; its writer stages it again
-    the commit record              the batch was, and the next start publishes it
-    some of its messages           likewise: each queue is read from where it ended at the commit, and what is there
-                                   already, by unique keys in their order, is not stored again
+    the commit record              the batch was committed, and the next start publishes it
+    some of its messages           likewise: the start reads each queue from its end at the commit, and does not store
+                                   the messages again that it finds there, by unique keys in their order
     all of them, no "done"         the same, and nothing is left to store
 So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon.
 
-A batch may be staged at several brokers. One of them decides: its commit record also says which attempts the others are
-to publish, and whoever commits there again is told. So a writer that died between two commits ends what was decided,
-with what was staged before it died; which is why a run that ends leaves its attempts here until their batch is decided.
+A batch may be staged at several brokers. One of them decides: its commit record also names the attempts that the others
+publish, and a repeated commit there returns them. So a writer that crashed between two commits can complete a decided
+batch with the attempts of its earlier run. For that, an ended run's attempts stay here until their batch is decided.
 
-What is known here (`writers`) is told by the topic's records after a start, from a position on that a file has: at or
-before the first record of whatever is staged and undecided, or committed and not done. The file is saved once the
-log is on disk that it speaks of.
+A start reads the state (`writers`) from the topic's records, from a saved position on. That position is at or before
+the first record of every batch that is staged and undecided, or committed and not done. The file is saved only after
+the log that it describes is on disk.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# Of so many runs a writer is known to have had; it begins one when it is started again.
+# The latest runs that are remembered of a writer. It begins a run when it is started again.
 REMEMBERED_RUNS: Final = 32
-# A writer of which nothing was heard for so long is forgotten, and what it staged with it.
+# A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
 SAVE_PERIOD_S: Final = 5.0
 _DISK_FULL_PAUSE_S: Final = 10.0
@@ -88,7 +88,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who stages or commits, and what."""
+    """The writer, run and batch of a request."""
 
     writer: str
     run: str
@@ -100,7 +100,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Staged messages for one queue: where their record lies, and whose they are to be."""
+    """Staged messages for one queue: the place of their record, and the queue to publish them in."""
 
     offset: int
     size: int
@@ -109,7 +109,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Attempt:
-    """What one attempt at a part of a batch has staged."""
+    """The staged messages of one attempt at a part of a batch."""
 
     batch: int
     run: str
@@ -119,16 +119,16 @@ class Attempt:
 
 @dataclass(slots=True)
 class Publication:
-    """A committed batch on its way to its queues; what was published before a restart is skipped."""
+    """A committed batch on its way to its queues. Messages that were published before a restart are skipped."""
 
     source: Source
     previous_batch: int
     previous_others: Others
-    position: int  # of the first record that is needed for it
+    position: int  # of the first record that it needs
     pieces: deque[Piece]
-    begins: dict[Address, int] = field(default_factory=dict)  # where its queues ended when it was committed
-    skipped: dict[Address, int] = field(default_factory=dict)  # messages of the next pieces that are there
-    retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
+    begins: dict[Address, int] = field(default_factory=dict)  # the ends of its queues at the commit
+    skipped: dict[Address, int] = field(default_factory=dict)  # published messages of the next pieces
+    retry_s: float = 0.0  # the time to try a damaged piece again, by the monotonic clock
 
 
 Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
@@ -136,7 +136,7 @@ Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to a commit: up to where the log must be safe, and what was decided."""
+    """The answer to a commit: the offset up to which the log must be safe, and the decision."""
 
     end: int
     is_repeated: bool
@@ -145,18 +145,18 @@ class Decision:
 
 @dataclass(slots=True)
 class Author:
-    """What is known of a writer."""
+    """The state of a writer."""
 
-    runs: list[str] = field(default_factory=list)  # the last one is the one that may write
+    runs: list[str] = field(default_factory=list)  # only the last one may write
     last_batch: int = -1
     others: Others = field(default_factory=dict)  # of the last batch
     used_ms: int = 0
-    commit_end: int = 0  # of the record that committed the last batch
+    commit_end: int = 0  # the end of the record that committed the last batch
     attempts: dict[str, Attempt] = field(default_factory=dict)
 
 
 class SavedAuthor(msgspec.Struct):
-    """Of the file."""
+    """The state of a writer in the file."""
 
     runs: list[str]
     last_batch: int
@@ -165,16 +165,16 @@ class SavedAuthor(msgspec.Struct):
 
 
 class SavedStaging(msgspec.Struct):
-    """stagedBatches.json."""
+    """The content of stagedBatches.json."""
 
     position: int = 0
     writers: dict[str, SavedAuthor] = {}
 
 
 class CommitBody(msgspec.Struct):
-    """What a commit says, in its request and in its record: how many requests of each attempt were answered.
+    """The body of a commit, in its request and in its record: the number of answered requests of each attempt.
 
-    `others` says the same of other brokers. The record also has where the queues ended then, by "topic@queue".
+    `others` has the same for other brokers. The record also has the ends of the queues then, by "topic@queue".
     """
 
     attempts: dict[str, int]
@@ -187,10 +187,10 @@ class Staging:
 
     Args:
         path: of stagedBatches.json.
-        is_masters: the log is written by a master, so nothing is known or published here.
+        is_masters: this is a slave, whose log a master writes. So it has no writers, and publishes nothing.
     Raises:
-        BadStore: the file cannot be read, nor its copies.
-        CorruptRecord: something that is staged is damaged.
+        BadStore: neither the file nor one of its copies can be read.
+        CorruptRecord: a staged record is damaged.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Staging:
         self._wake = asyncio.Event()
         self._alarms = Alarms()
         self._saved = SavedStaging()
-        self._seen: tuple[SavedStaging, int] | None = None  # what may be saved when the log is on disk so far
+        self._seen: tuple[SavedStaging, int] | None = None  # a state, and the log end to wait for
         self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
         self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
         figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self._pending))
@@ -224,7 +224,7 @@ class Staging:
             self._recover(snapshot.load(path, SavedStaging) or SavedStaging())
 
     def part(self) -> Part:
-        """It publishes, and saves how far it is; on a slave it does nothing."""
+        """A part that publishes, and saves its progress; on a slave an empty one."""
         if self._is_masters:
             return Part()
         return Part(
@@ -233,17 +233,17 @@ class Staging:
             saves=(self.close,),
         )
 
-    # What writers want -----------------------------------------------------------------------------------------------
+    # Requests of writers ---------------------------------------------------------------------------------------------
 
     def stage(self, source: Source, attempt: str, number: int, entry: Entry, places: bytes) -> Placed | None:
-        """Store messages for one queue that are to be published with their batch.
+        """Store messages for one queue, to publish them with their batch.
 
         Args:
-            number: of the request among its attempt's; one that comes again stores nothing.
-            entry: topic, queue, body as it came, birth; the messages lie at `places` in the body (`batch.places`).
-        Returns: its place; None if it is here already, or the batch was committed.
+            number: the number of the request in its attempt. A repeated request stores nothing.
+            entry: topic, queue, body as received, birth. The messages are at `places` in the body (`batch.places`).
+        Returns: The place of the record; None if it is a repeated request, or the batch was committed.
         Raises:
-            RemoteError: the writer has another run now, or a message can never be stored.
+            RemoteError: the writer has a newer run, or a message can never be stored.
             StoreFailed, DiskFull: nothing was stored.
         """
         author = self._author(source)
@@ -262,13 +262,13 @@ class Staging:
         return placed
 
     def commit(self, source: Source, attempts: Mapping[str, int], others: Others | None = None) -> Decision:
-        """Decide that these attempts are the batch; they are published soon, whatever happens.
+        """Decide that these attempts are the batch. They are published soon, if need be after a restart.
 
         Args:
-            attempts: how many requests each has staged.
-            others: likewise, what other brokers are to publish.
+            attempts: the number of requests that each attempt has staged.
+            others: the same for the attempts that other brokers publish.
         Raises:
-            RemoteError: the writer has another run now, or not all is here that the attempts staged.
+            RemoteError: the writer has a newer run, or a request of the attempts is missing here.
             StoreFailed, DiskFull: nothing was decided.
         """
         author = self._author(source)
@@ -286,10 +286,10 @@ class Staging:
         self._wake.set()
         return Decision(placed.end, False, others)
 
-    # What is done by itself ------------------------------------------------------------------------------------------
+    # Publishing ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Publish what is committed, for as long as the broker runs."""
+        """Publish committed batches as long as the broker runs."""
         while True:
             self._wake.clear()
             try:
@@ -302,10 +302,10 @@ class Staging:
                 await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
 
     def publish_some(self) -> bool:
-        """Publish one piece of the oldest committed batch, or say that it is done; False if there is none.
+        """Publish one piece of the oldest committed batch, or store its "done". Returns False if there is none.
 
         Raises:
-            StoreFailed, DiskFull: it is still to be published.
+            StoreFailed, DiskFull: the batch is not published yet.
         """
         publication = self._next()
         if publication is None:
@@ -324,7 +324,7 @@ class Staging:
         return True
 
     def _next(self) -> Publication | None:
-        """The oldest batch that need not wait until it is mended; one that does holds those of its writer behind it."""
+        """Return the oldest batch that need not wait. A damaged batch waits, and later ones of its writer with it."""
         now_s = self._clock.monotonic()
         waiting: set[str] = set()
         for publication in self._pending:
@@ -335,7 +335,7 @@ class Staging:
         return None
 
     async def save(self) -> None:
-        """Save what is known, once the log is on disk that it rests on. Raises: OSError."""
+        """Save a state once the log that it describes is on disk. Raises: OSError."""
         if self._seen is not None and self._store.flushed.value >= self._seen[1]:
             if self._seen[0] != self._saved:
                 self._saved = self._seen[0]
@@ -355,7 +355,7 @@ class Staging:
     # Inside ----------------------------------------------------------------------------------------------------------
 
     def _author(self, source: Source) -> Author:
-        """The writer, if this is its run; a run that is new ends those before it."""
+        """Return the writer if this is its latest run. A new run ends those before it. Raises: RemoteError."""
         author = self.writers.get(source.writer)
         if author is None or not author.runs or author.runs[-1] != source.run:
             if author is not None and source.run in author.runs:
@@ -378,7 +378,7 @@ class Staging:
         return author
 
     def _check(self, part: batches.BatchPart) -> None:
-        """Refuse now what could not be published later. Raises: RemoteError."""
+        """Refuse a message that could not be published later. Raises: RemoteError."""
         properties = Properties.decode(part.properties)
         if half_message.is_half(properties):
             raise RemoteError(
@@ -389,7 +389,7 @@ class Staging:
         self._writer.check_plain(properties)
 
     def _pieces(self, author: Author, source: Source, attempts: Mapping[str, int]) -> tuple[list[Piece], int]:
-        """What the attempts staged, in their order, and the position of the first record of it."""
+        """Return the pieces of the attempts in their order, and the position of the first record of them."""
         pieces: list[Piece] = []
         position = self._end
         for name, count in attempts.items():
@@ -413,7 +413,7 @@ class Staging:
         self._pending.append(publication)
 
     def _drop(self, author: Author, batch: int) -> None:
-        """Forget what was staged for batches that are decided; retention deletes it."""
+        """Forget the attempts of decided batches. Retention deletes their records."""
         author.attempts = {name: each for name, each in author.attempts.items() if each.batch > batch}
 
     def _add(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
@@ -443,7 +443,7 @@ class Staging:
             try:
                 if self._writer.put_plain(shared, body, left) is None:
                     self._writer.put_batch(batches.entries(shared, body, left))
-            except InvalidMessage:  # all of them together are too long for a file of the log
+            except InvalidMessage:  # the messages together are too long for a file of the log
                 for entry in batches.entries(shared, body, left):
                     self._put_alone(entry)
                     skipped[piece.to] += 1
@@ -458,7 +458,7 @@ class Staging:
             log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
 
     def _stored(self, piece: Piece) -> StoredMessage | None:
-        """The record of a piece; None if it is gone, or to be passed over. Raises: CorruptRecord."""
+        """Return the message of a piece; None if it is deleted, or damaged and skipped. Raises: CorruptRecord."""
         raw = self._store.parked_at(piece.offset, piece.size)
         return None if raw is None else record.decode(raw)
 
@@ -479,7 +479,7 @@ class Staging:
         return self._store.append(entry)[0]
 
     def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
-        """Where the queues end that the pieces go to."""
+        """Return the ends of the queues that the pieces go to."""
         self._store.dispatch()
         addresses = {piece.to for piece in pieces}
         return {
@@ -489,7 +489,7 @@ class Staging:
 
     @property
     def _end(self) -> int:
-        """Of the topic's queue."""
+        """The end of the topic's queue."""
         queue = self._store.queues.get(STAGED_TOPIC, 0)
         return 0 if queue is None else queue.end.value
 
@@ -532,7 +532,7 @@ class Staging:
             self._decide(author, publication, body.others, end)
 
     def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
-        """How many of the pieces' messages for a queue are in it already, from `begin` on, in their order."""
+        """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
         keys = self._keys(piece for piece in pieces if piece.to == to)
         count, wanted = 0, next(keys, None)
         for _, message in self._records(*to, begin):
@@ -563,10 +563,10 @@ class Staging:
                     yield message.queue_offset, message
             position = found.next_offset
 
-    # What is saved ---------------------------------------------------------------------------------------------------
+    # Saving ----------------------------------------------------------------------------------------------------------
 
     def _content(self) -> SavedStaging:
-        """What a start needs to know besides the topic's records from `position` on."""
+        """The state that a start needs besides the topic's records from `position` on."""
         undone: dict[str, tuple[int, Others]] = {}
         for publication in self._pending:
             before = publication.previous_batch, publication.previous_others
@@ -580,7 +580,7 @@ class Staging:
         return SavedStaging(min(positions, default=self._end), writers)
 
     def _forget(self) -> None:
-        """Drop writers that are long gone, and what was staged and is deleted."""
+        """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""
         now_ms, busy = self._clock.now_ms(), {publication.source.writer for publication in self._pending}
         queue = self._store.queues.get(STAGED_TOPIC, 0)
         begin = 0 if queue is None else queue.min_offset

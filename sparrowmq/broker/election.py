@@ -123,7 +123,7 @@ class Member:
         finally:
             if (
                 self._lease is not None
-            ):  # The other members have all acknowledged messages: one of them can be elected at once.
+            ):  # All acknowledged messages are at the other members: one of them can be elected at once.
                 await self._lease.end()
             await self._tasks.__aexit__(None, None, None)
         return suppressed
