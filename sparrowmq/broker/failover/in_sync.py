@@ -6,7 +6,7 @@
                                 the master reports to etcd that it is not; until etcd confirms, it still waits for it
 
 So the master always waits at least for the members that etcd has in sync, and only one of those can be elected. The
-next master therefore has every message that was acknowledged as replicated, whatever the clocks do. Etcd may have
+next master therefore has every message that was acknowledged as replicated, even if clocks are wrong. Etcd may have
 stored a report even if no answer came. So the master also waits for every member that it reported, and repeats the
 report until etcd answers. A master that is alone in sync acknowledges no message as replicated (SLAVE_NOT_AVAILABLE),
 and only it can be elected. A slave that returns must catch up again before it counts.
