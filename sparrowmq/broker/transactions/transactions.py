@@ -8,8 +8,8 @@
     discard   TRANS_CHECK_MAX_TIME_TOPIC + op record     323 starts it again
 
 `OpenTransactions` knows which transactions are open. So a repeated END_TRANSACTION, or one for an older copy of the
-half message, stores nothing. After a start the broker reads this from the half and op topics, from the offsets of the group
-CID_RMQ_SYS_TRANS on. These offsets are saved when all records that they depend on are on disk.
+half message, stores nothing. After a start the broker reads this from the half and op topics, from the offsets of the
+group CID_RMQ_SYS_TRANS on. These offsets are saved when all records that they depend on are on disk.
 
 A crash can come between any two steps. The log then keeps a prefix of the appended records:
     no record of the end    the transaction is open, and is checked again
