@@ -1,1 +1,1 @@
-"""A broker's log on a second machine: the master ships it (primary.py), the slave follows it (replica.py)."""
+"""A second copy of a broker's log: the master sends it (primary.py), and the slave follows it (replica.py)."""

@@ -1,11 +1,11 @@
-"""The port at which a master's slaves come, and what each role asks of the other settings.
+"""The port of a master for its slaves, and the settings that each role needs.
 
-    haListenPort=        listenPort + 1, if that can be had; where not, a line in the log says so
+    haListenPort=        listenPort + 1, if it is free; otherwise the log of the broker has a warning
     haListenPort=10912   this port, or the broker does not start
     haListenPort=off     none
 
-A SYNC_MASTER needs one, and a slave has none. Whoever reaches this port can read all messages, so where aclEnable=true
-there is none without a haSecret, which no slave of Java's has. What passes there is not encrypted.
+A SYNC_MASTER needs this port, and a slave has none. Any host that reaches the port can read all messages. So with
+aclEnable=true it opens only with a haSecret, which Java's slaves do not support. Its traffic is not encrypted.
 Source: HAService.AcceptSocketService and BrokerStartup.createBrokerController, Java 4.9.8.
 """
 
@@ -30,13 +30,12 @@ _HIGHEST: Final = 65535
 
 
 def demand_role(settings: BrokerSettings) -> None:
-    """See that the settings fit to the broker's role.
+    """Check that the settings fit the broker's role.
 
-    Unlike Java, which gives every master the id 0, so that a slave whose brokerRole was forgotten takes its master's
-    place.
+    Unlike Java, which gives every master the id 0: a slave without brokerRole then takes its master's place.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: a setting does not fit.
     """
     role, broker_id = settings.role, settings.broker_id
     if settings.ha_silence_ms <= settings.ha_heartbeat_ms:
@@ -59,12 +58,12 @@ def demand_role(settings: BrokerSettings) -> None:
 
 
 def ha_door(settings: BrokerSettings, port: int) -> Door | None:
-    """Where slaves come, bound; None where they cannot.
+    """Return the bound port for slaves; None if this broker accepts no slaves.
 
     Args:
-        port: the broker's own.
+        port: the broker's own port.
     Raises:
-        ConfigError: it has to be, and cannot be had.
+        ConfigError: the port is required, and not free.
     """
     wanted = settings.ha_port
     if settings.is_slave or wanted == 0 or not _may_listen(settings):
@@ -82,7 +81,7 @@ def ha_door(settings: BrokerSettings, port: int) -> Door | None:
 
 
 def primary_rules(settings: BrokerSettings) -> PrimaryRules:
-    """What the settings say about a master."""
+    """Return the rules of a master from the settings."""
     return PrimaryRules(
         settings.role is BrokerRole.SYNC_MASTER,
         settings.slave_timeout_ms / 1000,
@@ -97,7 +96,7 @@ def primary_rules(settings: BrokerSettings) -> PrimaryRules:
 
 
 def replica_rules(settings: BrokerSettings) -> ReplicaRules:
-    """What the settings say about a slave."""
+    """Return the rules of a slave from the settings."""
     from sparrowmq.broker.replication.replica import ReplicaRules  # a master does not load it
 
     return ReplicaRules(
@@ -110,5 +109,5 @@ def replica_rules(settings: BrokerSettings) -> ReplicaRules:
 
 
 def _may_listen(settings: BrokerSettings) -> bool:
-    """Whether those who come can be told from those who may not."""
+    """Whether the port is safe to open: without access control, or with a secret for slaves."""
     return not settings.acl or settings.ha_secret is not None

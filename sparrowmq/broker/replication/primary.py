@@ -1,13 +1,13 @@
-"""The master's side of replication: a port at which slaves come, and what an answer may say about them.
+"""The master's side of replication: a port for slaves, and the effect of slaves on the answers to sends.
 
     SYNC_MASTER    an answer waits until a slave has the message        FLUSH_SLAVE_TIMEOUT (12) after slaveTimeout
-                   ... if one is near enough to have it soon            SLAVE_NOT_AVAILABLE (11) at once if none is
+                   ... if a slave is near the log's end                 SLAVE_NOT_AVAILABLE (11) at once if none is
     ASYNC_MASTER   no answer waits, and slaves follow as they can
 
-What is shipped is the log as it lies in the files. With SYNC_FLUSH only what is on disk: so no power cut leaves a slave
-with records that its master lost. Unlike Java, which ships at once what is written, with SYNC_FLUSH too.
+The master sends the log exactly as it is in the files. With SYNC_FLUSH it sends only what is on disk: so after a power
+cut no slave has records that its master lost. Unlike Java, which sends written data at once with SYNC_FLUSH too.
 
-A slave is near enough if it lacks less than haSlaveFallbehindMax. A broker that is a master of nobody costs a port.
+A slave is near enough if it lacks less than haSlaveFallbehindMax. A master without slaves costs only a port.
 Source: HAService and CommitLog.submitReplicaRequest, Java 4.9.7.
 """
 
@@ -30,18 +30,18 @@ from sparrowmq.remoting.door import Door
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 
-MOST_LINKS: Final = 64  # connections at once, whoever they are of
+MOST_LINKS: Final = 64  # connections at once, from any hosts
 _BACKLOG: Final = 16
 
 
 @dataclass(frozen=True)
 class PrimaryRules:
-    """What a master promises, and how it ships.
+    """The waiting and sending rules of a master.
 
     Attributes:
         is_sync: whether answers wait for a slave (brokerRole=SYNC_MASTER).
-        timeout_s: for how long (slaveTimeout).
-        nearest_bytes: a slave that lacks as much is not waited for (haSlaveFallbehindMax).
+        timeout_s: the limit of that wait (slaveTimeout).
+        nearest_bytes: answers do not wait for a slave that lacks this much or more (haSlaveFallbehindMax).
     """
 
     is_sync: bool = False
@@ -51,13 +51,13 @@ class PrimaryRules:
 
 
 class Primary:
-    """Serves the slaves of one master.
+    """Serve the slaves of one master.
 
     Args:
-        door: where they come, bound.
-        in_sync: which of them count, where the master is elected.
+        door: the bound port for slaves.
+        in_sync: the members in sync, if the master is elected.
     Attributes:
-        replicated: up to where some slave has the log.
+        replicated: the offset up to which at least one slave has the log.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Primary:
         )
 
     def part(self) -> Part:
-        """It serves slaves for as long as the broker runs."""
+        """Return the tasks and chores that serve slaves while the broker runs."""
         period_s = min(self._rules.shipping.heartbeat_s, self._rules.shipping.silence_s) / 4
         tasks = [Task("slaves", self.run)]
         if self._in_sync is not None:
@@ -100,16 +100,16 @@ class Primary:
         return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks))
 
     async def run(self) -> None:
-        """Let slaves come, until cancelled; then all of them are let go. Raises: ConfigError, nobody can listen."""
+        """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""
         await self._door.serve(self._make, _BACKLOG, self.links)
 
     def look(self) -> None:
-        """Give and expect signs of life."""
+        """Send heartbeats, and close silent connections."""
         for link in list(self.links):
             link.look()
 
     def lacks(self, target: int) -> NoSlaveNear | None:
-        """Why it is not worth waiting for a slave to have the log up to `target`; None if it is."""
+        """Return why a wait for a slave to have the log up to `target` is useless; None if it is not."""
         following = self._following()
         nearest = max([acked for link in following if (acked := link.acked) is not None], default=0)
         if following and target - nearest < self._rules.nearest_bytes:
@@ -127,7 +127,7 @@ class Primary:
         link = SlaveLink(
             self._store, self._shipped, self._clock, self._rules.shipping, self._acknowledged, self._ended
         )
-        if len(self.links) >= MOST_LINKS:  # The one that was silent for longest is the least likely slave.
+        if len(self.links) >= MOST_LINKS:  # close the least likely slave: the one silent for longest
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
                 f"{MOST_LINKS} connections are the most that there may be"
             )

@@ -1,8 +1,8 @@
-"""What a slave does not do: what would write to its log, which is its master's, or change what it takes from there.
+"""The requests that a slave refuses: those that would write to its log, or change state that it copies from its master.
 
-It is asked ahead of the guard, of which a slave's clients have one, too; a master has no such question.
+This check runs before the access guard, which a slave also has. A master has no such check.
 Source: DefaultMessageStore.checkStoreStatus and EndTransactionProcessor, Java 4.9.8; AdminBrokerProcessor.validateSlave
-of 5.x, since 4.9's slaves let topics and groups be changed, which holds until they next ask their master.
+of 5.x. Slaves of 4.9 accept changes of topics and groups, which last until the next copy from the master.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OF_MASTER: Final = frozenset(
 
 
 def refusing(guard: Guard | None) -> Guard:
-    """A guard that refuses what a slave does not do, and then asks `guard`."""
+    """Return a guard that refuses what a slave may not do, and then asks `guard`."""
 
     def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
@@ -60,7 +60,7 @@ def refusing(guard: Guard | None) -> Guard:
 
 
 def refusing_once_over(guard: Guard | None, holds: Callable[[], bool]) -> Guard:
-    """A master's guard that does as a slave's as soon as somebody else may have been elected."""
+    """Return a master's guard that becomes a slave's guard as soon as another broker may be the master."""
     refuse = refusing(guard)
 
     def ask(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:

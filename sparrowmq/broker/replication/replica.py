@@ -6,13 +6,13 @@
           +──────────────────────────────────────── unreachable, silent, a full disk <───────+─────────+
                                                      logs differ: an alarm, and never again with this master
 
-What the log has is shown to queues and index by the store as what is appended by a master is, and read from there. The
-slave says how far it is after each piece and every haSendHeartbeatInterval; a master that says nothing for
-haHousekeepingInterval is left. Messages that arrive are checked: each record whole, at its place, its CRCs right.
+The store shows the copied log to queues and index like appended messages, and clients read it from there. The slave
+reports its end of the log after each piece and every haSendHeartbeatInterval. It leaves a master that is silent for
+haHousekeepingInterval. It checks each message: the record is whole, at its place, and its CRCs are right.
 
-A slave is not cut here: what it has may have been acknowledged. So a slave with more, or with other bytes, than its
-master stops there and says what to do. Where the master is elected there is a proof of what both have, and the log was
-cut to it before (store/shortening.py).
+The slave does not cut its log here, because that log may have acknowledged messages. If the slave has more bytes than
+its master, or others, it stops following and logs the steps to take. Where the master is elected, a proof shows the
+common part of both logs, and the log was cut to that part before (store/shortening.py).
 Source: HAClient, Java 4.9.7.
 """
 
@@ -45,16 +45,16 @@ CONNECT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class ReplicaRules:
-    """How a slave follows; the names in brackets are Java's, or our own.
+    """The rules by which a slave follows, with the names of settings in brackets.
 
     Attributes:
-        master: where to follow, whatever name servers say (haMasterAddress).
-        report_s: how often it says how far it is (haSendHeartbeatInterval).
-        silence_s: a master that says nothing for so long is left (haHousekeepingInterval).
-        is_flushed_first: whether it says so only of what is on disk (slaveAck=flushed).
-        secret: that both know (haSecret).
-        introduction: what it says of itself where the master is elected.
-        pause_s: after a connection that ended, if not PAUSE_S.
+        master: the address to follow, instead of that from name servers (haMasterAddress).
+        report_s: the time between two reports (haSendHeartbeatInterval).
+        silence_s: the slave leaves a master that is silent for this long (haHousekeepingInterval).
+        is_flushed_first: whether it reports only what is on disk (slaveAck=flushed).
+        secret: the secret that both sides know (haSecret).
+        introduction: the bytes by which a member introduces itself to an elected master.
+        pause_s: the pause after a connection that ended, instead of PAUSE_S.
     """
 
     master: str | None = None
@@ -67,14 +67,14 @@ class ReplicaRules:
 
 
 class Replica:
-    """Follows a master for as long as the broker runs.
+    """Follow a master while the broker runs.
 
     Attributes:
         link: the connection to the master, if there is one.
-        alarm: why the master is not followed any more.
-        trusts_master: whether the log of the master at this address was found to be ours, too, and not to differ since.
-        on_trust: is called when it is found.
-        on_lost: is called as often as there is no master to follow; a name server may know where it is now.
+        alarm: the reason why the master is not followed any more.
+        trusts_master: whether the log of the master at this address was equal to ours, without a difference since.
+        on_trust: called when the logs were found equal.
+        on_lost: called each time there is no master to follow; a name server may know a new address.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, rules: ReplicaRules, figures: Figures) -> None:
@@ -101,23 +101,23 @@ class Replica:
         )
 
     def part(self) -> Part:
-        """It follows while the broker runs."""
+        """Return the task that follows the master while the broker runs."""
         return Part(tasks=(Task("replica", self.run),))
 
     @property
     def is_following(self) -> bool:
-        """Whether there is a connection to a master that has all that is here."""
+        """Whether there is a connection to a master that has everything in our log."""
         return self.link is not None and self.link.is_following
 
     @property
     def problem(self) -> str:
-        """Why no master is followed now; "" if one is, or none is known."""
+        """The reason why no master is followed now; "" if one is, or if none is known."""
         if self.is_following or self._is_stopped:
             return ""
         return str(self.alarm) if self.alarm is not None else self._told
 
     def use(self, address: str) -> None:
-        """The master's log is shipped there, says a name server; it matters only without haMasterAddress."""
+        """Follow the master at an address from a name server; ignored if haMasterAddress is set."""
         if self._rules.master is None and not self._is_stopped and address and address != self._address:
             log.info("the master ships its log at %s", address)
             self._address = address
@@ -127,13 +127,13 @@ class Replica:
                 self.link.close()
 
     def stop(self) -> None:
-        """Take nothing more of any master; where the log ends stays as it is."""
+        """Take nothing more from any master; the end of our log stays as it is."""
         self._address, self._is_stopped = None, True
         if self.link is not None:
             self.link.close()
 
     async def run(self) -> None:
-        """For ever."""
+        """Follow the master until cancelled."""
         while True:
             self._changed.clear()
             address, error = self._address, None
@@ -147,7 +147,7 @@ class Replica:
                 self.alarm = None
 
     async def _follow(self, address: str) -> SparrowError | None:
-        """Until the connection ends; why it did."""
+        """Follow until the connection ends; return the reason."""
         try:
             link = await self._connect(address)
         except NetworkError as error:
@@ -193,7 +193,7 @@ class Replica:
         return link
 
     def _look(self, link: Upstream) -> None:
-        """Give a sign of life if it is time for one, and leave a master that gives none."""
+        """Send a heartbeat if it is due, and leave a master that is silent."""
         now = self._clock.monotonic()
         if now - link.last_heard > self._rules.silence_s:
             link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
@@ -212,7 +212,7 @@ class Replica:
         return max(self.link.master_end - self._store.end, 0) if self.link is not None else 0
 
     def _note(self, address: str, error: SparrowError | None) -> None:
-        """Log why the master is not followed now, once; an alarm if it will not be again."""
+        """Log once why the master is not followed now, or raise the alarm if it will not be followed again."""
         if isinstance(error, LogsDiffer):
             self.alarm, self.trusts_master = error, False
             log.critical(

@@ -1,7 +1,7 @@
-"""How far behind something that follows the log is, as time: how long the first record is stored that it lacks.
+"""The lag of a follower of the log as time: the age of the first record that it lacks.
 
-Bytes say how much is to be done, seconds for how long nobody did it: a disk that hangs and a slave that was cut off are
-seen by these, however little is written. It is looked up when somebody asks, and costs the hot path nothing.
+Bytes measure the work that is left; seconds measure how long it has waited. Seconds show a disk that hangs or a slave
+without connection even if few messages arrive. The lag is computed on request, and costs the hot path nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sparrowmq.store.message_store import MessageStore
 
 
 def lag_s(store: MessageStore, offset: int, now_ms: int) -> float:
-    """For how long the record at `offset` is stored, in seconds; 0 behind the last one.
+    """Return the age of the record at `offset`, in seconds; 0 after the last record.
 
-    A follower that stands within a record, as Apache's slaves may, lacks that one: it counts from the record behind it.
+    The offset of Apache's slaves may be within a record. They lack that record, but their lag counts from the next one.
     """
     if offset >= store.end:
         return 0.0
@@ -29,7 +29,7 @@ def lag_s(store: MessageStore, offset: int, now_ms: int) -> float:
 
 
 def declare_lags(store: MessageStore, clock: Clock, figures: Figures) -> None:
-    """Declare the lags of the disk and the queues."""
+    """Declare the lag gauges of the disk and the queues."""
 
     def behind(position: Callable[[], int]) -> Callable[[], float]:
         return lambda: lag_s(store, position(), clock.now_ms())

@@ -1,12 +1,12 @@
-"""One slave of this master: it says how far it has the log, and gets what follows.
+"""One slave of this master: it reports how much of the log it has, and gets the rest.
 
-    the slave's first report    from there on the log is shipped; 0 means from its oldest file on
-    the log grows               what is new leaves at once, in pieces of haTransferBatchSize, as fast as the slave reads
-    a later report              it has the log up to there
+    the slave's first report    the log is sent from this offset on; 0 means from the oldest file on
+    the log grows               new bytes leave at once, in pieces of haTransferBatchSize, as fast as the slave reads
+    a later report              the slave has the log up to this offset
 
-What rotted here is not shipped: a slave gets all that lies before it, and is let go (store/log/shipping.py).
-What an offset beyond what was shipped is reported for is no acknowledgement: that slave has a log of its own.
-Unlike Java, which ships from the last file on to a slave that has nothing, and takes any number for an acknowledgement.
+The master does not send damaged bytes: a slave gets everything before them, and is then disconnected
+(store/log/shipping.py). A report beyond the sent bytes is no acknowledgement: such a slave has a log of its own.
+Unlike Java, which starts an empty slave at the last file, and accepts any number as an acknowledgement.
 Source: HAConnection, Java 4.9.7.
 """
 
@@ -37,20 +37,20 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 4 << 20  # bytes that one look at the log ships at most, so that others have their turn
-_IN_FLIGHT: Final = 1 << 20  # bytes that are kept for a slave which does not read as fast
+_AT_ONCE: Final = 4 << 20  # bytes sent per look at the log at most, so that other connections get their turn
+_IN_FLIGHT: Final = 1 << 20  # bytes buffered for a slave that reads slowly
 
 
 @dataclass(frozen=True)
 class ShippingRules:
-    """How a master serves its slaves; the names in brackets are Java's.
+    """The rules by which a master serves its slaves, with Java's names in brackets.
 
     Attributes:
-        batch_bytes: of the log in one piece (haTransferBatchSize).
-        heartbeat_s: how often an idle slave gets a sign of life (haSendHeartbeatInterval).
-        silence_s: a slave that says nothing for so long is gone (haHousekeepingInterval).
-        secret: what a slave has to know.
-        epoch: the master's, where it is elected: then its slaves are members that mean to follow it in this one.
+        batch_bytes: the bytes of the log in one piece (haTransferBatchSize).
+        heartbeat_s: the time between two heartbeats to an idle slave (haSendHeartbeatInterval).
+        silence_s: a slave that is silent for this long is gone (haHousekeepingInterval).
+        secret: the secret that a slave must know.
+        epoch: the epoch of an elected master. Its slaves are members, and must name the same epoch.
     """
 
     batch_bytes: int = 32 << 10
@@ -64,12 +64,12 @@ class SlaveLink(asyncio.Protocol):
     """A connection to one slave.
 
     Args:
-        shipped: up to where the log may be shipped.
-        acknowledged: is told of each report that says more than the one before.
-        ended: is told when the connection has ended.
+        shipped: the offset up to which the log may be sent.
+        acknowledged: called after each report that is higher than the one before.
+        ended: called when the connection has ended.
     Attributes:
-        acked: up to where the slave has the log; None until its first report.
-        member: which one it is, where the master is elected; None until it says so.
+        acked: the offset up to which the slave has the log; None until its first report.
+        member: the member's id, where the master is elected; None until the slave sends it.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class SlaveLink(asyncio.Protocol):
         self._position = 0
         self._is_paused = False
         self._is_known = rules.secret is None
-        self._said = b""  # of the handshake
+        self._said = b""  # received bytes of the handshake
         self._name = b""
         self._hello = b""
         self.last_heard = self._last_sent = clock.monotonic()
 
-    # What asyncio tells ---------------------------------------------------------------------------------------------
+    # Events of asyncio ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
@@ -143,10 +143,10 @@ class SlaveLink(asyncio.Protocol):
             log.info("the slave at %s has gone", self.address)
         self._ended(self)
 
-    # What the owner asks for ----------------------------------------------------------------------------------------
+    # Calls of the owner ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Give a sign of life if it is time for one, and part with a slave that gives none."""
+        """Send a heartbeat if it is due, and disconnect a silent slave."""
         now = self._clock.monotonic()
         if now - self.last_heard > self._rules.silence_s:
             self.close(f"it said nothing for {self._rules.silence_s:g} s")
@@ -154,22 +154,22 @@ class SlaveLink(asyncio.Protocol):
             self._send_heartbeat()
 
     def close(self, why: str | None = None) -> None:
-        """Part with the slave."""
+        """Disconnect the slave at once."""
         if self._transport is not None:
             if why is not None:
                 log.warning("the slave at %s is let go: %s", self.address, why)
             self._transport.abort()
             self._transport = None
 
-    # Inside ---------------------------------------------------------------------------------------------------------
+    # Internal -------------------------------------------------------------------------------------------------------
 
     @property
     def _is_idle(self) -> bool:
-        """Whether it waits for what comes next, or for nothing any more, as the store failed."""
+        """Whether the slave has everything: it waits for new bytes, or the store failed and none will come."""
         return self._waiter is not None or (self.acked is not None and self._shipped.error is not None)
 
     def _introduced(self, chunk: bytes) -> bytes:
-        """Take the slave's part of the handshake; what it said beyond that."""
+        """Take the slave's part of the handshake; return the bytes after it."""
         self._said += chunk
         if self._transport is None:
             return b""
@@ -193,7 +193,7 @@ class SlaveLink(asyncio.Protocol):
         return self._said[whole:]
 
     def _named(self, chunk: bytes, ours: int) -> bytes:
-        """Learn which member it is; what it said beyond that."""
+        """Read the member's introduction; return the bytes after it."""
         self._name += chunk
         if not MEMBER.startswith(self._name[: len(MEMBER)]):
             self.close("only members can follow an elected master: set enableControllerMode=true there, too")
@@ -217,7 +217,7 @@ class SlaveLink(asyncio.Protocol):
         log.info("a slave follows from %s, from offset %d on", self.address, self._position)
         self._acknowledged(self)
         if self._position == end:
-            self._send_heartbeat()  # So it knows at once that it lacks nothing.
+            self._send_heartbeat()  # tells the slave at once that it lacks nothing
         self._ship(None)
 
     def _refuse(self, reported: int, begin: int, end: int) -> None:
@@ -225,7 +225,7 @@ class SlaveLink(asyncio.Protocol):
         why = "it was away for too long; start it with an empty store"
         if reported > end and self._transport is not None:
             why = "it has more than its master, so one of the two lost messages or has others"
-            # Ours understands that, and says what is to be done; Java's comes again and again.
+            # A SparrowMQ slave understands this heartbeat, and logs the steps to take. A Java slave keeps reconnecting.
             self._position = end
             self._send_heartbeat()
             self._transport.close()
@@ -237,12 +237,12 @@ class SlaveLink(asyncio.Protocol):
         self.close()
 
     def _ship(self, error: BaseException | None) -> None:
-        """Send what the slave lacks, as far as it reads; and wait for more."""
+        """Send what the slave lacks, as fast as it reads, then wait for more."""
         if self._waiter is not None:
             self._waiter.cancel()
             self._waiter = None
         if error is not None:
-            return  # The store failed, and takes nothing any more.
+            return  # the store failed, and appends nothing any more
         if self._transport is not None and self._transport.is_closing():
             return
         sent = 0
@@ -268,14 +268,14 @@ class SlaveLink(asyncio.Protocol):
         if piece is None or self._transport is None:
             self.close("it reads so slowly that what it lacks was deleted here; start it with an empty store")
             return 0
-        # Copied at once: the file may be deleted before the slave has read it.
+        # A copy, because the file may be deleted before the slave has read it.
         self._transport.write(b"".join((HEAD.pack(self._position, len(piece)), piece)))
         self._position += len(piece)
         self._last_sent = self._clock.monotonic()
         return len(piece)
 
     def _part(self, why: str) -> None:
-        """Part with the slave once it has what was sent."""
+        """Disconnect the slave after it has received all sent bytes."""
         if self._transport is not None:
             log.warning("the slave at %s is let go: %s", self.address, why)
             self._transport.close()

@@ -1,13 +1,13 @@
-"""What a slave takes from its master beside the log: topics, groups, how far they have consumed, delay progress.
+"""The state that a slave copies from its master beside the log: topics, groups, consumer offsets, delay progress.
 
     every ten seconds, and when its log is followed    GET_ALL_TOPIC_CONFIG, GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                                                        GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET
-    the master is gone                                 what was taken last stays, and is served from
-    its log differs from ours (replica.py)             nothing is taken: it is not our master
+    the master is gone                                 the last copy stays in use
+    its log differs from ours (replica.py)             nothing is copied: it is not our master
 
-A topic that the master does not know any more takes its queues with it, but only those whose last message was here
-before the master was asked: a later one may be of a new topic of that name. Unlike Java, whose slaves keep such queues,
-and lose the messages of the new topic.
+If the master no longer knows a topic, the slave deletes the topic's queues. It deletes only queues whose last message
+was here before it asked the master: a later message may belong to a new topic of that name. Unlike Java, whose slaves
+keep such queues, and lose the messages of the new topic.
 Source: SlaveSynchronize, Java 4.9.8.
 """
 
@@ -50,10 +50,10 @@ TIMEOUT_S: Final = 3.0
 
 
 class Mirror:
-    """Takes a master's topics, groups and offsets for as long as the slave runs.
+    """Copy a master's topics, groups and offsets while the slave runs.
 
     Args:
-        is_ours: whether the master's log is found to be ours, too.
+        is_ours: whether the master's log was found equal to ours.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class Mirror:
         self._told = ""
 
     def part(self) -> Part:
-        """It asks while the slave runs."""
+        """Return the task that copies while the slave runs."""
         return Part(tasks=(Task("mirror", self.run),))
 
     def use(self, address: str) -> None:
-        """The master is there, says a name server; "" if none knows one."""
+        """Copy from the master at this address, as a name server reports it; "" if no name server knows one."""
         if address != self._address:
             self._address = address
             self.wake()
 
     def wake(self) -> None:
-        """Ask now, and not in the next period."""
+        """Copy now, not only in the next period."""
         self._found.set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Copy until cancelled."""
         while True:
             self._found.clear()
             if self._address and self._is_ours():
@@ -134,7 +134,7 @@ class Mirror:
                 self._store.delete_topic(topic)
 
     def _note(self, address: str, problem: str) -> None:
-        """Log what changed, once."""
+        """Log a change of the problem, once."""
         if problem and problem != self._told:
             log.warning(
                 "topics, groups and offsets cannot be taken from the master at %s, trying every %g s: %s",

@@ -1,14 +1,15 @@
-"""The slave's connection to its master: what comes is compared with what is here, or appended, and reported.
+"""The slave's connection to its master: received bytes are compared with the slave's log, or appended and reported.
 
-    our log     ■■■■■■■■■■■■■■|~~~~~~|             the last part of it, up to 64 KiB, is asked for again
-    master                    |~~~~~~|■■■■■ ■■     and compared: only who has the same bytes there is followed
-                                     ^ from here on all whole, sound records are appended, and then reported
+    our log     ■■■■■■■■■■■■■■|~~~~~~|             the slave asks again for its last part, up to 64 KiB,
+    master                    |~~~~~~|■■■■■ ■■     and compares: it follows only a master with the same bytes there
+                                     ^ from here on, it appends whole, sound records, and then reports them
 
-Without that a slave whose log ends where another log goes on would mix the two, as one of Java's does. It works with a
-master of Java's, for which it is a slave that lacks a little more.
+Without the comparison, a slave whose log ends inside another log would mix the two, as Java's slaves do. It works with
+a Java master too, which sees a slave that lacks a little more.
 
-A master that has nothing to send where we still compare has lost the end of its log, or never had it: two signs of
-life in a row say so (one may have been on its way), or one with an offset before ours, as our own masters send it.
+A master that sends no bytes during the comparison has lost the end of its log, or never had it. Two heartbeats in a row
+show this, because the first one may have been sent before. A heartbeat with an offset below ours shows it at once;
+SparrowMQ masters send one.
 Source: HAClient, Java 4.9.7.
 """
 
@@ -44,17 +45,17 @@ class Upstream(asyncio.Protocol):
     """One connection to a master.
 
     Args:
-        secret: that both sides must know; None for a master that asks for none.
-        is_flushed_first: whether only what is on disk is reported (slaveAck=flushed).
-        introduction: what a member says ahead of its first report where the master is elected.
-        took: is told of the number of bytes that were appended.
-        follows: is told when the master was found to have all that is here.
+        secret: the secret that both sides must know; None for a master without one.
+        is_flushed_first: whether only bytes on disk are reported (slaveAck=flushed).
+        introduction: the bytes that a member sends before its first report to an elected master.
+        took: called with the number of bytes that were appended.
+        follows: called when the master is found to have everything in our log.
     Attributes:
         ended: set when the connection is over.
-        error: what it ended by, if by us; `LogsDiffer` will be no better the next time.
-        is_following: whether the master was found to have all that is here.
-        master_end: up to where the master's log is known to be.
-        has_heard: whether the master said anything.
+        error: the error for which this side ended it. After `LogsDiffer` another attempt is useless.
+        is_following: whether the master is found to have everything in our log.
+        master_end: the known end of the master's log.
+        has_heard: whether the master has sent anything.
     """
 
     def __init__(
@@ -82,15 +83,15 @@ class Upstream(asyncio.Protocol):
         self._follows = follows
         self._transport: asyncio.Transport | None = None
         self._transfers = Transfers()
-        self._whole: WholeRecords | None = None  # once the comparing is over
+        self._whole: WholeRecords | None = None  # set after the comparison
         self._compared = self._start()
-        self._signs = 0  # of life, since the last byte that was compared
+        self._signs = 0  # heartbeats since the last compared byte
         self._waiter: Waiter | None = None
         self._hello = b""
         self._said = b""
         self.last_heard = self.last_reported = clock.monotonic()
 
-    # What asyncio tells ---------------------------------------------------------------------------------------------
+    # Events of asyncio ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
@@ -116,7 +117,7 @@ class Upstream(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
 
-    # What the owner asks for ----------------------------------------------------------------------------------------
+    # Calls of the owner ---------------------------------------------------------------------------------------------
 
     def close(self, error: SparrowError | None = None) -> None:
         """Leave the master."""
@@ -130,23 +131,23 @@ class Upstream(asyncio.Protocol):
         self.ended.set()
 
     def report(self) -> None:
-        """Say how far the log is here; it is a sign of life, too."""
+        """Report the end of our log; this is also a heartbeat."""
         if self._transport is not None and not self._hello:
             self._transport.write(REPORT.pack(self._safe_end()))
             self.last_reported = self._clock.monotonic()
 
-    # Inside ---------------------------------------------------------------------------------------------------------
+    # Internal -------------------------------------------------------------------------------------------------------
 
     def _start(self) -> int:
-        """From where on to ask: a little before our log's end, in the same file of it."""
+        """Return the offset to ask from: a little before our log's end, in the same file."""
         end = self._store.end
         if self._store.log_bytes(end - 1, 1) is None:
-            return end  # There is nothing to compare.
+            return end  # there is nothing to compare
         file_size = self._store.settings.commit_log_file_size
         return max((end - 1) // file_size * file_size, end - COMPARED_BYTES, self._store.begin)
 
     def _introduced(self, chunk: bytes) -> bytes:
-        """Take the master's part of the handshake; what it said beyond that. Raises: RemoteProtocolError."""
+        """Take the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
         self._said += chunk
         whole = HELLO_SIZE + PROOF_SIZE
         if not self._said.startswith(GREETING[: len(self._said)]):
@@ -175,7 +176,7 @@ class Upstream(asyncio.Protocol):
         return self._store.flushed.value if self._is_flushed_first else self._store.end
 
     def _report_soon(self) -> None:
-        """Report what was appended: now, or when it is on disk."""
+        """Report appended bytes: now, or when they are on disk."""
         end = self._store.end
         if not self._is_flushed_first:
             self.report()
@@ -208,13 +209,13 @@ class Upstream(asyncio.Protocol):
             self._append(self._whole, content)
 
     def _take_sign(self, offset: int, expected: int) -> None:
-        """The master lives, and has nothing new; so it has to have what is here."""
+        """Handle a heartbeat: the master has nothing new, so it must have everything in our log."""
         self.master_end = max(self.master_end, offset)
         if self._whole is not None:
             return
         if not self._store.end:
             if offset == 0:
-                self._follow()  # Neither has anything yet.
+                self._follow()  # both logs are empty
             return
         self._signs += 1
         if offset < expected or self._signs >= _LAST_SIGNS:
@@ -224,7 +225,7 @@ class Upstream(asyncio.Protocol):
             )
 
     def _compare(self, offset: int, content: memoryview) -> memoryview:
-        """Compare the master's bytes with ours as far as those go; what is behind them. Raises: LogsDiffer."""
+        """Compare the master's bytes with ours up to our end; return the bytes after it. Raises: LogsDiffer."""
         size = min(len(content), self._store.end - offset)
         ours = self._store.log_bytes(offset, size) if size else memoryview(b"")
         if ours is None or ours != content[: len(ours)]:
@@ -242,7 +243,7 @@ class Upstream(asyncio.Protocol):
         self._follows()
 
     def _append(self, records: WholeRecords, content: memoryview) -> None:
-        """Append what is whole now. Raises: CorruptRecord, and as `MessageStore.follow`."""
+        """Append the records that are whole now. Raises: CorruptRecord, and as `MessageStore.follow`."""
         offset = records.position
         whole = records.take(content)
         if len(whole):
