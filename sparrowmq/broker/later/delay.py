@@ -1,17 +1,17 @@
-"""Delivers delayed messages when their time has come.
+"""Delivery of messages with a delay level.
 
-    SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all that is in a queue waits equally long, so it lies in the
-                          queue 1 (5 s)   ■ ■ ■       order of its due times, and only the first one needs watching
+    SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all messages of a queue wait equally long, so they are in the
+                          queue 1 (5 s)   ■ ■ ■       order of their due times, and only the first needs watching
                           ...
     due ── restore topic and queue (detour.py) ── store again ── offset of the level + 1 ── delayOffset.json
 
-`delay_levels` is the detour by which messages come into these queues; `DelayedDelivery` brings them out.
+`delay_levels` is the detour that puts messages into these queues; `DelayedDelivery` takes them out.
 
-An entry's due time stands where other queues have the hash of the tags: store time plus delay. (A message that is
-retried keeps its old birth, so that could not be counted from.) One coroutine sleeps until the earliest first
-message is due, or a queue that was empty gets one. There is no other polling.
+Each queue entry has its due time in the field that has the tags' hash in other queues. The due time is store time plus
+delay. (Birth time plus delay would be wrong: a retried message keeps its old birth time.) One coroutine sleeps until
+the earliest first message is due, or an empty queue gets one. There is no other polling.
 
-At least once: an offset is saved only when what was stored for it is on disk. A clean stop saves all of them.
+Delivery is at least once: an offset is saved only when the messages stored for it are on disk. A clean stop saves all.
 Source: ScheduleMessageService, Java 4.9.8.
 """
 
@@ -42,25 +42,24 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# How many messages of a level are delivered before other work of the broker gets its turn.
+# The number of a level's messages to deliver before other work of the broker gets its turn.
 TURN: Final = 128
-# After an error, as in Java.
 # A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
-# once if it is one millisecond further, small corrections of the clock are sat out.
+# once if it is one millisecond further, small corrections of the clock are waited out.
 CLOCK_SLACK_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class _Level:
-    """One level, and how far it is delivered."""
+    """One level, and its progress."""
 
     level: int
     offset: int
-    retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
+    retry_s: float = 0.0  # the time to retry a damaged message, by the steady clock
 
 
 def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
-    """The detour of messages with a delay level."""
+    """Return the detour of messages with a delay level."""
 
     def park(entry: Entry) -> bool:
         text = entry.properties.get(Property.DELAY) or "0"
@@ -84,12 +83,12 @@ class DelayedDelivery:
     """The delay levels of one broker.
 
     Args:
-        detour: `delay_levels`, as the writer has it.
-        path: of delayOffset.json.
+        detour: `delay_levels`, the same object that the writer uses.
+        path: the path of delayOffset.json.
     Attributes:
-        delivery: brings them to their queues while it runs.
+        delivery: delivers due messages to their queues while it runs.
     Raises:
-        BadStore: the file cannot be read, nor its copies.
+        BadStore: neither the file nor its copies can be read.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class DelayedDelivery:
         self._delays = delays
         self._clock = clock
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
-        # What is saved: offsets whose messages are on disk at their real place.
+        # The saved content: offsets whose messages are on disk at their real place.
         saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
         self._safe = saved.offset_table
         self._alarms = Alarms()
@@ -117,7 +116,7 @@ class DelayedDelivery:
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
 
     def part(self, save_period_s: float) -> Part:
-        """It delivers, and saves how far it is."""
+        """Return the tasks that deliver and save progress."""
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self.save),),
             tasks=(Task("delayed delivery", self.delivery.run),),
@@ -125,11 +124,11 @@ class DelayedDelivery:
         )
 
     def part_of_slave(self, save_period_s: float) -> Part:
-        """It delivers nothing, and keeps how far its master is."""
+        """Return the tasks of a slave: it delivers nothing, and saves its master's progress."""
         return self.file.part("delay offsets", save_period_s)
 
     def follow(self, told: DelayOffsets) -> None:
-        """Be where the master is, on its slave."""
+        """Take over the master's progress, on a slave."""
         if told.offset_table != self._safe:
             self._safe = dict(told.offset_table)
             for each in self._levels:
@@ -137,7 +136,7 @@ class DelayedDelivery:
             self.file.touch()
 
     async def close(self) -> None:
-        """Deliver nothing more, and save; what comes due now waits for the next start.
+        """Stop delivery, and save. Messages that become due now wait for the next start.
 
         Raises: as `save`.
         """
@@ -146,10 +145,10 @@ class DelayedDelivery:
         await self.save()
 
     async def save(self) -> None:
-        """Save how far the levels are, as soon as the store has brought to disk what was delivered.
+        """Save the progress of the levels, as soon as the delivered messages are on disk.
 
         Raises:
-            StoreFailed: it never will be.
+            StoreFailed: they never will be.
             OSError: the file could not be written.
         """
         offsets, stored_end = self._offsets(), self._way_back.end
@@ -161,11 +160,11 @@ class DelayedDelivery:
         await self.file.save()
 
     def content(self) -> DelayOffsets:
-        """What delayOffset.json holds, and what GET_ALL_DELAY_OFFSET answers."""
+        """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
         return DelayOffsets(dict(self._safe))
 
     def _delivered(self) -> Rows:
-        """How far each level in use is delivered."""
+        """Return the progress of each level in use."""
         return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
 
     def _parked(self) -> Rows:
@@ -174,15 +173,15 @@ class DelayedDelivery:
     def _end_of(self, each: _Level) -> int:
         return self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end.value
 
-    # Inside ---------------------------------------------------------------------------------------------------------
+    # Internal -------------------------------------------------------------------------------------------------------
 
     def _deliver_levels(self) -> float:
         return min(map(self._deliver_some, self._levels))
 
     def _deliver_some(self, each: _Level) -> float:
-        """Deliver due messages of a level, a turn's worth at most; returns the seconds to wait for the next one.
+        """Deliver due messages of a level, at most one turn's worth; return the seconds to wait for the next one.
 
-        A level in which something is damaged stands still, until it is mended; the others do not.
+        A level with a damaged message stops until the damage is repaired; the other levels continue.
         """
         now_s = self._clock.monotonic()
         if each.retry_s > now_s:
@@ -195,7 +194,7 @@ class DelayedDelivery:
             return LONGEST_WAIT_S
 
     def _deliver_turn(self, each: _Level) -> float:
-        """`_deliver_some` of a sound level. Raises: CorruptRecord, BadStore: it is not."""
+        """Do `_deliver_some` for a sound level. Raises: CorruptRecord, BadStore: the level is damaged."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
         if queue is None or each.offset >= queue.max_offset:
             end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end
@@ -219,7 +218,7 @@ class DelayedDelivery:
         return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
 
     def _known_levels(self) -> list[int]:
-        """The configured levels, and those of a longer configuration before this one that still hold messages."""
+        """Return the configured levels, and levels of an earlier, longer configuration that still have messages."""
         parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
         return sorted(parked | set(range(1, self._delays.max + 1)))
 

@@ -1,13 +1,13 @@
-"""The loop by which all messages that wait are delivered, and their way back through their detour.
+"""The loop that delivers all waiting messages, and their way back through their detour.
 
-    run ── deliver_due ── deliver_some, a turn's worth at a time; between two of them the sockets have theirs
+    run ── deliver_due ── deliver_some, one turn at a time; sockets get their turn in between
         └─ sleep: until the next is due, at most a minute, or `wake`
     WayBack ── message: the record as it was parked ── put: through its detour to its real queue
 
-Delay levels (delay.py) and timers (timer.py) are delivered so, each by one coroutine; there is no other polling. They
-differ in how they find what is due. A level is a queue of messages that wait equally long, and its progress is one
-offset in delayOffset.json; a timer is an entry of a wheel with files of its own. Apache's broker reads and writes both,
-so levels cannot be kept as timers.
+Delay levels (delay.py) and timers (timer.py) use it, each with one coroutine; there is no other polling. They differ in
+how they find due messages. A level is a queue of messages that wait equally long; its progress is one offset in
+delayOffset.json. A timer is an entry of a wheel with its own files. Apache's broker reads and writes both formats, so
+levels cannot be stored as timers.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 1.0  # after a full disk, or a queue that cannot be read
-# A wait is cut into pieces so that a clock that was set forward is noticed.
+# A wait is cut into pieces, so that the loop notices a clock that was set forward.
 LONGEST_WAIT_S: Final = 60.0
 
 
 class Alarms:
-    """Tells what waits because something is damaged: once, though it is tried again every minute."""
+    """Log the messages that wait because of damage: once, although each is retried every minute."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
     def tell(self, what: str, why: StoreError) -> None:
-        """Say it, unless it was the last thing said of that."""
+        """Log the problem, unless it is the last one logged for this subject."""
         if self._told.get(what) != str(why):
             self._told[what] = str(why)
             log.error("%s waits, and is tried again each minute: %s", what, why)
 
 
 class WayBack:
-    """The way of parked messages back to their queues; `end` is the end of the last record stored for them."""
+    """Return parked messages to their queues; `end` is the end of the last record stored for them."""
 
     def __init__(self, what: str, store: MessageStore, writer: Writer, detour: Detour) -> None:
         self.end = 0
@@ -67,7 +67,7 @@ class WayBack:
         self._detour = detour
 
     def message(self, offset: int, size: int) -> StoredMessage | None:
-        """A parked message; None if it can never be delivered. Raises: CorruptRecord, it waits for its repair."""
+        """Return a parked message; None if it can never be delivered. Raises: CorruptRecord, it waits for repair."""
         view = self._store.parked_at(offset, size)
         if view is None:
             if offset < self._store.begin:
@@ -82,7 +82,7 @@ class WayBack:
             return None
 
     def put(self, message: StoredMessage, again_at_ms: int | None = None) -> bool:
-        """Store a message at its real address, or park it again for a time; whether that can be done at all."""
+        """Store a message at its real address, or park it again for a time; return whether that is possible."""
         try:
             entry = self._detour.restore(message)
             if again_at_ms is not None:
@@ -95,17 +95,17 @@ class WayBack:
         return True
 
     def _pass_over(self, offset: int, error: Exception) -> None:
-        """Leave a message out: otherwise the messages behind it would never be delivered."""
+        """Log and skip a message; otherwise it would block all messages after it."""
         log.error("the %s at log offset %d cannot be delivered: %s", self._what, offset, shown(error))
 
 
 class Delivery:
-    """The delivery of one kind of messages that wait.
+    """The delivery of one kind of waiting messages.
 
     Args:
-        what: they are, for the log.
-        deliver_some: delivers some of what is due; returns how many seconds there are until more is. Raises: DiskFull,
-            BadStore, then it is asked again; whatever else it raises ends the delivery.
+        what: their name in the broker's log.
+        deliver_some: delivers some due messages; returns the seconds until more are due. Raises: DiskFull, BadStore:
+            the loop calls it again. Any other error ends the delivery.
     """
 
     def __init__(self, what: str, deliver_some: Callable[[], float], clock: Clock) -> None:
@@ -116,13 +116,13 @@ class Delivery:
         self._failure: BaseException | None = None
         self._awaited: set[Watermark] = set()
         self._closed = False
-        self._trouble: type[StoreError] | None = None  # that was told
+        self._trouble: type[StoreError] | None = None  # the last one logged
 
     async def run(self) -> None:
         """Deliver until `close`.
 
         Raises:
-            StoreFailed: the store takes no more.
+            StoreFailed: the store accepts no more messages.
         """
         while not self._closed:
             self._more.clear()
@@ -133,12 +133,12 @@ class Delivery:
                 await self._clock.wait_for(self._more.wait(), wait_s)
 
     def wake(self, error: BaseException | None = None) -> None:
-        """There is more, or, with `error`, never will be: that ends `run`."""
+        """Report more messages, or, with `error`, that none will come: the error ends `run`."""
         self._failure = self._failure or error
         self._more.set()
 
     def wake_at(self, end: Watermark, target: int) -> None:
-        """Wake when a queue has grown so far, unless its end is awaited already."""
+        """Wake when a queue has reached `target`, unless a wait for its end exists already."""
         if end not in self._awaited:
             self._awaited.add(end)
             end.when(target, partial(self._grown, end))
@@ -148,12 +148,12 @@ class Delivery:
         self.wake(error)
 
     def close(self) -> None:
-        """Deliver nothing more; what comes due now waits for the next start."""
+        """Stop delivery. Messages that become due now wait for the next start."""
         self._closed = True
         self._more.set()
 
     async def deliver_due(self) -> float:
-        """Deliver all that is due; returns how many seconds there are until more may be."""
+        """Deliver all due messages; return the seconds until more may be due."""
         while not self._closed:
             try:
                 wait_s = self._deliver_some()

@@ -1,9 +1,9 @@
-"""What becomes of a message that a consumer could not handle: another try later, or the dead-letter queue.
+"""The rules for a message that a consumer failed to handle: another try later, or the dead-letter queue.
 
-    36 from a consumer     ── send_back ──┐   tries left: %RETRY%group, delay level 3 + tries (10 s, 30 s, 1 m, ...)
-    send to %RETRY%group   ── redirect  ──┘   none left:  %DLQ%group
+    36 from a consumer     ── send_back ─────┐   tries left: %RETRY%group, delay level 3 + tries (10 s, 30 s, 1 m, ...)
+    send to %RETRY%group   ── is_exhausted ──┘   none left:  %DLQ%group
 
-The first failure writes RETRY_TOPIC (where it came from) and ORIGIN_MESSAGE_ID (where it first lay); later ones
+The first failure writes RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its first offset id); later failures
 keep both.
 Source: SendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ, Java 4.9.8.
 """
@@ -26,8 +26,8 @@ class SentBack:
     """The message as it is stored again.
 
     Attributes:
-        topic: the group's retry topic, or its dead-letter topic.
-        properties: with the DELAY that parks a retry.
+        topic: the group's retry topic, or its dead-letter queue.
+        properties: include the DELAY that parks a retry.
     """
 
     topic: str
@@ -40,7 +40,7 @@ class SentBack:
 
 
 def send_back(message: StoredMessage, group: str, delay_level: int, max_reconsume_times: int) -> SentBack:
-    """What to store for a message that a consumer of `group` sent back.
+    """Return the record to store for a message that a consumer of `group` sent back.
 
     Args:
         delay_level: 0 lets the broker choose by the number of tries; below 0 gives up at once.
@@ -56,5 +56,5 @@ def send_back(message: StoredMessage, group: str, delay_level: int, max_reconsum
 
 
 def is_exhausted(reconsume_times: int | None, asked_max: int | None, group_max: int) -> bool:
-    """Whether a message that a client itself sent to a retry topic has used up its tries."""
+    """Whether a message that a client itself sends to a retry topic has no tries left."""
     return (reconsume_times or 0) >= (group_max if asked_max is None else asked_max)

@@ -1,4 +1,4 @@
-"""Delivers messages at the time that they ask for, to the millisecond, and lets them be recalled until then.
+"""Timers: messages are delivered at the time that they ask for, to the millisecond, and can be recalled until then.
 
     TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    ── park (`timer_detour`) ──  rmq_sys_wheel_timer[0],
                                                              TIMER_OUT_MS, REAL_TOPIC, REAL_QID
@@ -6,13 +6,14 @@
     a recall (370) ── is a timer itself, with TIMER_DEL_UNIQKEY: topic+unique id, due with the message that it names
     retention wants the file of a timer ── stored again at the log's end, TIMER_ROLL_TIMES one more
 
-The store knows what is pending and when, and why nothing is lost or doubled (store/timers/timers.py). One coroutine
-sleeps until the next slot of 16 ms is over or the queue grows; it hands out `TURN` messages between two looks at the
-sockets. A message with a delay level, as every retry is, goes by that and loses its wish for a time, as in Java.
-A delivered message keeps all these properties; TIMER_OUT_MS says that it has waited already.
+The store knows the pending timers and their times, and explains why no timer is lost or doubled
+(store/timers/timers.py). One coroutine sleeps until the next slot of 16 ms is over or the queue grows. It delivers
+`TURN` messages before the sockets get their turn. A message with a delay level, such as every retry, uses that level
+and loses its timer properties, as in Java. A delivered message keeps all these properties; TIMER_OUT_MS shows that it
+has waited already.
 
-Source: TimerMessageStore, HookUtils.handleScheduleMessage and RecallMessageProcessor, Java 5.4. Unlike Java's, times
-are not rounded down to a second (timerPrecisionMs), and a second takes any number (timerCongestNumEachSlot).
+Source: TimerMessageStore, HookUtils.handleScheduleMessage and RecallMessageProcessor, Java 5.4. Unlike Java, times are
+not rounded down to a second (timerPrecisionMs), and the timers of a second have no limit (timerCongestNumEachSlot).
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ TURN: Final = 64
 SAVE_PERIOD_S: Final = 1.0
 MAX_DELAY_S: Final = 40 * 86_400
 
-_MARK: Final = "\x02TIMER_DEL"  # of DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY, in one search
+_MARK: Final = "\x02TIMER_DEL"  # one search finds DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY
 _OUT: Final = mark(Property.TIMER_OUT_MS)
 _DAMAGE_PAUSE_MS: Final = 60_000
 _DIGITS: Final = 19  # of a Java long
-# What delivery adds: two times, and how often it was stored again.
+# Room for the properties that delivery adds: two times, and the number of repeated stores.
 _ROOM: Final = sum(
     len(name) + 2 + digits
     for name, digits in (
@@ -60,10 +61,10 @@ _ROOM: Final = sum(
 
 
 def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour:
-    """The detour of messages for a time. It comes before that of the levels.
+    """Return the detour of messages for a time. It comes before the detour of the levels.
 
     Args:
-        max_delay_s: what asks for more is refused.
+        max_delay_s: longer delays are refused.
     """
 
     def park(entry: Entry) -> bool:
@@ -72,7 +73,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
             for name in (Property.TIMER_DELIVER_MS, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS):
                 properties.remove(name)
             return False
-        is_half = entry.sys_flag & SysFlag.PREPARED  # half, or rolled back
+        is_half = entry.sys_flag & SysFlag.PREPARED  # a half message, or one that was rolled back
         now_ms = clock.now_ms()
         due_ms = None if is_half or properties.has(_OUT) else _due_ms(entry, now_ms)
         if due_ms is None:
@@ -99,7 +100,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
 
 
 def _due_ms(entry: Entry, now_ms: int) -> int | None:
-    """When a message asks to be delivered; None if it does not. Raises: RemoteError, that is no number."""
+    """Return the due time that a message asks for; None without one. Raises: RemoteError, it is not a number."""
     for name, unit_ms, start_ms in (
         (Property.TIMER_DELAY_SEC, 1000, now_ms),
         (Property.TIMER_DELAY_MS, 1, now_ms),
@@ -119,12 +120,12 @@ def _illegal(why: str) -> RemoteError:
 
 
 def delete_key(topic: str, unique_id: str) -> str:
-    """What TIMER_DEL_UNIQKEY says for a message."""
+    """Return the value of TIMER_DEL_UNIQKEY for a message."""
     return f"{topic}+{unique_id}"
 
 
 def _back(message: StoredMessage) -> Entry:
-    """A message whose time has come. Raises: InvalidMessage, it was not parked."""
+    """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
     entry = restore(message)
     entry.prepared_offset = settling(message.physical_offset)
     return entry
@@ -134,11 +135,11 @@ class TimedDelivery:
     """The timers of one broker.
 
     Args:
-        detour: `timer_detour`, as the writer has it.
+        detour: `timer_detour`, the same object that the writer uses.
     Attributes:
-        delivery: brings them to their queues while it runs.
+        delivery: delivers due messages to their queues while it runs.
     Raises:
-        BadStore, DiskFull: what is pending cannot be found out.
+        BadStore, DiskFull: the pending timers cannot be determined.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class TimedDelivery:
         figures.gauge("sparrowmq_timers_pending", "timers waiting", lambda: len(self._timers))
 
     def part(self) -> Part:
-        """It delivers, and saves how far it is."""
+        """Return the tasks that deliver and save progress."""
         return Part(
             chores=(Chore("save timers", SAVE_PERIOD_S, self.save),),
             tasks=(Task("timed delivery", self.delivery.run),),
@@ -165,11 +166,11 @@ class TimedDelivery:
         )
 
     def is_over(self, due_ms: int) -> bool:
-        """Whether it is too late to recall what is due then."""
+        """Whether it is too late to recall a message with this due time."""
         return self._timers.is_over(due_ms, self._clock.now_ms())
 
     async def close(self) -> None:
-        """Deliver nothing more, and save; what comes due now waits for the next start.
+        """Stop delivery, and save. Messages that become due now wait for the next start.
 
         Raises: as `save`.
         """
@@ -181,10 +182,10 @@ class TimedDelivery:
             self._timers.close()
 
     async def save(self) -> None:
-        """Write what is settled, once the store has brought to disk what settles it.
+        """Write the settled timers, once the records that settle them are on disk.
 
         Raises:
-            StoreFailed: it never will be.
+            StoreFailed: they never will be.
             OSError: the file could not be written.
         """
         async with self._one_save:
@@ -194,10 +195,10 @@ class TimedDelivery:
                 await asyncio.to_thread(self._timers.save, saved)
                 self._timers.was_saved(saved)
 
-    # Inside ---------------------------------------------------------------------------------------------------------
+    # Internal -------------------------------------------------------------------------------------------------------
 
     def _deliver_some(self) -> float:
-        """Deliver a turn's worth; returns the seconds to wait for the next one."""
+        """Deliver at most one turn's worth; return the seconds to wait for the next timer."""
         timers = self._timers
         self._learn()
         due = timers.due(self._clock.now_ms(), TURN)
@@ -225,7 +226,7 @@ class TimedDelivery:
         return timers.wait_ms(self._clock.now_ms()) / 1000
 
     def _learn(self) -> None:
-        """Take over new timers, also those of this turn: a recall that was taken is obeyed."""
+        """Take over new timers, including those of this turn, so that every accepted recall takes effect."""
         self._store.dispatch()
         self._timers.learn()
         self.delivery.wake_at(self._timers.queue.end, self._timers.next_offset + 1)
@@ -255,7 +256,9 @@ class TimedDelivery:
             self._rolled.value += 1
 
     def _recalled_keys(self) -> frozenset[str]:
-        """What the recalls of this slot name, each in its own topic: who sent it may write to that one alone."""
+        """Return the keys that the recalls of this slot name, each in its own topic: a client that may write to one
+        topic must not recall messages of another.
+        """
         keys = set()
         for timer in self._timers.recalls:
             recall = self._way_back.message(timer.offset, timer.size)
