@@ -1,1 +1,1 @@
-"""Sockets: sessions around the sans-IO connection, servers that accept them, pools that make them, and dispatch."""
+"""Sockets: sessions around the sans-IO connection, servers that accept them, pools that open them, and dispatch."""

@@ -1,18 +1,18 @@
-"""What all peers of a server together may make it hold: unfinished frames, and answers that they do not read.
+"""The memory that all peers of a server may occupy together: unfinished frames, and unread answers.
 
 Each connection has its own limits (`SessionLimits`), which a thousand connections multiply. So they share:
 
-    frames     A frame above LARGE_FRAME_BYTES asks for room for all of it before it is read on. Who gets room can
-               end without waiting for anybody; who gets none is not read from, and holds the one chunk that it came
-               with. While others wait, a frame that comes more slowly than FAIR_RATE loses its room with its
-               connection.
-    answers    A connection whose peer does not read holds some hundred kilobytes. When all of them together hold
-               more than `unread_bytes`, the one that has not read for longest is ended.
+    frames     A frame above LARGE_FRAME_BYTES asks for room for its whole size before more of it is read. With room,
+               a connection can finish its frame without waiting for others. Without room the server does not read
+               from it, and keeps only the one chunk that arrived. While other frames wait, a frame that comes
+               more slowly than FAIR_RATE loses its room and its connection.
+    answers    A connection whose peer does not read occupies some hundred kilobytes. When all of them together
+               occupy more than `unread_bytes`, the one that has not read for longest is ended.
 
-    a turn     While many connections have more to be answered than one turn of the loop does for them, each gets less
-               in a turn, so that the turn ends soon for all others.
+    a turn     If many connections have more answers than fit into one turn of the loop, each gets fewer bytes in a
+               turn, so that the turn ends soon for the other connections.
 
-An ordinary message meets none of this: it is whole when it comes, and its answer is small and read.
+Ordinary messages do not need any of this: they arrive whole, and their answers are small and read.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LARGE_FRAME_BYTES: Final = 16 * 1024  # smaller ones are not worth asking for
+LARGE_FRAME_BYTES: Final = 16 * 1024  # smaller frames are not worth asking for room
 LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
-FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame that others wait for
-GRACE_S: Final = 1.0  # before that rate is looked at, and between two looks
+FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame while others wait for room
+GRACE_S: Final = 1.0  # before that rate is checked, and between two checks
 
 
 @dataclass(frozen=True)
 class BudgetLimits:
-    """For one server.
+    """The limits of one server.
 
     Attributes:
-        frame_bytes: of large frames that are not whole yet, and once more of what waits for room among them.
-        unread_bytes: of answers, and requests behind them, of peers that do not read.
-        turn_bytes: of answers in one turn of the loop, for all connections that have more.
+        frame_bytes: for large unfinished frames with room; and as much again for the received bytes of those that wait
+            for room.
+        unread_bytes: for answers to peers that do not read, and for requests after them.
+        turn_bytes: for answers in one turn of the loop, for all connections that have more.
     """
 
     frame_bytes: int = 64 * 1024 * 1024
@@ -53,13 +54,13 @@ class Holder(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """What of its unfinished frame is there."""
+        """The received bytes of its unfinished frame."""
 
     def abort(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
 
     def room_made(self) -> None:
-        """It may read on."""
+        """Continue reading."""
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Budget:
     """The room of one server.
 
     Attributes:
-        busy: how many connections have more to be answered than one turn does.
+        busy: the number of connections that have more answers than fit into one turn.
     """
 
     def __init__(self, clock: Clock, limits: BudgetLimits | None = None) -> None:
@@ -85,16 +86,16 @@ class Budget:
         self._waiting: dict[Holder, _Frame] = {}
         self._waiting_bytes = 0
         self._check_due = False
-        self._unread: dict[Holder, int] = {}  # who has not read for longest comes first
+        self._unread: dict[Holder, int] = {}  # the connection that has not read for longest comes first
         self._unread_bytes = 0
 
     # Frames ---------------------------------------------------------------------------------------------------------
 
     def room_for(self, holder: Holder, frame_bytes: int) -> bool:
-        """Ask for room for the unfinished frame of a connection; without it the caller reads no more of it.
+        """Ask for room for the unfinished frame of a connection. Without room the caller reads no more of it.
 
-        A later `room_made` says that there is room. Each connection has one unfinished frame: another size is another
-        frame, whose predecessor is whole.
+        A later `room_made` reports room. Each connection has one unfinished frame: another size means another frame,
+        after the previous one is whole.
         """
         known = self._frames.get(holder)
         if known is not None and known.size == frame_bytes:
@@ -115,7 +116,7 @@ class Budget:
         return holder in self._frames
 
     def frame_ended(self, holder: Holder) -> None:
-        """The frame is whole, or its connection has ended."""
+        """Free the room of a frame that is whole, or whose connection has ended."""
         frame = self._frames.pop(holder, None)
         if frame is not None:
             self._frame_bytes -= frame.size
@@ -134,7 +135,7 @@ class Budget:
         self._frame_bytes += frame.size
 
     def _grant_waiting(self) -> None:
-        """Give room to all who fit, in the order of their coming: a small frame need not wait for a large one."""
+        """Give room to all frames that fit, in their order: a small frame need not wait for a large one."""
         for holder, frame in list(self._waiting.items()):
             if self._fits(frame):
                 del self._waiting[holder]
@@ -169,13 +170,13 @@ class Budget:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     def turn_bytes(self) -> int:
-        """How many bytes of answers one connection makes, and hands to its socket, in one turn of the loop."""
+        """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
         return max(LEAST_TURN_BYTES, self._limits.turn_bytes // max(1, self.busy))
 
     # Answers --------------------------------------------------------------------------------------------------------
 
     def unread(self, holder: Holder, held_bytes: int) -> None:
-        """A peer does not read its answers, for which so many bytes are held."""
+        """Note that a peer does not read its answers, of which `held_bytes` are in memory."""
         self.read(holder)
         self._unread[holder] = held_bytes
         self._unread_bytes += held_bytes
@@ -190,5 +191,5 @@ class Budget:
             slowest.abort()
 
     def read(self, holder: Holder) -> None:
-        """It has read, or its connection has ended."""
+        """Note that a peer has read, or its connection has ended."""
         self._unread_bytes -= self._unread.pop(holder, 0)

@@ -13,7 +13,7 @@ _NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 
 
 def why_unconnected(error: BaseException) -> str:
-    """Name the reason; empty if the error has no text, as a timeout.
+    """Return the reason; empty if the error has no text, as a timeout.
 
     A name with several addresses fails with "Multiple exceptions", one for each. Equal reasons are named once.
     """

@@ -1,4 +1,4 @@
-"""A socket that listens. A server has one, or several that share its sessions and limits."""
+"""A listening socket. A server has one, or several that share its sessions and limits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sparrowmq.errors import ConfigError
 
 
 class Guest(Protocol):
-    """Who came by a door."""
+    """A connection that a door accepted."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 class Door:
-    """One address that is listened on.
+    """One listen address.
 
     Args:
-        setting: what to change when the address cannot be had.
+        setting: the setting to change when the address cannot be used.
     Attributes:
-        port: once it is bound, the real one.
+        port: the real port once it is bound.
     """
 
     def __init__(self, host: str, port: int, setting: str = "listenPort") -> None:
@@ -39,10 +39,10 @@ class Door:
         return self._server is not None
 
     def bind(self) -> None:
-        """Take the port without listening yet; a port of 0 takes a free one. Nothing happens when it was taken before.
+        """Bind the port without listening yet; port 0 takes a free one. Does nothing if the port is bound already.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: the address cannot be used.
         """
         if self._socket is not None:
             return
@@ -62,7 +62,7 @@ class Door:
         self.port = self._socket.getsockname()[1]
 
     async def open(self, make: Callable[[], Any], backlog: int) -> None:
-        """Listen, after `bind` if that was not called; `make` makes the protocol of a connection.
+        """Listen, after `bind` if it was not called; `make` creates the protocol of a connection.
 
         Raises:
             ConfigError: as `bind`.
@@ -84,7 +84,7 @@ class Door:
         guests: Collection[Guest],
         opened: Callable[[], object] = lambda: None,
     ) -> None:
-        """Listen until cancelled; whoever is still here then, by `guests`, is let go. `opened` is told once it listens.
+        """Listen until cancelled, and then close the connections in `guests`. `opened` is called once it listens.
 
         Raises:
             ConfigError: as `bind`.
@@ -100,21 +100,21 @@ class Door:
             await self.closed()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         if self._server is not None:
             self._server.close()
         else:
             self.release()
 
     async def closed(self) -> None:
-        """Return when it is closed."""
+        """Wait until it is closed."""
         if self._server is not None:
             await self._server.wait_closed()
         self._server = None
         self._socket = None
 
     def release(self) -> None:
-        """Give the port back that was bound and is not listened on."""
+        """Release a port that is bound but not listening."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,12 +1,13 @@
-"""How long requests take, by their codes, and the stories of those that took too long.
+"""The duration of requests by their codes, and log lines for slow requests.
 
-    read        the socket has given the chunk in which a request came     Session.last_read
+    read        the socket has given the chunk with the request            Session.last_read
     handled     its handler is done                                        for appends: Turn.handled_at, that of a burst
     written     the burst's records are in the log's files                 Turn.written_at
-    answered    the reply is made: what it says is as safe as was promised
+    answered    the reply is made: the message is as safe as was promised
 
-A burst of sends is one reading of the clock, whether of one or of a thousand: they are made safe together, and their
-replies leave together. Any other request is one reading. Held polls are kept apart, since they wait on purpose.
+A burst of sends needs one reading of the clock, whether of one or of a thousand. They are made safe together, and their
+replies leave together. Any other request needs one reading. Held polls are counted separately, because they wait on
+purpose.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Rooms = Sequence[tuple[str, float]]  # what was done, and until when on the clock
+Rooms = Sequence[tuple[str, float]]  # each step, and the time on the clock at which it ended
 
-# For each code one line in so many seconds: a disk that hangs makes every send slow.
+# Seconds between two lines about one code: a disk that hangs makes every send slow.
 SILENCE_S: Final = 1.0
 _HELD: Final = 1 << 16
 _NEVER: Final = 1e18
 
 
 class Latencies:
-    """Of one server, whose requests are told one by one or a burst at once.
+    """The latencies of one server. Requests are added one by one, or a burst at once.
 
     Args:
         now: seconds of a clock that never goes back.
-        slow_s: from when on a request is told in the log; 0 for none.
+        slow_s: requests that take at least this long are logged; 0 for none.
     Attributes:
         now: as given.
     """
@@ -48,25 +49,25 @@ class Latencies:
         self.now = now
         self._slow_s = _NEVER
         self._by_kind: dict[int, Histogram] = {}
-        self._last_kind: i64 = -1  # most requests are of the same kind as the one before
+        self._last_kind: i64 = -1  # most requests are of the same kind as the previous one
         self._last = Histogram()
-        # By request code: until when nothing is said, and how many were passed over since.
+        # By request code: the time until which nothing is logged, and the number of requests skipped since.
         self._quiet: dict[int, tuple[float, int]] = {}
         self.use(slow_s)
 
     def use(self, slow_s: float) -> None:
-        """From now on that long is slow; 0 for never."""
+        """Set the duration from which on a request is slow; 0 for never."""
         self._slow_s = slow_s or _NEVER
 
     def kinds(self) -> list[tuple[int, int, bool, Histogram]]:
-        """Request code, response code, whether it was held, and how long those took, in microseconds."""
+        """Return for each kind: request code, response code, whether it was held, and the durations in microseconds."""
         return [
             (kind >> 17, kind & (_HELD - 1), bool(kind & _HELD), seen)
             for kind, seen in sorted(self._by_kind.items())
         ]
 
     def add(self, code: i64, response_code: i64, took_s: float, times: i64 = 1, held: bool = False) -> bool:
-        """Count requests of one code that took equally long; returns whether that is slow."""
+        """Count requests of one code that took equally long. Returns whether that is slow."""
         kind: i64 = code << 17 | response_code
         if held:
             kind |= _HELD
@@ -77,12 +78,12 @@ class Latencies:
         return took_s >= self._slow_s and not held
 
     def tell(self, code: int, peer: str, began: float, rooms: Rooms, times: int = 1) -> None:
-        """Say in the log where a slow request's time went.
+        """Log the parts of a slow request's time.
 
         Args:
-            began: when the request was read.
-            rooms: in their order; the last one ends with the answer.
-            times: so many like it had the same fate.
+            began: the time at which the request was read.
+            rooms: the steps in their order; the last one ends with the answer.
+            times: the number of equal requests with the same times.
         """
         end = rooms[-1][1]
         until, passed = self._quiet.get(code, (0.0, 0))
@@ -103,13 +104,13 @@ class Latencies:
 
 
 def name_of(code: int) -> str:
-    """A request code in words."""
+    """Return the name of a request code."""
     row = BY_CODE.get(code)
     return RequestCode(code).name if row is not None else f"code {code}"
 
 
 def _parts(began: float, rooms: Rooms) -> list[str]:
-    """How long each room took, but for those where nothing did."""
+    """Return the duration of each step, without steps that took no time."""
     told = []
     for name, end in rooms:
         if end > began:

@@ -1,8 +1,8 @@
-"""Who can reach an address that is listened on: this machine alone, or others too.
+"""Check whether other machines can reach a listen address, or this machine alone.
 
-A server that others can reach and that does not ask who they are is open to them all: it starts only when its operator
-says that this is meant. A broker asks with access control; name servers have none, as Apache's have none. Unlike Java:
-its servers listen on every address.
+A server is open to all clients that can reach it if it does not check who they are. Such a server starts only when its
+operator says that this is intended. A broker checks clients with access control. Name servers have no check, like
+Apache's. Unlike Java, whose servers listen on every address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; names but localhost are taken to be public."""
+    """Whether only this machine reaches the address. All names except localhost count as public."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -24,10 +24,10 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_public(host: str, insecure: bool) -> None:
-    """Do nothing for a loopback address, or when the operator knows, or the server asks who a peer is.
+    """Refuse a public address, unless `insecure` is set: the operator allows it, or the server checks its peers.
 
     Raises:
-        ConfigError: others would reach the server and nothing would ask who they are.
+        ConfigError: other machines would reach the server, and it would not check who they are.
     """
     if not is_loopback(host) and not insecure:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Whether a server measures how long its requests take: while its metrics are read, or slow requests are told."""
+"""The switch for measuring request durations: on while metrics are read, or slow requests are logged."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sparrowmq.remoting.request_dispatch import Dispatcher
 
 
 class Measuring:
-    """Switches it on and off, as settings say.
+    """Switches measuring on and off by the settings.
 
     Args:
-        always: also while no slow request is to be told, since somebody reads the metrics.
+        always: measure even if slow requests are not logged, because metrics are read.
         turn: of the sessions, if they share one.
     Attributes:
-        latencies: what was measured.
+        latencies: the measured latencies.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Measuring:
         self._dispatcher: Dispatcher | None = None
 
     def begin(self, dispatcher: Dispatcher) -> None:
-        """Measure what this one handles."""
+        """Measure the requests of a dispatcher."""
         self._dispatcher = dispatcher
         self.use(self._settings)
 
     def use(self, settings: LogSettings) -> None:
-        """Do as the settings say, from the next request on."""
+        """Apply settings from the next request on."""
         self._settings = settings
         self.latencies.use(settings.slow_request_ms / 1000)
         is_on = self._always or settings.slow_request_ms > 0

@@ -1,6 +1,7 @@
-"""Whoever asks, as handlers see it.
+"""A client, as handlers see it.
 
-A `Session` is one; so is whatever else stands for a client, such as a test that asks a handler without a socket.
+A `Session` is a peer. So is any other object that represents a client, such as a test that calls a handler without a
+socket.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ class Principal(Protocol):
 
 
 class Peer(Protocol):
-    """The other end of a conversation; two are equal only if they are the same.
+    """The other end of a connection. Two peers are equal only if they are the same object.
 
     Attributes:
-        address: `host:port`, to log and to show.
-        host: the same as `hosts.pack` gives it.
-        version: of its protocol, by its first request; 0 if that did not say.
-        language: as Java names it, by its first request.
-        principal: the account that signed the request at hand; a handler may ask, until it waits for something.
+        address: `host:port`, for logs and displays.
+        host: the same as `hosts.pack` encodes it.
+        version: of its protocol, from its first request; 0 if that request had none.
+        language: Java's name of it, from its first request.
+        principal: the account that signed the current request; valid in a handler until the handler waits.
     """
 
     address: str
@@ -41,13 +42,13 @@ class Peer(Protocol):
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0
     ) -> asyncio.Future[Response[R]]:
-        """Ask it, and await the answer."""
+        """Send a request, and await the answer."""
 
     def tell(self, request: Request[Any], body: bytes = b"") -> None:
-        """Send it a request that wants no answer."""
+        """Send a request that wants no answer."""
 
     def on_end(self, callback: Callable[[Any], object]) -> None:
-        """Call `callback(peer)` once when it has gone."""
+        """Call `callback(peer)` once when the connection has ended."""
 
     def close(self) -> None:
-        """Part with it."""
+        """End the connection."""

@@ -1,4 +1,4 @@
-"""Sessions by address: connects once however many ask, and after failures only again after a growing pause."""
+"""Sessions by address: one connection for all callers. After a failure, attempts follow after growing pauses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protoco
 from sparrowmq.remoting.tls.tls_errors import why_not
 
 FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0  # a third of what a send usually has, so that one that waits sees a restart's end
+LONGEST_PAUSE_S = 1.0  # a third of a send's usual time limit, so a waiting send sees the end of a restart
 GOODBYE_S = 1.0
 
 
 @dataclass(slots=True)
 class _Backoff:
-    """When an address that failed may be tried again, and why it failed."""
+    """The next time to try an address that failed, and the reason of the failure."""
 
     reason: str
     not_before: float
@@ -36,10 +36,10 @@ class _Backoff:
 
 
 class Pool:
-    """Outgoing sessions of one process; close it when done.
+    """The outgoing sessions of one process. Close it when done.
 
     Args:
-        dispatch: handles what peers push (code 40 and its kin); by default it is ignored.
+        dispatch: handles requests that peers push (code 40 and similar); by default they are ignored.
         sign: adds the fields of a signed request.
         tls: encrypts connections.
     """
@@ -72,15 +72,15 @@ class Pool:
         self._turn = Turn()
 
     def live(self, address: str) -> Session | None:
-        """The session to an address if one is open now."""
+        """Return the session to an address if one is open now."""
         session = self._sessions.get(address)
         return session if session is not None and not session.closed else None
 
     async def session(self, address: str) -> Session:
-        """The session to `host:port`, connecting when there is none.
+        """Return the session to `host:port`; connect if there is none.
 
         Raises:
-            BrokerUnreachable: it cannot be connected, or failed a moment ago and is left alone for now.
+            BrokerUnreachable: the connection fails, or failed a moment ago and it is too early to try again.
             ClientClosed: the pool is closed.
         """
         if session := self.live(address):
@@ -97,7 +97,9 @@ class Pool:
         self._sessions.clear()
 
     async def ended(self) -> None:
-        """After `close`, return when the connections have ended: by TLS both sides say goodbye; a second at most."""
+        """Wait until the connections have ended, after `close`: with TLS both sides say goodbye. It takes at most a
+        second.
+        """
         if self._tls is None:
             return
         waits: list[asyncio.Future[None]] = []
@@ -117,7 +119,7 @@ class Pool:
             host, port = split_address(address)
         except (
             ConfigError
-        ) as error:  # A name server may tell such a one; what is configured was checked before.
+        ) as error:  # a name server may send an invalid address; configured ones were checked
             raise BrokerUnreachable(address, error) from None
         backoff = self._backoffs.get(address)
         if backoff is not None and self._clock.monotonic() < backoff.not_before:
@@ -127,7 +129,7 @@ class Pool:
         except (
             OSError,
             UnicodeError,
-        ) as error:  # TimeoutError is one too; UnicodeError tells names that are none.
+        ) as error:  # TimeoutError is an OSError; UnicodeError means an invalid name
             reason = why_not(error) if self._tls else why_unconnected(error)
             reason = reason or f"no answer within {self._connect_timeout_s:g} s"
             self._back_off(address, reason)
@@ -165,4 +167,4 @@ def _tell(told: asyncio.Future[None], _: Session) -> None:
 
 
 def _ignore(session: Session, command: Command) -> None:
-    """What a peer pushes to a program that expects nothing."""
+    """Ignore requests that a peer pushes to a program without a handler."""

@@ -6,9 +6,9 @@ A handler is a method bound with `@handles(PullMessage)`. It returns
     a reply header    success
     None              success without fields
     Answer            anything else: another code, a remark, a body
-    After             the reply, once what it says is safe: no task is made, however many wait
+    After             the reply, once its message is safe: no task is made for any number of waiting requests
     a coroutine       which returns one of the first three; the only form that costs a task
-Errors become replies here and nowhere else.
+Errors become replies here and in no other module.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Answer:
-    """A reply in full.
+    """A complete reply.
 
     Attributes:
         body: a typed one is encoded by the dispatcher; a list is sent piece by piece without being joined first.
@@ -67,14 +67,14 @@ class Answer:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class After:
-    """The reply to one request, to give once the log is as safe as `safety` promises up to `end`.
+    """The reply to one request, to send once the log is as safe as `safety` promises up to `end`.
 
-    If that takes too long, the reply leaves with the code of what did not come.
+    If that takes too long, the reply has the code of the part that did not finish.
     """
 
     __slots__ = ("command", "end", "reply", "safety")
 
-    command: Command  # whose reply it is; the dispatcher's
+    command: Command  # the request that it answers; set by the dispatcher
 
     def __init__(self, safety: Safety, end: int, reply: ReplyHeader) -> None:
         self.safety = safety
@@ -85,10 +85,10 @@ class After:
 Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
 
 
-# They wait on purpose where there is nothing yet.
+# These requests wait on purpose when there is nothing to return yet.
 _HELD: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
-# What each method marked with `handles` is bound to.
+# The requests of each method marked with `handles`.
 _KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
 
 
@@ -106,12 +106,12 @@ class Dispatcher:
     """The handlers of one server, by request code.
 
     Args:
-        role: whose rows of the table must all have a handler here.
+        role: all rows of the request table with this role must have a handler here.
         handlers: objects with methods marked by `handles`.
         spawn: starts the coroutine of a handler that must wait; a TaskGroup's `create_task`.
-        guard: raises RemoteError for a caller who may not do what the row needs.
+        guard: raises RemoteError if the caller lacks a permission that the row needs.
     Attributes:
-        latencies: who is told how long each request took; None, and nobody looks at a clock.
+        latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
     Raises:
         ValueError: a row of the role has no handler, or a code has two.
     """
@@ -158,7 +158,7 @@ class Dispatcher:
             self._wait_for(session, command, result)
 
     def _answered(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
-        """A request was answered as soon as it was handled."""
+        """Measure a request that was answered as soon as it was handled."""
         now, began, behind = latencies.now(), session.last_read, self._answered_at
         self._answered_at = now
         if latencies.add(command.code, code, now - began):
@@ -174,7 +174,7 @@ class Dispatcher:
         session.hold(1)
         try:
             self._spawn(told)
-        except RuntimeError:  # The server ends, and takes no more tasks.
+        except RuntimeError:  # the server is stopping, and accepts no more tasks
             told.close()
             if inspect.iscoroutine(result):
                 result.close()
@@ -182,11 +182,11 @@ class Dispatcher:
             session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:
-        """Collect what one turn's requests wait for: it is one wait, whether for one reply or for a thousand."""
+        """Collect the requests of one turn that wait. One wait is enough for one reply or for a thousand."""
         if not session.parked:
             session.turn.answer(partial(self._answer_parked, session))
         after.command = command
-        command.body = b""  # it is stored; a disk that takes its time would have us hold it twice
+        command.body = b""  # it is stored; with a slow disk memory would contain it twice
         session.parked.append(after)
 
     def _answer_parked(self, session: Session) -> None:
@@ -194,7 +194,7 @@ class Dispatcher:
         session.parked = []
         safety = parked[0].safety
         latencies = self.latencies
-        if len(parked) == 1 and safety.holds(parked[0].end):  # most of those who wait for each answer
+        if len(parked) == 1 and safety.holds(parked[0].end):  # most clients that wait for each answer
             session.reply(parked[0].command, 0, parked[0].reply)
             if latencies is not None:
                 self._answered_alone(session, parked, latencies)
@@ -206,7 +206,7 @@ class Dispatcher:
             session.turn.answer(partial(self._answer_parked, session))
         # The appends of a turn are made safe together, so the first waits no longer than the last.
         end = 0
-        # The replies are made now, while the disk is busy, and not when their peer waits for nothing else.
+        # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
         out = BytesWriter()
         for after in parked:
             if after.end > end:
@@ -224,7 +224,7 @@ class Dispatcher:
             safety.when(end, partial(self._reply_parked, session, parked, replies, burst))
 
     def _answered_alone(self, session: Session, parked: list[After], latencies: Latencies) -> None:
-        """As `_Burst.count`, for one request that waited for nothing but the turn's end."""
+        """Measure one request that waited only for the turn's end, as `_Burst.count` does."""
         turn, began = session.turn, session.last_read
         written = turn.written_at if turn.written_at >= began else latencies.now()
         if latencies.add(parked[0].command.code, 0, written - began):
@@ -284,9 +284,9 @@ class Dispatcher:
 
 
 class _Burst:
-    """When the requests of one turn that wait together were read, handled and written.
+    """The times at which the waiting requests of one turn were read, handled and written.
 
-    They were handled and written when the turn says so, unless it wrote nothing for them.
+    The turn has the times of handling and writing, unless it wrote nothing for them.
     """
 
     __slots__ = ("began", "handled", "peer", "written")
@@ -301,7 +301,7 @@ class _Burst:
             self.handled = self.written = latencies.now()
 
     def count(self, parked: list[After], latencies: Latencies, end: float, response_code: int = 0) -> None:
-        """All of them were answered at `end`."""
+        """Count all requests of the burst as answered at `end`."""
         code, times, took_s, is_slow = parked[0].command.code, 0, end - self.began, False
         for after in parked:
             if after.command.code != code:
@@ -314,7 +314,7 @@ class _Burst:
 
 
 def _reply(session: Session, command: Command, answer: Header | Answer | None) -> int:
-    """Send an answer; returns its code."""
+    """Send an answer, and return its code."""
     if not isinstance(answer, Answer):
         session.reply(command, 0, answer)
         return 0
@@ -329,7 +329,7 @@ def _reply(session: Session, command: Command, answer: Header | Answer | None) -
 
 
 def failure(error: BaseException, command: Command, session: Session) -> Answer:
-    """The reply for an error. Our own bugs are logged with their trace and told to the peer without it."""
+    """Return the reply for an error. Bugs in SparrowMQ are logged with their trace; the reply has no trace."""
     if isinstance(error, RemoteError):
         return Answer(error.code, None, error.remark)
     if isinstance(error, StoreFailed | DiskFull):

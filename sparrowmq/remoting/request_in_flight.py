@@ -1,4 +1,4 @@
-"""A request of ours that waits for its reply, and the reply that a program gets."""
+"""A sent request that waits for its reply, and the reply that a program gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answered = Callable[["Response[Any] | None", "Exception | None"], object]
 
 
 class Response(Generic[R]):
-    """An answer. One with an accepted error code has its header too, or it is a RemoteProtocolError."""
+    """An answer. An accepted error code needs a valid header too; otherwise the result is a RemoteProtocolError."""
 
     __slots__ = ("body", "code", "header", "remark", "version")
 
@@ -31,7 +31,7 @@ class Response(Generic[R]):
 
 
 class InFlight:
-    """A request of ours in flight, and who is told how it ended: a future, or a function."""
+    """A sent request in flight, and the future or function that gets its result."""
 
     __slots__ = ("accept", "deadline", "request", "timeout_s", "told")
 
@@ -51,13 +51,13 @@ class InFlight:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether no caller waits any more."""
         told = self.told
         return isinstance(told, asyncio.Future) and told.done()
 
     @property
     def is_long_poll(self) -> bool:
-        """Whether the peer may wait with its answer, as with that to a pull."""
+        """Whether the peer may delay its answer, as for a pull."""
         return hasattr(self.request, "suspend_timeout_millis")
 
     def settle(self, reply: Command) -> None:
@@ -73,12 +73,12 @@ class InFlight:
         self.end(Response(reply.code, header, reply.remark, reply.body, reply.version or 0), None)
 
     def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
-        """Tell of the answer, or of the error in its place."""
+        """Pass on the answer, or the error instead."""
         told = self.told
         if not isinstance(told, asyncio.Future):
             try:
                 told(answer, error)
-            except Exception:  # It would end the connection, and with it the requests of others.
+            except Exception:  # it would end the connection, and the other requests with it
                 log.exception("telling of an answer to %s failed", type(self.request).__name__)
         elif told.done():
             pass

@@ -1,8 +1,8 @@
-"""A listening socket and the sessions behind it: limits, silence, graceful stop.
+"""A listening socket and its sessions: limits, silent peers, graceful stop.
 
-When all connections that there may be are taken, the next one gets the place of one that never said a word; a program
-that opens connections and leaves them shuts nobody out for longer than SILENT_S. Where all have spoken, the next one
-is closed at once: its owner learns it at once, and those who are connected feel nothing.
+When the limit of connections is reached, a new one takes the place of a connection that never sent a byte. So a program
+that opens idle connections locks other clients out for SILENT_S at most. If all connections have sent something, the
+new one is closed at once. Its owner sees that immediately, and connected clients notice nothing.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)
 
-SILENT_S: Final = 1.0  # what a new connection has to say its first word before it may lose its place
+SILENT_S: Final = 1.0  # the time for the first byte of a new connection before it may lose its place
 SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
 FRAMES_AT_ONCE: Final = 256  # of one peer, before others have their turn
-REFUSALS_TOLD_S: Final = 60.0  # how often the log tells of connections above the limit
+REFUSALS_TOLD_S: Final = 60.0  # seconds between two log lines about connections above the limit
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How many peers, and how long a silent one is kept.
+    """The number of peers, and the time until a silent one is closed.
 
     Attributes:
-        connections: when there are more, a silent one or the new one is closed (see above).
-        backlog: how many may wait to be accepted.
-        idle_s: without any bytes for so long a peer is gone (Java: serverChannelMaxIdleTimeSeconds, 120); nothing is
-            read of one that does not read what we write.
-        partial_frame_s: an unfinished frame that does not grow for so long is an attack or a broken peer; so is one
-            that is not whole after so long and the time that it takes at SLOWEST_RATE.
-        together: what all of them may make us hold.
+        connections: above this number a silent connection or the new one is closed (see above).
+        backlog: the number of connections that may wait to be accepted.
+        idle_s: a peer that sends no byte for this time is closed (Java: serverChannelMaxIdleTimeSeconds, 120). A peer
+            that does not read its answers counts as silent, because nothing is read from it.
+        partial_frame_s: an unfinished frame that does not grow for this time is an attack or a broken peer. So is one
+            that is not whole after this time plus the time that it takes at SLOWEST_RATE.
+        together: the memory that all peers together may occupy.
     """
 
     connections: int = 16_000
@@ -56,7 +56,7 @@ class ServerLimits:
 
 
 def limits_for(share: descriptors.Share) -> ServerLimits:
-    """The usual limits, with as many connections as there are descriptors for."""
+    """Return the usual limits, with as many connections as there are descriptors for."""
     return ServerLimits(connections=share.connections, backlog=share.backlog)
 
 
@@ -64,9 +64,9 @@ class Server:
     """Accepts sessions on one address; an async context manager that stops gracefully.
 
     Attributes:
-        dispatch: what handles requests; may be replaced between `bind` and `start`, when handlers need the port.
+        dispatch: handles requests; may be replaced between `bind` and `start`, when handlers need the port.
     Args:
-        tls: which connections are encrypted, as their first byte says; without it none is.
+        tls: decides by the first byte which connections are encrypted; without it none is.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Server:
         self._budget = Budget(clock, self._limits.together)
         self._door = Door(host, port)
         self._others: list[tuple[Door, Dispatch]] = []
-        self._silent: dict[Session, float] = {}  # who said nothing yet, and since when: the oldest first
+        self._silent: dict[Session, float] = {}  # since when they sent nothing: the oldest first
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
 
@@ -103,7 +103,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The one that was asked for, or that was free."""
+        """The configured port, or the free one that was bound."""
         return self._door.port
 
     @port.setter
@@ -111,19 +111,19 @@ class Server:
         self._door.port = port
 
     def bind(self) -> None:
-        """Take the port without listening yet, so that whoever needs it can be told. A port of 0 takes a free one.
+        """Bind the port without listening yet, so that other parts can learn it. Port 0 takes a free one.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: the address cannot be used.
         """
         self._door.bind()
 
     def also_at(self, door: Door, dispatch: Dispatch) -> None:
-        """Before `start`: take connections at another door too, whose requests another dispatcher handles."""
+        """Accept connections at another door too; another dispatcher handles their requests. Call it before `start`."""
         self._others.append((door, dispatch))
 
     async def start(self) -> None:
-        """Listen, after `bind` if that was not called.
+        """Listen, after `bind` if it was not called.
 
         Raises:
             ConfigError: as `bind`.
@@ -133,7 +133,7 @@ class Server:
             await door.open(self._protocol(lambda dispatch=dispatch: dispatch), self._limits.backlog)  # type: ignore[misc]
 
     async def stop(self) -> None:
-        """Stop accepting, send what was answered, end every session."""
+        """Stop accepting, send the answers that are ready, and end every session."""
         was_open = self._door.is_open
         for door in self._doors:
             door.close()
@@ -150,7 +150,7 @@ class Server:
         return [self._door, *(door for door, _ in self._others)]
 
     async def drop_silent_peers(self) -> None:
-        """For ever: end the sessions of peers that vanished without a word. The owner runs it in its task group."""
+        """End the sessions of peers that vanished silently, until cancelled. The owner runs it in its task group."""
         period_s = min(self._limits.idle_s, self._limits.partial_frame_s) / 3
         while True:
             await self._clock.sleep(period_s)
@@ -173,7 +173,7 @@ class Server:
         _end(session)
 
     def _protocol(self, dispatch: Callable[[], Dispatch]) -> Callable[[], Any]:
-        """What makes the protocol of a connection to one of the doors."""
+        """Return a factory for the protocol of a connection to one of the doors."""
         tls = self._tls
         if tls is None:
             return protocol_of(lambda: self._session(dispatch()))
@@ -228,7 +228,7 @@ class Server:
 
 
 def _end(session: Session) -> None:
-    """Part with a peer, in order unless it does not read: its answers would be waited for until it does."""
+    """End a session: gracefully if its peer reads, otherwise at once, as sending its answers might never end."""
     if session.is_backed_up:
         session.abort()
     else:

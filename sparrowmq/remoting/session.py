@@ -1,9 +1,9 @@
-"""One TCP connection: bytes in, commands out to the dispatcher, replies to whoever asked.
+"""One TCP connection: it receives bytes, passes commands to the dispatcher, and returns replies to their callers.
 
-Both ends of RocketMQ's protocol are the same: either may ask at any time, and replies come in any order. A
-chunk from the socket may hold dozens of requests; all are handled in one go and their replies leave in one
-write, at the end of the turn (turn.py). Reading stops while the peer does not read our answers, or while too many
-of its requests wait: back-pressure lives here and nowhere else.
+Both ends of RocketMQ's protocol are the same: either may send a request at any time, and replies come in any order. A
+chunk from the socket may contain dozens of requests. All are handled at once, and their replies leave in one write, at
+the end of the turn (turn.py). Reading stops while the peer does not read our answers, or while too many of its requests
+wait. Back-pressure is here and in no other module.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ R = TypeVar("R", bound=Header)
 Buffer = bytes | bytearray | memoryview
 Dispatch = Callable[["Session", Command], None]
 
-# How precise request timeouts are: one timer a session looks at all that wait, instead of one timer a request.
+# The precision of request timeouts. One timer a session checks all waiting requests, instead of one timer a request.
 EXPIRY_PERIOD_S = 0.1
 
-# A peer that says nothing for so long though it was asked something may hang, or be cut off.
+# A peer may hang, or be cut off, if it sends nothing for this time although requests to it wait.
 MUTE_S = 1.0
 
-# Requests are written at the end of a turn of the loop, or once there are so many pieces: a program that makes
-# hundreds in one turn lets the peer begin with the first while it still makes the last.
+# Requests are written at the end of a turn of the loop, or once there are so many pieces. So if a program makes
+# hundreds in one turn, the peer begins with the first while the program still makes the last.
 REQUEST_PIECES = 64
 
 
@@ -64,13 +64,13 @@ _HELD: Final = 8
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """What one peer may make us hold.
+    """The memory that one peer may occupy.
 
     Attributes:
         frame: sizes of frames.
-        waiting_requests: its requests that wait for their answer (long polls, syncs) before we stop reading.
-        unsent_bytes: answers it did not read yet before we stop reading its requests; also, how many bytes of
-            answers one turn of the loop makes and hands to the socket for it, so that others have theirs.
+        waiting_requests: its requests that may wait for their answer (long polls, syncs) before reading stops.
+        unsent_bytes: answers that it may leave unread before reading stops. One turn of the loop also makes at most so
+            many bytes of answers for it, and hands them to the socket, to leave time for other connections.
     """
 
     frame: FrameLimits = field(default_factory=FrameLimits)
@@ -79,13 +79,13 @@ class SessionLimits:
 
 
 class Session:
-    """A live connection. Made by `Server` and `Pool`; use `call`, `tell` and, in the dispatcher, `reply`.
+    """A live connection. `Server` and `Pool` create it; use `call`, `tell` and, in the dispatcher, `reply`.
 
-    `turn` is that of the loop, if others take part in it; `on_begin(session)` is called once it is connected,
-    `on_end`'s callbacks once it has ended.
+    `turn` is the loop's turn, if other sessions share it. `on_begin(session)` is called once it is connected, and the
+    callbacks of `on_end` once it has ended.
 
     Attributes:
-        partial_since: when the frame began that is not whole yet (`pending_bytes`).
+        partial_since: the time at which the unfinished frame began (`pending_bytes`).
         on_mute: called some times a second while the peer `is_mute`.
     """
 
@@ -110,7 +110,7 @@ class Session:
         self.is_introduced = False
         self.closed = False
         self.turn = turn or Turn()
-        # Replies to this turn's requests that wait until what they say is safe; the dispatcher's.
+        # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
         self.parked: list[Any] = []
         self.last_read = clock.monotonic()
         self.partial_since = self.last_read
@@ -122,8 +122,8 @@ class Session:
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
-        self._out_bytes = 0  # of bodies in it
-        self._undone: list[Command] = []  # They wait until the answers before them are with the socket.
+        self._out_bytes = 0  # of the bodies in `_out`
+        self._undone: list[Command] = []  # wait until the answers before them are with the socket
         self._budget = budget
         self._go_on_due = False
         self._is_partial = False
@@ -131,7 +131,7 @@ class Session:
         self._flush_due = False
         self._on_begin = on_begin
         self._held = 0
-        self._stops = 0  # the reasons that hold now
+        self._stops = 0  # the current reasons
         self._is_paused = False
         self._end_callbacks: list[Callable[[Session], object]] = []
         self._expiry_due = False
@@ -144,13 +144,13 @@ class Session:
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0, accept: Collection[int] = ()
     ) -> asyncio.Future[Response[R]]:
-        """Ask, and await the answer; or ask more before: no task is made for any of them.
+        """Send a request, and await the answer. Several requests may be sent before awaiting: no task is made for them.
 
         Args:
             accept: codes besides 0 that are answers rather than errors.
         Raises:
             RemoteError: the peer answered with another code.
-            RequestTimeout, ConnectionClosed: no answer; whether the request was carried out is unknown.
+            RequestTimeout, ConnectionClosed: there is no answer; the peer may have carried out the request or not.
         """
         future: asyncio.Future[Response[Any]] = self._loop.create_future()
         if self.closed:
@@ -168,9 +168,9 @@ class Session:
         timeout_s: float,
         accept: Collection[int] = (),
     ) -> None:
-        """As `call` for who asks very often: `answered(answer, error)` is called, one of them None.
+        """Send a request as `call`, for frequent callers: `answered(answer, error)` is called, one of them None.
 
-        It saves each request a future and a turn of the loop. It is never called before `ask` returns.
+        It saves a future and a turn of the loop for each request. `answered` is never called before `ask` returns.
         """
         if self.closed:
             self._loop.call_soon(answered, None, ConnectionClosed(self.address))
@@ -178,7 +178,7 @@ class Session:
             self._ask(request, body, timeout_s, accept, answered)
 
     def tell(self, request: Request[Any], body: bytes = b"") -> None:
-        """Send a request that wants no answer; on a closed connection nothing happens."""
+        """Send a request that wants no answer. On a closed connection nothing happens."""
         if not self.closed:
             self._write(self._wire.oneway(request, body), body)
 
@@ -190,24 +190,24 @@ class Session:
         remark: str | None = None,
         body: Buffer | list[memoryview] = b"",
     ) -> None:
-        """Answer a request of the peer; the bodies' buffers must stay unchanged until they are sent."""
+        """Answer a request of the peer. The bodies' buffers must stay unchanged until they are sent."""
         if not self.closed:
             self._out_bytes += add_reply(self._out, request, code, header, remark, body)
             self._flush_soon()
 
     def write(self, replies: list[Buffer]) -> None:
-        """Send what `add_reply` made."""
+        """Send replies that `add_reply` made."""
         if not self.closed:
             self._out.extend(replies)
             self._flush_soon()
 
     def introduce(self, request: Command) -> None:
-        """Remember what the peer's first request says of it."""
+        """Store version and language from the peer's first request."""
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
 
     def hold(self, change: int) -> None:
-        """Count requests of the peer that wait for something; too many stop the reading."""
+        """Count the peer's waiting requests. Too many stop the reading."""
         self._held += change
         is_too_much = self._held > self._limits.waiting_requests
         if is_too_much != (self._stops & _HELD != 0):
@@ -218,7 +218,7 @@ class Session:
         self._end_callbacks.append(callback)
 
     def close(self) -> None:
-        """Send what was answered so far, then end the connection."""
+        """Send the answers that are ready, then end the connection."""
         if self._transport is not None and not self.closed:
             self._undone.clear()
             if self._out:
@@ -227,13 +227,15 @@ class Session:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once; what is not sent is lost. For a peer that does not read, `close` would wait."""
+        """End the connection at once; unsent bytes are lost. `close` would wait for a peer that does not read."""
         if self._transport is not None and not self.closed:
             self._transport.abort()
 
     @property
     def is_mute(self) -> bool:
-        """Whether the peer has said nothing for a second though something that it answers at once was asked before."""
+        """Whether the peer has sent nothing for a second, although a request that needs no long poll has waited that
+        long.
+        """
         since = self._clock.monotonic() - MUTE_S
         if self.closed or self.last_read > since:
             return False
@@ -244,12 +246,12 @@ class Session:
 
     @property
     def is_backed_up(self) -> bool:
-        """Whether the peer does not read what we write: more would only fill our memory."""
+        """Whether the peer does not read our bytes: more would only fill our memory."""
         return self._stops & _UNREAD != 0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """The received bytes of an unfinished frame."""
         return 0 if self._wire.has_more else self._wire.pending_bytes
 
     @property
@@ -258,7 +260,7 @@ class Session:
         return self._wire.frame_bytes
 
     def room_made(self) -> None:
-        """The budget has room for the unfinished frame now."""
+        """Continue, because the budget has room for the unfinished frame now."""
         self._stop(_ROOM, False)
 
     # What the event loop calls --------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ class Session:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
         peername = transport.get_extra_info("peername")
-        if peername is None:  # It was gone before it was accepted.
+        if peername is None:  # it was closed before it was accepted
             self._transport.abort()
             return
         self.address = address_text(peername)
@@ -289,7 +291,7 @@ class Session:
         return False
 
     def encrypted(self, transport: asyncio.Transport) -> None:
-        """From now on talk through `transport`, which lies around the one that the connection began with."""
+        """Use `transport` from now on. It encrypts for the transport that the connection began with."""
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
 
@@ -320,7 +322,7 @@ class Session:
         self._stop(_UNREAD, False)
         self._flush_soon()
         if self._undone or self._wire.has_more:
-            self._go_on_soon()  # What was written last may have been all there was, so no flush does this.
+            self._go_on_soon()  # the last write may have been all there was, so no flush does this
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -339,7 +341,7 @@ class Session:
                 self._settle(command)
                 continue
             if self._out_bytes > most:
-                most = self._turn_bytes()  # seldom asked for, as most answers are small
+                most = self._turn_bytes()  # seldom needed, as most answers are small
                 if self._out_bytes > most:
                     self._undone.append(command)
                     continue
@@ -358,7 +360,7 @@ class Session:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Handle what was received and had to wait, unless answers still wait for the socket."""
+        """Handle the received requests that had to wait, unless answers still wait for the socket."""
         self._go_on_due = False
         if self._transport is None or self._transport.is_closing() or self.is_backed_up or self._out_bytes:
             return
@@ -373,12 +375,12 @@ class Session:
         return most if self._budget is None else min(most, self._budget.turn_bytes())
 
     def _count_busy(self, is_busy: bool) -> None:
-        """Let the budget know whether requests of this connection wait, before `_UNDONE` says so."""
+        """Report to the budget whether requests of this connection wait, before `_UNDONE` changes."""
         if is_busy != (self._stops & _UNDONE != 0) and self._budget is not None:
             self._budget.busy += 1 if is_busy else -1
 
     def _mark_partial(self, is_new: bool) -> None:
-        """Remember since when a frame is unfinished, and have room for a large one before more of it is read."""
+        """Store the begin of an unfinished frame, and ask for room for a large one before more of it is read."""
         pending_bytes = self.pending_bytes
         if is_new or not self._is_partial:
             self.partial_since = self.last_read
@@ -413,7 +415,8 @@ class Session:
             self._write_out()
 
     def _write_out(self) -> None:
-        # Bodies are views of the log, which cost nothing until they are joined: a peer that does not read waits.
+        # Bodies are views of the log, which cost no memory until they are joined. So answers wait if the peer does not
+        # read.
         if self._transport is None or self.closed or self._stops & _UNREAD:
             return
         most = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
@@ -423,12 +426,12 @@ class Session:
             self._out_bytes = 0
         else:
             self._transport.write(self._next_piece(most))
-            self._loop.call_soon(self._flush_soon)  # in another turn, for others have theirs
+            self._loop.call_soon(self._flush_soon)  # in another turn, so that other connections have theirs
         if self._undone or self._wire.has_more:
             self._go_on_soon()
 
     def _next_piece(self, rest: int) -> bytes:
-        """Take the first `rest` bytes out of what is to be written, which is more."""
+        """Take the first `rest` bytes of the output, which is longer."""
         size, whole = 0, 0
         pieces: list[Buffer] = []
         for piece in self._out:
@@ -442,7 +445,8 @@ class Session:
             size += len(piece)
             whole += 1
         del self._out[:whole]
-        # Heads count here and not there, which ends a little early: then what is left is small.
+        # Heads count in `size`, but not in `_out_bytes`. So the count ends a little early: then the remaining bytes are
+        # few.
         self._out_bytes = max(0, self._out_bytes - size)
         return b"".join(pieces)
 
@@ -463,7 +467,7 @@ class Session:
 
     def _settle(self, reply: Command) -> None:
         waiting = self._wire.claim(reply)
-        if waiting is not None and not waiting.is_abandoned:  # else it came after its time limit
+        if waiting is not None and not waiting.is_abandoned:  # otherwise it came after its time limit
             self.version = reply.version or 0
             waiting.settle(reply)
 
@@ -475,7 +479,7 @@ class Session:
     def _expire(self) -> None:
         self._expiry_due = False
         now = self._clock.monotonic()
-        # What was cancelled goes here too: a callback for each request would cost more than this look.
+        # Cancelled requests are removed here too: a callback for each request would cost more than this check.
         for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.is_abandoned):
             what = type(waiting.request).__name__
             waiting.end(None, RequestTimeout(self.address, what, waiting.timeout_s))
@@ -485,7 +489,7 @@ class Session:
             self._watch_expiry()
 
     def _stop(self, reason: int, holds: bool) -> None:
-        """Note whether a reason to stop reading holds; stop, or go on."""
+        """Set or clear a reason to stop reading; then stop or continue."""
         self._stops = self._stops | reason if holds else self._stops & ~reason
         self._regulate()
 
@@ -502,9 +506,10 @@ class Session:
 
 
 def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:
-    """What makes sessions, as event loops want it: they ask for a `Protocol`, but need only its methods.
+    """Return a factory of sessions with the type that event loops want. They ask for a `Protocol`, but need only its
+    methods.
 
-    Were it one, no compiled class could it be, and each of its attributes would be looked up by name.
+    A class derived from `Protocol` cannot be compiled, and each of its attributes would be looked up by name.
     """
     return make
 
@@ -517,7 +522,7 @@ def add_reply(
     remark: str | None = None,
     body: Buffer | list[memoryview] = b"",
 ) -> int:
-    """Add the pieces of a reply, which are none for a request that wants none; returns the bytes of its body."""
+    """Add the pieces of a reply, and return the bytes of its body. A one-way request gets no reply."""
     if request.flag & ONEWAY_FLAG:
         return 0
     if not body:
@@ -537,7 +542,7 @@ def add_reply(
 
 
 def address_text(address: object) -> str:
-    """A socket address as `host:port`."""
+    """Return a socket address as `host:port`."""
     if isinstance(address, tuple) and len(address) >= 2:
         return f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
     return str(address or "?")
