@@ -4,12 +4,12 @@
                                           ├ SSLObject ─┤
     socket ── write ────────── outgoing ──┘            └── plain bytes ── session.write, once a turn
 
-Everything that a session does to a transport goes through, so its back-pressure works as without TLS: what the peer
-does not read stays in the socket's transport, which tells the session, and a session that does not want to read stops
-the socket.
+All calls of a session to a transport pass through, so its back-pressure works as without TLS. Bytes that the peer does
+not read stay in the socket's transport, which pauses the session. A session that does not want to read stops the
+socket.
 
-asyncio's own (`loop.start_tls`) is not used, as it begins with bytes from the socket, and the first ones were read to
-see that they are TLS; also, it ends a refused handshake without the alert that tells the client why.
+asyncio's own TLS (`loop.start_tls`) is not used for two reasons. It begins with bytes from the socket, but the first
+ones were already read to recognize TLS. It also ends a refused handshake without the alert that tells the client why.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_S: Final = 10.0  # for all of it
-GOODBYE_S: Final = 1.0  # for a refused client to read why
+HANDSHAKE_S: Final = 10.0  # for the whole handshake
+GOODBYE_S: Final = 1.0  # for a refused client to read the reason
 CHUNK_BYTES: Final = 256 * 1024  # of plain text that a session gets at once
 
 
@@ -35,7 +35,7 @@ class Encryption(asyncio.Transport):
     """The encrypted form of one connection.
 
     Args:
-        refused: is told of a client whose handshake failed.
+        refused: called with the error when a client's handshake failed.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Encryption(asyncio.Transport):
         if self._is_paused:
             self._is_paused = False
             self._transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self._read)  # what came before the pause took effect
+            asyncio.get_running_loop().call_soon(self._read)  # bytes that came before the pause took effect
 
     def close(self) -> None:
-        """Say goodbye and end the connection when everything is sent; the peer's own goodbye is not waited for."""
+        """Say goodbye, and end the connection when everything is sent. It does not wait for the peer's goodbye."""
         if self._is_open and not self._is_over:
-            with contextlib.suppress(ssl.SSLError):  # It wants the peer's goodbye, and has said ours.
+            with contextlib.suppress(ssl.SSLError):  # it wants the peer's goodbye, and has sent ours
                 self._tls.unwrap()
             self._send()
         self._is_over = True
@@ -147,7 +147,7 @@ class Encryption(asyncio.Transport):
             self._send()
 
     def _read(self) -> None:
-        """Give the session what can be decrypted, unless it does not want to read."""
+        """Pass decrypted bytes to the session, unless it does not want to read."""
         while not self._is_paused and not self._is_over:
             plain = self._decrypted()
             if not plain:
@@ -160,8 +160,8 @@ class Encryption(asyncio.Transport):
         try:
             while size < CHUNK_BYTES:
                 piece = self._tls.read(CHUNK_BYTES)  # one record of at most 16 KiB
-                if not piece:  # It said goodbye.
-                    asyncio.get_running_loop().call_soon(self.close)  # behind what it said before
+                if not piece:  # it said goodbye
+                    asyncio.get_running_loop().call_soon(self.close)  # after the bytes that it sent before
                     break
                 pieces.append(piece)
                 size += len(piece)
@@ -184,8 +184,8 @@ class Encryption(asyncio.Transport):
     def _end_with(self, error: Exception) -> None:
         """End the connection, and let the peer read the alert that says why.
 
-        A socket that is closed while something unread is left in it takes back what it has sent, so it is closed a
-        little later, and what still comes is thrown away.
+        A socket that is closed with unread bytes in it discards the bytes that it has sent. So it is closed a little
+        later, and bytes that still arrive are thrown away.
         """
         self._error = error
         self._is_over = True

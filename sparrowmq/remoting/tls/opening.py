@@ -1,14 +1,14 @@
-"""What a connection is until its first byte has come: TLS or plain text on one port.
+"""The first protocol of a connection, until its first byte has come: TLS or plain text on one port.
 
     0x16   a TLS handshake      ── encryption.py between the socket and the session, which gets decrypted bytes
-    else   a RocketMQ frame     ── the session itself reads from the socket; nothing more is paid for TLS
-           (its length: 0x16 would be one of 369 MB, which nobody sends)
+    else   a RocketMQ frame     ── the session itself reads from the socket; TLS costs nothing more
+           (its length: 0x16 would be one of 369 MB, which no client sends)
 
-The session is there from the start, so that a connection which says nothing counts as any other, and loses its place
-like any other; so does one whose handshake does not end.
+The session exists from the start. So a connection that sends nothing counts as any other, and loses its place like any
+other. The same is true for one whose handshake does not end.
 
-Who speaks plain text where that is refused gets an answer that says so, before the connection ends. Unlike Java, which
-ends it without a word.
+A client that sends plain text where it is refused gets an answer that says so, before the connection ends. Unlike Java,
+which closes it without an answer.
 Source: NettyRemotingServer.HandshakeHandler, Java 4.9.8.
 """
 
@@ -33,7 +33,7 @@ _ONLY_TLS: Final = "this server takes encrypted connections only: connect by TLS
 
 
 class Opening:
-    """The protocol of a new connection; `session` takes its place."""
+    """The protocol of a new connection. `session` replaces it."""
 
     def __init__(self, session: Session, tls: ServerTls, clock: Clock) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class Opening:
         self._session.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._first:  # It was read before the pause took effect.
+        if self._first:  # it was read before the pause took effect
             self._first += data
         elif data[0] == TLS_BYTE:
             self._open_tls(data)
@@ -80,7 +80,7 @@ class Opening:
             self._tls.ready(self._encrypt)
 
     def _encrypt(self, context: ssl.SSLContext | ConfigError) -> None:
-        """Put TLS between the socket and the session, and let it begin with what has come already."""
+        """Put TLS between the socket and the session, and let it begin with the bytes that arrived already."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -106,11 +106,11 @@ class Opening:
 
 
 def _refusal(data: bytes) -> bytes:
-    """An answer to the first request of some bytes, if it is whole and wants one."""
+    """Return an answer to the first request in some bytes, if it is whole and wants one."""
     pieces: list[Buffer] = []
     try:
         for request in Connection[None]().receive(data)[:1]:
             add_reply(pieces, request, ResponseCode.SYSTEM_ERROR, None, _ONLY_TLS)
     except RemoteProtocolError:
-        pass  # It is no client of ours.
+        pass  # it is no RocketMQ client
     return b"".join(pieces)

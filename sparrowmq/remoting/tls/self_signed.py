@@ -1,7 +1,7 @@
-"""A certificate that proves nothing, for clients that want encryption and do not ask who is there.
+"""A self-signed certificate, which proves nothing, for clients that want encryption and do not check the server.
 
-OpenSSL's own program makes it, in some 20 ms, so that nobody needs a library for what no cluster should rely on. The
-key is on disk, for its owner alone, only until it is loaded.
+The program `openssl` makes it in some 20 ms. So users need no library for a certificate that no cluster should rely on.
+The key is on disk, readable only by its owner, until it is loaded.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LIMIT_S: Final = 30.0
 
 
 def load(context: ssl.SSLContext) -> None:
-    """Make a certificate and give it to a server's context.
+    """Make a certificate, and load it into a server's context.
 
     Raises:
-        ConfigError: there is no `openssl`, or it cannot do it.
+        ConfigError: there is no `openssl`, or it fails.
     """
     with TemporaryDirectory(prefix="sparrowmq-tls-") as folder:
         certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")

@@ -1,11 +1,11 @@
-"""The two ends of TLS: what a server shows, made anew when its files change, and what a client believes.
+"""The two ends of TLS: the certificate of a server, loaded again when its files change, and the trust of a client.
 
-    tls.server.certPath given     it and its key are loaded at the start, and again when a file has changed and then
-                                  stayed as it is for one look; a pair that does not fit is told once, the old one
-                                  stays, and each look tries again: what kept it from being read may go by itself
+    tls.server.certPath given     it and its key are loaded at the start. They are loaded again when a file has changed
+                                  and then stayed the same for one look. An invalid pair is logged once, the old one
+                                  stays, and each look tries again: the cause may pass by itself
     none given                    a self-signed certificate is made when the first client asks for TLS (self_signed.py)
 
-TLS 1.2 is the oldest that is spoken. Connections that are open keep the certificate with which they began.
+The oldest version is TLS 1.2. Open connections keep the certificate with which they began.
 Source: TlsHelper, FileWatchService and TlsMode, Java 4.9.8.
 """
 
@@ -26,8 +26,8 @@ from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, S
 
 log = logging.getLogger(__name__)
 
-LOOK_PERIOD_S: Final = 1.0  # how often the files are looked at (Java: 0.5 s)
-TOLD_AGAIN_S: Final = 60.0  # after which a client that is refused again and again is told of again
+LOOK_PERIOD_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
+TOLD_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
 MOST_TOLD: Final = 1000
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
@@ -40,10 +40,10 @@ _VERIFY: Final = {
 
 
 class ServerTls:
-    """How one server encrypts.
+    """The encryption of one server.
 
     Attributes:
-        mode: which connections are taken.
+        mode: the kinds of connections that are accepted.
         context: for new connections; None while there is no certificate.
     Raises:
         ConfigError: the files cannot be used, or the settings contradict each other.
@@ -66,11 +66,13 @@ class ServerTls:
 
     @property
     def makes_its_own(self) -> bool:
-        """Whether a certificate is made where none is given."""
+        """Whether a certificate is made if none is given."""
         return self._settings.certificate is None and self._settings.tls_test_mode is not False
 
     def ready(self, then: Callable[[ssl.SSLContext | ConfigError], object]) -> None:
-        """Call `then` with the context, at once if there is one, else when a certificate was made; or with why not."""
+        """Call `then` with the context: at once if there is one, otherwise when a certificate was made. Or with the
+        error.
+        """
         if self.context is not None:
             then(self.context)
             return
@@ -81,12 +83,12 @@ class ServerTls:
         self._making.add_done_callback(lambda made: then(_outcome(made)))
 
     async def watch(self) -> None:
-        """For ever: load the files when they have changed. The owner runs it in its task group."""
+        """Load the files when they have changed, until cancelled. The owner runs it in its task group."""
         seen = self._loaded
         while self._files and self.mode is not TlsMode.DISABLED:
             await self._clock.sleep(LOOK_PERIOD_S)
             now = await asyncio.to_thread(_stamp, self._files)
-            if now == seen and now != self._loaded:  # Whoever replaces two files is done with both.
+            if now == seen and now != self._loaded:  # the replacement of both files is complete
                 self._loaded = now
                 await self._load_again()
             seen = now
@@ -116,7 +118,7 @@ class ServerTls:
     def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:
         outcome = _outcome(made)
         if isinstance(outcome, ConfigError):
-            self._making = None  # Whoever comes next tries again.
+            self._making = None  # the next client tries again
             log.error("%s", outcome)
             return
         self.context = outcome
@@ -127,7 +129,7 @@ class ServerTls:
 
 
 def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
-    """What a server shows and asks for, from its files. Raises: ConfigError."""
+    """Return a server's certificate and its demands on clients, from its files. Raises: ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_pair(context, "tls.server", settings.certificate, settings.key, settings.key_password)
     context.verify_mode = _VERIFY[settings.client_auth]
@@ -137,7 +139,7 @@ def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
 
 
 def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
-    """What a server shows that has no certificate. Raises: ConfigError."""
+    """Return the context of a server without a certificate file. Raises: ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     from sparrowmq.remoting.tls import self_signed  # few servers make a certificate
 
@@ -149,7 +151,7 @@ def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
-    """What a client shows and believes. Raises: ConfigError, a file cannot be used."""
+    """Return a client's certificate and the servers that it trusts. Raises: ConfigError, a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not settings.checks_server or settings.tls_test_mode:
         context.check_hostname = False
@@ -174,11 +176,11 @@ def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
 def trusting_context(
     keys: str, trust: Path | None, certificate: Path | None, key: Path | None
 ) -> ssl.SSLContext:
-    """Of a client of something else than RocketMQ's servers, which have to show who they are.
+    """Return the context of a client of other servers than RocketMQ's, whose certificates are always checked.
 
     Args:
-        keys: what the settings of these files begin with, for errors.
-        trust: who vouches for them; by default whom the system trusts.
+        keys: the prefix of the settings of these files, for errors.
+        trust: the CA certificates for these servers; by default those of the system.
     Raises:
         ConfigError: a file cannot be used.
     """
@@ -225,9 +227,9 @@ def _load_pair(
     if key is not None:
         _readable(f"{keys}.keyPath", key)
     try:
-        # Without any password OpenSSL would ask at the terminal for one.
+        # Without a password OpenSSL would ask for one at the terminal.
         context.load_cert_chain(certificate, key, password or "")
-    except (OSError, ValueError) as error:  # also a file that went just now
+    except (OSError, ValueError) as error:  # also a file that was deleted just now
         why = reason(error) if isinstance(error, OSError) else error
         raise ConfigError(
             f"{keys}.certPath = {certificate} and {keys}.keyPath = {key} cannot be used ({why}): both must be PEM, "
@@ -264,7 +266,7 @@ def _outcome(made: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigErr
 
 
 def _stamp(files: Iterable[Path]) -> Stamp:
-    """What tells whether files are as they were, and may be read by the same people."""
+    """Return a value that changes when the files, or their permissions, change."""
 
     def of(path: Path) -> tuple[int, int, int, int] | None:
         try:

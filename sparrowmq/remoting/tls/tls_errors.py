@@ -1,4 +1,4 @@
-"""What went wrong with TLS, in words for the log of a server and for the errors of a client."""
+"""Reasons of TLS failures, in words for the log of a server and for the errors of a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparrowmq.remoting.connect_errors import why_unconnected
 
 
 def why_not(error: BaseException) -> str:
-    """Why a TLS connection could not be made, and what may help, in a few words."""
+    """Return why a TLS connection could not be made, and a possible remedy, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is refused: {error.verify_message}; trust the one that signed it "
@@ -22,7 +22,7 @@ def why_not(error: BaseException) -> str:
 
 
 def why_refused(error: BaseException) -> str:
-    """Why a client's handshake failed, in a few words."""
+    """Return why a client's handshake failed, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message} (tls.server.trustCertPath)"
     if isinstance(error, ssl.SSLError):
@@ -33,7 +33,7 @@ def why_refused(error: BaseException) -> str:
 
 
 def reason(error: OSError) -> str:
-    """What OpenSSL says, in words; or the system, of a file."""
+    """Return OpenSSL's reason in words; for a file, the operating system's."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return error.strerror or str(error)

@@ -1,8 +1,8 @@
 """The settings of TLS, by the keys of Apache's servers and clients.
 
 They are read with all other settings (broker.conf, namesrv.conf, the environment, the command line). Several programs
-can share a file for them, as with Apache's: `tls.config.file`, or /etc/rocketmq/tls.properties. Other sources are
-stronger than that file.
+can share a file for them, as with Apache's: `tls.config.file`, or /etc/rocketmq/tls.properties. Other sources override
+that file.
 
     tls.server.mode        disabled     TLS is refused
                            permissive   the first byte of a connection decides
@@ -51,7 +51,7 @@ class ClientAuth(Enum):
 class ClientTlsSettings(Settings):
     """The TLS settings of a client."""
 
-    # Who sets one believes that it makes what travels safer, so none is passed over.
+    # An operator who sets one relies on its protection, so no unknown setting is ignored.
     REFUSED: ClassVar[Mapping[str, str]] = {
         "tls*": "no setting of TLS is called so; docs/operate/security.md has them all"
     }
@@ -97,15 +97,15 @@ class ServerTlsSettings(ClientTlsSettings):
 
     @property
     def talks_tls(self) -> bool:
-        """Whether its own connections to other servers are encrypted."""
+        """Whether the server's own connections to other servers are encrypted."""
         return self.tls_mode is TlsMode.ENFORCING if self.tls_enabled is None else self.tls_enabled
 
 
 def shared_file(path: str | None) -> Mapping[str, str]:
-    """The settings in the file of TLS; none if no file is named and the usual one does not exist.
+    """Return the settings in the file of TLS; none if no file is named and the usual one does not exist.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     if path is None and not SHARED_FILE.is_file():
         return {}
@@ -114,10 +114,10 @@ def shared_file(path: str | None) -> Mapping[str, str]:
 
 
 def read_client_tls(path: Path) -> ClientTlsSettings:
-    """The settings of a client in a tls.properties file, which may hold a server's too.
+    """Return the client settings of a tls.properties file, which may contain a server's too.
 
     Raises:
-        ConfigError: it cannot be read, or a value is wrong.
+        ConfigError: the file cannot be read, or a value is wrong.
     """
     settings, _ = build(ServerTlsSettings, load(path), str(path))
     return settings
