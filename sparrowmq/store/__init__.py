@@ -1,1 +1,1 @@
-"""Bytes on disk: the commit log, and what is derived from it. `message_store` is the door, `layout` the map."""
+"""The files on disk: the commit log, and the files derived from it. Read `message_store` and `layout` first."""

@@ -1,11 +1,11 @@
-"""The checkpoint: up to where everything is on disk, so that a start need not look at what lies before.
+"""The checkpoint: the offset up to which everything is on disk. A start need not check older records.
 
      0  8  store timestamp of the last record that is on disk                   Java's; 4,096 bytes in all
-     8  8  ... whose queue entries are
-    16  8  ... whose index entries are
+     8  8  store timestamp of the last record whose queue entry is on disk
+    16  8  store timestamp of the last record whose index entries are on disk
     24 16  two offsets of 5.x: flushed by the master, confirmed
     64  8  "SPARROW1"                                                           ours; Java neither reads nor writes it
-    72  8  scan from: a record begins there; a start checks the log from it on
+    72  8  scan from: a record begins there; a start checks the log from there on
     80  8  flushed: the log is on disk up to there
     88  8  dispatched: queues and index are on disk for all records before it
     96  8  the index file that grew, its name as a number; 0 for none, -1 if the index is off or damaged
@@ -13,9 +13,9 @@
    112  8  CRC from: each record from there on was written by us, and has a property CRC
    120  4  CRC-32 of bytes 0 to 120
 
-All of it lies in one sector, which a disk writes whole. If the CRC does not fit, Java has run on the store in
-the meantime, or the sector is damaged: ours is void then. After Java its timestamps say where to begin, as in
-Java; otherwise the copy beside the ends of the queues does (queue_ends.py).
+All fields are in one sector, which a disk writes whole. If the CRC does not match, Java has run on the store in the
+meantime, or the sector is damaged: our fields are then ignored. After Java, its timestamps say where a start begins, as
+in Java. Otherwise the copy beside the ends of the queues says it (queue_ends.py).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _OURS_AT: Final = 64
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = _OURS_AT + _OURS.size
 _MAGIC: Final = b"SPARROW1"
-# How much of the log's end a start checks though it was on disk: less time than one notices.
+# Bytes at the log's end that a start checks although they were on disk. The check is too fast to notice.
 VERIFIED_BYTES: Final = 16 << 20
-# After so much a checkpoint is due, however soon after the last one: what lies behind it is what the start after a kill
-# puts into queues and index again, at some 3 us a message.
+# After so many bytes a checkpoint is due, however soon after the last one. The start after a kill puts the later
+# records into queues and index again, at about 3 us a message.
 DUE_BYTES: Final = 32 << 20
 _MARK_BYTES: Final = 1 << 20
-UNKNOWN_INDEX: Final = -1  # as the index file: the index lacks keys, and is made anew by who needs it
+UNKNOWN_INDEX: Final = -1  # as the index file: the index lacks keys; a start that uses it builds it again
 _JAVA_MARGIN_MS: Final = 3000  # StoreCheckpoint.getMinTimestamp
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint file says."""
+    """The content of a checkpoint file."""
 
     log_ms: int = 0
     queues_ms: int = 0
@@ -68,7 +68,7 @@ class Checkpoint:
 
     @property
     def safe_ms(self) -> int:
-        """Java's rule: log and queues are on disk for what was stored before this time."""
+        """The time before which all stored records are on disk in log and queues, by Java's rule."""
         return max(0, min(self.log_ms, self.queues_ms) - _JAVA_MARGIN_MS)
 
 
@@ -95,7 +95,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
 
 
 def unpack(sector: bytes) -> Checkpoint:
-    """The checkpoint in a sector, whoever wrote it."""
+    """The checkpoint in a sector that we or Java wrote."""
     sector = sector.ljust(SECTOR, b"\0")
     magic, *numbers = _OURS.unpack_from(sector, _OURS_AT)
     is_ours = magic == _MAGIC and _CRC.unpack_from(sector, _CRC_AT)[0] == crc32(sector[:_CRC_AT])
@@ -116,7 +116,7 @@ def load(vfs: Vfs, path: str) -> Checkpoint:
 
 
 def save(vfs: Vfs, path: str, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, and return once it is on disk; the name of a new file is the caller's to sync."""
+    """Write a checkpoint, and return once it is on disk. The caller syncs the folder if the file is new."""
     if vfs.exists(path):
         file = vfs.open(path, writable=True)
     else:
@@ -132,7 +132,7 @@ def save(vfs: Vfs, path: str, checkpoint: Checkpoint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one checkpoint has to write, taken together on the loop, so that a thread can do it."""
+    """Everything that one checkpoint writes, collected on the loop so that a thread can write it."""
 
     checkpoint: Checkpoint
     unsynced: Unsynced
@@ -150,41 +150,40 @@ class Checkpointer:
         self._path = path
         self._unsynced = unsynced
         self._index = index
-        # Offsets at which records begin, rising; a start checks the log from the first of them on.
+        # Offsets at which records begin, rising. A start checks the log from the first one on.
         self._marks: deque[int] = deque()
-        self._begun = 0  # where the log ended at the last checkpoint, be it written or not
+        self._begun = 0  # the log's end at the last checkpoint, written or not
         self.crc_from = NO_CRC
-        self.written = (
-            0  # what the checkpoint on disk says: log, queues and index are there up to this offset
-        )
+        # By the checkpoint on disk, log, queues and index are on disk up to this offset.
+        self.written = 0
 
     def start(self, *marks: int) -> None:
-        """Begin with offsets at which a record, a blank or the log's end lies, rising; at least one."""
+        """Begin with the offsets of records, blanks or the log's end, rising; at least one."""
         self._marks = deque(marks)
         self._begun = marks[-1]
 
     def mark(self, offset: int) -> None:
-        """Remember that a record, or the log's end, lies at `offset`: a start may begin to look there."""
+        """Remember that a record begins, or the log ends, at `offset`. A start may begin its check there."""
         if offset - self._marks[-1] >= _MARK_BYTES:
             self._marks.append(offset)
 
     def is_due(self, end: int) -> bool:
-        """Whether the log, which ends at `end`, grew so much that a checkpoint should not wait for its time."""
+        """Whether a log that ends at `end` has grown so much that a checkpoint should not wait for its time."""
         return end - self._begun >= DUE_BYTES
 
     def let_go_before(self, offset: int) -> None:
-        """Say on disk that the log's files before `offset` go, so that a start does not miss them. Raises: OSError."""
+        """Write down that the log's files before `offset` are deleted: a start must not miss them. Raises: OSError."""
         try:
             self._ends.delete(ALL_TOPICS, offset)
-        except DiskFull as full:  # there may be room once they are gone
+        except DiskFull as full:  # deleting the files may make room
             log.warning("the next checkpoint says which files of the log were deleted: %s", full)
 
     def note_ends(self, ends: dict[tuple[str, int], QueueEnd]) -> None:
-        """Where queues end that changed: for the checkpoint whose end is that of the log now."""
+        """Remember the changed ends of queues, for the checkpoint at the log's current end."""
         self._changed.update(ends)
 
     def begin(self, end: int, now_ms: int) -> Job:
-        """Take over what must be synced before a checkpoint can say `end`; the log itself is on disk up to there."""
+        """Collect everything to sync before a checkpoint at `end`. The log itself is on disk up to `end` already."""
         marks = self._marks
         self._begun = end
         if end > marks[-1]:
@@ -199,18 +198,18 @@ class Checkpointer:
         return Job(checkpoint, self._unsynced.take(), ends, slots)
 
     def _index_end(self) -> tuple[int, int]:
-        """The file of the index that grows, as a number, and its next entry."""
+        """The name of the growing index file as a number, and its next entry."""
         index = self._index
         if index is None or index.is_damaged:
             return UNKNOWN_INDEX, 0
         return (int(index.files[-1].name), index.files[-1].next) if index.files else (0, 0)
 
     def write(self, job: Job) -> None:
-        """Sync what the checkpoint speaks of, then write it.
+        """Sync everything that the checkpoint covers, then write it.
 
         Raises:
-            DiskFull: there is no checkpoint; the next one syncs it all.
-            OSError: nothing is known after it.
+            DiskFull: no checkpoint was written; the next one syncs everything.
+            OSError: the state of the disk is unknown.
         """
         try:
             self._sync_index(job)
@@ -235,7 +234,7 @@ class Checkpointer:
         self.written = positions.dispatched
 
     def _sync_index(self, job: Job) -> None:
-        """Bring the index to disk; what cannot be written of it is made anew by the next start. Raises: DiskFull."""
+        """Write and sync the index. If that fails, the next start builds the index again. Raises: DiskFull."""
         index = self._index
         if index is None:
             return

@@ -1,10 +1,10 @@
 """The way of messages into the store: to the log's end, to their queues and the index, in bursts.
 
-    append ── a burst begins: the clock is read ── encode, keep for the burst ── what queue and index will have to know
+    append ── a burst begins: the clock is read ── encode, keep for the burst ── note the entries of queue and index
     the turn's end ── write out ── dispatch: queues show it                      (without a turn: `dispatch`)
-    no room on the disk ── stall: nothing is taken for a while ── the next message, or `tend`, tries again
+    no room on the disk ── stall: no message is taken for a while ── the next message, or `tend`, tries again
 
-`MessageStore` is the door to this: it gives an intake what it opened, and nobody else calls it.
+Use it through `MessageStore`, which creates it from the parts that it has opened.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sparrowmq.store.store_time import StoreTime
 log = logging.getLogger(__name__)
 
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
-_CHUNK: Final = 1 << 20  # bytes of a master's log that are looked at in one go
+_CHUNK: Final = 1 << 20  # bytes of a master's log that are read at once
 FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
 
 
@@ -42,9 +42,9 @@ class Intake:
 
     Attributes:
         now_ms: the store timestamp of this burst.
-        time: what tells it.
-        full: why nothing is taken now.
-        turn: of the loop, at whose end bursts are written and shown.
+        time: the source of that timestamp.
+        full: the reason why no message is taken now; None if messages are taken.
+        turn: the loop's turn, at whose end bursts are written and shown.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Intake:
         self._property_crc = settings.property_crc
         self._full_until_s = 0.0
         self._follows_master = False
-        self._is_raw_due = False  # `dispatch` comes at the end of this turn, for bytes of a master's log
+        self._is_raw_due = False  # `dispatch` runs at the end of this turn, for bytes of a master's log
         self._shows_soon = False
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
-        """Put messages side by side into one file of the log, each at the end of its queue: all of them or none.
+        """Append messages side by side to one file of the log, each at the end of its queue: all of them or none.
 
-        Returns: the place of each; of a `PlainBatch` that of its first message, up to the end of its last one.
+        Returns: the place of each message. The place of a `PlainBatch` is from its first message to its last one's end.
 
         Raises:
             InvalidMessage, MessageTooLarge: one of them can never be stored.
             DiskFull: there is no room now; nothing has changed.
-            StoreFailed: a write or sync failed before; nothing is taken any more.
+            StoreFailed: a write or sync failed before; no message is taken any more.
         """
         if len(entries) != 1:
             return self._append_together(entries)
@@ -107,16 +107,16 @@ class Intake:
         return [placed]
 
     def demand_place(self, offset: int) -> None:
-        """See that the master's bytes from `offset` on can be appended now. Raises: as `follow`."""
+        """Check that the master's bytes from `offset` on can be appended now. Raises: as `follow`."""
         if offset != self._log.end:
             raise StoreError(f"bytes of the log from {offset} on do not follow its end, {self._log.end}")
         if self.full is not None:
             self._make_room(0)
 
     def follow(self, content: Buffer) -> None:
-        """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
+        """Append bytes of the master's log to this one. `dispatch` finds the records in them.
 
-        These bytes already are records with a place, so they do not go through `append`.
+        These bytes are encoded records with their offsets already, so they do not go through `append`.
 
         Raises:
             DiskFull, StoreFailed: as `append`.
@@ -134,7 +134,7 @@ class Intake:
             raise self._flusher.fail(error) from error
 
     def dispatch(self) -> None:
-        """Write what was appended, and show it to the queues."""
+        """Write the appended messages, and show them in the queues."""
         self._is_raw_due = False
         if self._write_burst():
             drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
@@ -143,7 +143,7 @@ class Intake:
                 self.index_keys()
 
     def show_soon(self) -> None:
-        """Dispatch at the end of this turn; what was held back may be shown now."""
+        """Dispatch at the end of this turn, because held entries may be shown now."""
         if self.turn is None:
             self.dispatch()
         elif not self._shows_soon:
@@ -155,7 +155,7 @@ class Intake:
         self.dispatch()
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
-        """Take nothing for a while; then the next message, or `tend`, tries again."""
+        """Take no message for a while. Then the next message, or `tend`, tries again."""
         log.warning("%s", full)
         self.spare_descriptors(full)
         self.full = full
@@ -163,31 +163,32 @@ class Intake:
         self._log.hold()
 
     def spare_descriptors(self, full: DiskFull) -> bool:
-        """Close files of queues, if that is what is missing; whether there were any."""
+        """Close files of queues if the system ran out of descriptors or memory. Returns whether any was closed."""
         return isinstance(full, OutOfResources) and self._queues.files.shrink()
 
     def try_again_if_due(self) -> bool:
-        """After a full disk, and its pause: take what was refused; whether messages are taken now."""
+        """After the pause for a full disk, retry the refused writes. Returns whether messages are taken now."""
         if self.full is not None and self._clock.monotonic() >= self._full_until_s:
             self._try_again()
         return self.full is None
 
     def raise_if_full(self) -> None:
         """Raises: DiskFull."""
-        # A method of its own: whoever set it to None and called something would be believed that it still is.
+        # A method of its own: after a caller sets `full` to None, a type checker believes that it stays None.
         if self.full is not None:
             raise self.full
 
     def index_keys(self) -> None:
-        """Put the collected keys into the index; a full disk stops appends for a while."""
+        """Put the collected keys into the index. A full disk stops appends for a while."""
         self._attempt(self._dispatch.index_keys)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _begin_burst(self) -> None:
-        """The first message after a dispatch: look at the clock, and have the turn end the burst.
+        """Begin a burst with the first message after a dispatch: read the clock, and let the turn end the burst.
 
-        With SYNC the queues come at once: the thread that syncs gets the GIL then (a tenth more messages, measured).
+        With SYNC the queues show the messages at once. The syncing thread then gets the GIL: 10 % more messages, as
+        measured.
         """
         self.now_ms = self.time.read()
         turn = self.turn
@@ -201,9 +202,9 @@ class Intake:
             turn.show(self.dispatch)
 
     def _write_burst(self) -> bool:
-        """Write what was appended, and have it synced if an answer waits for that; whether it could be written."""
+        """Write the appended messages; sync them if an answer waits for that. Returns whether the write succeeded."""
         if self._flusher.flushed.error is not None:
-            return False  # Whoever waits for it was told: it may not appear after all.
+            return False  # The producers got an error, so the messages must not appear later.
         written = self._attempt(self._log.write_out)
         if written:
             if self._is_sync and self.turn is not None:
@@ -212,7 +213,7 @@ class Intake:
         return written
 
     def _attempt(self, work: Callable[[], object]) -> bool:
-        """Do what writes; a full disk stops appends for a while, a broken one for ever. Whether it was done."""
+        """Do a write. A full disk stops appends for a while, a broken disk forever. Returns whether it was done."""
         try:
             work()
             return True
@@ -223,7 +224,7 @@ class Intake:
         return False
 
     def _append_together(self, entries: tuple[Entry | Commit | PlainBatch, ...]) -> list[Placed]:
-        """`append` several: nothing changes until all records are encoded and have room."""
+        """`append` several entries. Nothing changes until all records are encoded and have room."""
         queues = [self._queue(entry.topic, entry.queue_id) for entry in entries]
         if entries and not self._dispatch.dirty:
             self._begin_burst()
@@ -261,7 +262,7 @@ class Intake:
         return queue if queue is not None else self._queues.obtain(topic, queue_id)
 
     def _enter(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
-        """Remember what queue and index will have to know of a record that was appended."""
+        """Note the entries of queue and index for an appended record."""
         if isinstance(entry, PlainBatch):
             self._enter_batch(queue, entry, placed)
             return
@@ -288,7 +289,7 @@ class Intake:
                 )
 
     def _make_room(self, size: int) -> None:
-        """Let the log have room for `size` bytes at its end. Raises: MessageTooLarge, DiskFull, StoreFailed."""
+        """Make room for `size` bytes at the log's end. Raises: MessageTooLarge, DiskFull, StoreFailed."""
         if self.full is not None:
             if self._clock.monotonic() < self._full_until_s:
                 raise self.full
@@ -303,20 +304,20 @@ class Intake:
         self.raise_if_full()
 
     def _try_again(self) -> None:
-        """After a full disk: write what could not be written; what is appended next begins a burst."""
+        """Retry the writes that a full disk refused, and begin a burst for the next message."""
         self.full = None
         self.dispatch()
         self._begin_burst()
 
     def _dispatch_raw(self, end: int) -> None:
-        """Dispatch the whole records among the bytes before `end` that came from a master."""
-        # Behind what is shown lies what an attempt found already that could not be written: it is still fresh.
+        """Dispatch the whole records in the bytes before `end` that came from a master."""
+        # An earlier attempt may have read further, without writing the entries: those are still fresh.
         before = self._dispatch.followed
         offset = max(before, self._dispatch.position.value)
         while end - offset >= BLANK_SIZE:
             content = self._log.chunk(offset, min(end - offset, _CHUNK))
             following = self._dispatch.follow(content, offset)
-            if following == offset:  # a blank, a record larger than that, or not all of one
+            if following == offset:  # a blank, a record larger than the chunk, or a part of one
                 size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
                 if offset + size > end:
                     break

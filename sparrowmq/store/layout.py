@@ -7,27 +7,28 @@
                                            300,000 entries, one for each message of that queue
       index/yyyyMMddHHmmssSSS              420,000,040 bytes each: messages by key (drawn in index.py)
       timers/%020d                         timers that were pending once (ours; drawn in timer_file.py)
-      checkpoint                           4,096 bytes: up to where everything is on disk (drawn in checkpoint.py)
-      ends/%020d                           where each queue ends, for the checkpoint (ours; drawn in queue_ends.py)
-      abort                                there while a broker runs; found at the start, it tells of a crash
-      lock                                 byte 0 is locked while a broker runs; "lock": Java's was the last, "ours"
-      set-aside/                           what recovery cut away, and kept (ours; Java has none)
-      config/                              JSON of the broker, none of the store's business
+      checkpoint                           4,096 bytes: offsets up to which all is on disk (drawn in checkpoint.py)
+      ends/%020d                           the end of each queue, for the checkpoint (ours; drawn in queue_ends.py)
+      abort                                exists while a broker runs; if a start finds it, the broker crashed
+      lock                                 byte 0 is locked while a broker runs; its text names the last broker:
+                                           "lock" is Java's, "ours" is ours
+      set-aside/                           bytes that recovery cut off, and kept (ours; Java has none)
+      config/                              JSON files of the broker; the store does not use them
 
-Only the commit log is truth: queues and index say nothing that it does not, and are rebuilt from it.
+Only the commit log is the source of truth. Queues and index have no other facts, and are rebuilt from it.
 
     A log file      | record | record | ... | BLANK: size 4, magic 4 | nothing, up to the end |
-                    The last 8 bytes are kept for that BLANK: a record which would reach into them goes to the next
-                    file, and BLANK's size says how many bytes are left. A batch goes to one file or the next, whole.
+                    The last 8 bytes are kept for that BLANK: a record that would reach into them goes to the next
+                    file. BLANK's size is the number of bytes left. A batch is never split between two files.
 
     A queue entry   | offset in the log 8 | size 4 | tags code 8 |
-                    Tags code: Java's hash of the tag, 0 for none; in SCHEDULE_TOPIC_XXXX when to deliver, in ms, and in
-                    our rmq_sys_wheel_timer likewise, with bit 61 set for a recall (Java's has the hash there).
-                    A queue whose first entry is not at the start of a file has the gap before it filled with
+                    Tags code: Java's hash of the tag, 0 for none. In SCHEDULE_TOPIC_XXXX it is the delivery time in ms;
+                    in our rmq_sys_wheel_timer too, with bit 61 set for a recall (Java's has the hash there).
+                    If a queue's first entry is not at the start of a file, the gap before it is filled with
                     (0, 0x7fffffff, 0).
 
-All numbers are big-endian. A commit-log or index file has its full size from birth, allocated, for it is
-mapped; a queue file is sparse, for it is written with pwrite, where a full disk is an error and not a signal.
+All numbers are big-endian. A commit-log or index file is created with its full size, allocated, because it is mapped. A
+queue file is sparse, because it is written with pwrite: there a full disk is an error, not a signal.
 Source: files that Apache RocketMQ 4.9.7 wrote; StorePathConfigHelper, CommitLog, ConsumeQueue, Java 4.9.8.
 """
 
@@ -51,16 +52,16 @@ GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
 
 NO_CRC: Final = (1 << 63) - 1  # an offset that no log reaches: records may lack the property CRC
 
-# What the lock file holds tells who opened the store last. Source: DefaultMessageStore.start, Java 4.9.8 and 5.4.
+# The content of the lock file names the last broker of the store. Source: DefaultMessageStore.start, Java 4.9.8, 5.4.
 LOCK_OF_JAVA: Final = b"lock"
 LOCK_OF_OURS: Final = b"ours"
 
-SECTOR: Final = 512  # what a disk writes whole
+SECTOR: Final = 512  # bytes that a disk writes whole
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the files of one store are."""
+    """The paths of one store's files."""
 
     root: str
     commit_log: str
@@ -71,7 +72,7 @@ class Layout:
 
     @property
     def above(self) -> list[str]:
-        """The folders above those of the store, from the top: a start may have made them, and a crash may take them."""
+        """The folders above those of the store, from the top. A start may create them, and a crash may lose them."""
         paths = (Path(self.root), Path(self.commit_log))
         return sorted({str(folder) for path in paths for folder in path.absolute().parents})
 
@@ -105,14 +106,14 @@ class Layout:
 
     @property
     def set_aside(self) -> str:
-        # Not lost+found: a store at the root of a disk finds one there, which is root's.
+        # Not lost+found: the root folder of a disk already has one, which belongs to root.
         return os.path.join(self.root, "set-aside")
 
     def topic(self, topic: str) -> str:
         """The folder of a topic's queues.
 
         Raises:
-            InvalidName: the name would lead out of the store.
+            InvalidName: the path would be outside the store.
         """
         if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
             raise InvalidName(f"{topic!r} cannot be a topic: it is no name of a folder")
@@ -128,14 +129,14 @@ def offset_name(offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> int | None:
-    """The offset in a file name; None if it is not one."""
+    """The offset in a file name; None if the name is no offset."""
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
 
 
 def row_of_files(folder: str, names: list[str], file_size: int) -> tuple[list[int], list[int]]:
-    """The offsets of the files in a folder: those that follow each other, and those behind a hole.
+    """The offsets of the files in a folder: those in an unbroken row, and those after the first hole.
 
-    Names of other form are not ours and are left alone.
+    Names of another form are not ours, and are ignored.
 
     Raises:
         BadStore: a name is no multiple of the file size.
@@ -150,5 +151,5 @@ def row_of_files(folder: str, names: list[str], file_size: int) -> tuple[list[in
 
 
 def missing_file(folder: str, begin: int, remedy: str) -> BadStore:
-    """What to raise when the file of `begin` is not there though later ones are."""
+    """The error for a missing file of `begin` when later files exist."""
     return BadStore(f"{os.path.join(folder, offset_name(begin))} is missing, later files are there; {remedy}")

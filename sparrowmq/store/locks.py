@@ -1,8 +1,8 @@
-"""Who has a store open: one broker, whatever becomes of its lock file.
+"""The locks of a store: only one broker can open it, even if its lock file is deleted.
 
-root/lock       byte 0 is locked, as Java locks it; whoever deletes the file makes room for a second lock
-root            the folder itself is locked too, and it cannot be deleted while it holds a store
-the log         likewise: two stores may not share one, though `storePathCommitLog` can say so
+root/lock       byte 0 is locked, as Java locks it; if the file is deleted, a second broker could lock a new one
+root            the folder itself is locked too, and it cannot be deleted while a store is in it
+the log         the folder of the log is locked: two stores may not share one, as `storePathCommitLog` could say
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sparrowmq.store.vfs import File, Vfs
 
 
 class StoreLock:
-    """The locks of one store, taken until `close`.
+    """The locks of one store, held until `close`.
 
     Attributes:
         file: the lock file.
 
     Raises:
-        StoreLocked: somebody has the store open, or another store with the same log.
+        StoreLocked: a broker has this store open, or another store with the same log.
     """
 
     def __init__(self, vfs: Vfs, layout: Layout) -> None:
@@ -31,7 +31,7 @@ class StoreLock:
         if file is None:
             raise StoreLocked(layout.root)
         self.file = file
-        # Of one folder that has two names, the second lock would wait for the first.
+        # If both paths name the same folder, its second lock would conflict with the first.
         for folder in {os.path.realpath(path): path for path in (layout.root, layout.commit_log)}.values():
             held = vfs.lock_folder(folder)
             if held is None:
@@ -40,6 +40,6 @@ class StoreLock:
             self._folders.append(held)
 
     def close(self) -> None:
-        """Give them back; twice is harmless."""
+        """Release the locks. Calling it twice is harmless."""
         for each in (*self._folders, self.file):
             self._vfs.close(each)

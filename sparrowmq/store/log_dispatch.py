@@ -1,19 +1,19 @@
-"""Dispatch follows the commit log: it tells consume queues and index what was appended, in batches.
+"""Dispatch: add the messages of the commit log to consume queues and index, in batches.
 
-A message that is appended leaves its entry among those of its queue that are `fresh`; once a burst of messages is over,
-`drain` writes the entries of each queue at once and raises the queue's end, which wakes whoever waits there.
-Index keys are collected longer, because hashing them pays in hundreds: `index_keys` is called by a timer, by
-a query, by a checkpoint, and after a burst that finds a whole batch of them.
+An appended message first has its entry among the `fresh` entries of its queue. After a burst of messages, `drain`
+writes the entries of each queue at once and raises the queue's end, which wakes the pulls that wait there. Index keys
+are collected for longer, because hashing is fast only for hundreds of keys at once. `index_keys` is called by a timer,
+by a query, by a checkpoint, and after a burst that finds a whole batch of keys.
 
-Records that did not come through `MessageStore.append` (found at recovery, or copied from a master) are taken
-from the log by `replay`. It knows them only by their bytes, and finds out what is already in a queue:
+Some records do not come through `MessageStore.append`: recovery finds them, or they are copied from a master. `replay`
+reads these records from the log, and finds out whether they already are in a queue:
 
-    its place is not behind the queue's last entry     known: nothing to do
+    its log offset is not after the last entry's       already there: nothing to do
     its queue offset is the queue's next               add it
-    ... is lower                                       the topic was deleted and made anew: the queue starts again there
-    ... is higher, and the queue is empty              older ones are no longer in the log: the queue starts there
+    ... is lower                                       the topic was deleted and created: the queue begins again there
+    ... is higher, and the queue is empty              older ones are no longer in the log: the queue begins there
     ... is higher                                      entries are missing: `Hole`, and the queue is replayed from
-                                                       the log's beginning; gaps stand for what is lost there too
+                                                       the log's beginning; gaps replace records that are lost there
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _ROLLBACK: Final[int] = SysFlag.ROLLBACK
 
 
 class Hole(SparrowError):
-    """A queue misses entries that lie before the record that is replayed."""
+    """A queue lacks entries before the record that is replayed."""
 
     def __init__(self, queue: ConsumeQueue, queue_offset: int) -> None:
         super().__init__(queue, queue_offset)
         self.queue = queue
         self.queue_offset = queue_offset
-        self.following = 0  # where in the log the next record begins
+        self.following = 0  # the log offset of the next record
 
     def __str__(self) -> str:
         queue = self.queue
@@ -65,15 +65,16 @@ class Hole(SparrowError):
 
 
 class Dispatch:
-    """What was appended and is not yet in queues and index.
+    """The appended messages that are not yet in queues and index.
 
     Attributes:
         position: the offset up to which the queues know the log.
-        limit: says up to where the log may be shown now; an elected master shows what its successor will have, too.
+        limit: returns the offset up to which the log may be shown now. An elected master shows only messages that its
+            successor will have too.
         dirty: the queues that have fresh entries.
-        keys: what the index does not know yet.
-        followed: the offset behind the last record that `follow` was told of, and `followed_ms` when it was stored.
-        deleted: by topic, where in the log those of its records end that belong to one that was deleted.
+        keys: the keys that are not in the index yet.
+        followed: the end of the last record that `follow` has read; `followed_ms` is when that record was stored.
+        deleted: by topic, the log offset before which its records belong to a deleted topic of the same name.
     """
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
@@ -86,18 +87,18 @@ class Dispatch:
         self._index = index
         self._delay_levels_ms = delay_levels_ms
         self.limit: Callable[[], int] | None = None
-        # Entries that were taken out of their queues because they may not be shown yet, by queue.
+        # Entries, by queue, that were taken out of the queues because they may not be shown yet.
         self._held: dict[ConsumeQueue, bytes] = {}
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
 
     def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
-        """The next message of a queue: a record of the log that `drain` will show there."""
+        """Add the entry of a queue's next message. `drain` will show it."""
         if not queue.has_fresh:
             self.dirty.append(queue)
         queue.add(offset, size, tags_code)
 
     def drain(self, end: int) -> None:
-        """Write what is fresh and raise the ends of the queues; afterwards they know the log up to `end`.
+        """Write the fresh entries and raise the ends of the queues. Afterwards they know the log up to `end`.
 
         Raises:
             DiskFull, OSError: an entry could not be written; it stays fresh, and the next call tries again.
@@ -112,14 +113,14 @@ class Dispatch:
                 dirty[-1].write_fresh()
             except BaseException:
                 self.dirty = dirty + self.dirty
-                for queue in dirty:  # what was held back comes behind what could not be written
+                for queue in dirty:  # held entries come after those that could not be written
                     queue.fresh.write(self._held.pop(queue, b""))
                 raise
             dirty.pop()
         self.position.advance(end)
 
     def _within_limit(self, dirty: list[ConsumeQueue]) -> list[ConsumeQueue]:
-        """Leave in the queues what may be shown, and hold the rest; those that have something."""
+        """Leave the entries in the queues that may be shown, and hold the rest. Returns the queues with entries."""
         held, self._held = self._held, {}
         limit = self.limit() if self.limit is not None else _NO_LIMIT
         for queue in dirty:
@@ -138,7 +139,7 @@ class Dispatch:
         return [queue for queue in held if queue.has_fresh]
 
     def forget(self, topic: str) -> None:
-        """Leave out what could not be written of a topic's queues, which are about to go."""
+        """Drop the entries that are not written of a topic's queues, before the queues are deleted."""
         for queue in [queue for queue in self._held if queue.topic == topic]:
             del self._held[queue]
         for queue in self.dirty:
@@ -148,13 +149,13 @@ class Dispatch:
 
     @property
     def has_batch_to_index(self) -> bool:
-        """Whether so many keys were collected that more would only make the pause longer."""
+        """Whether a whole batch of keys was collected: more keys would only make the pause longer."""
         return len(self.keys) >= BATCH and self._numpy is not None and self._numpy.done()
 
     def can_index(self, executor: Executor) -> bool:
         """Whether the collected keys can be hashed now.
 
-        Many are hashed by numpy, which takes 0.1 s and 15 MB to load: when it is needed, and in a thread.
+        numpy hashes large numbers of keys. It takes 0.1 s and 15 MB to load, so it is loaded when needed, in a thread.
         """
         if self._numpy is None and len(self.keys) >= VECTOR_MIN:
             self._numpy = executor.submit(importlib.import_module, "numpy")
@@ -177,13 +178,13 @@ class Dispatch:
         """Dispatch a sound record of the log.
 
         Args:
-            last_offsets: where the queues' last messages are.
-            known: queues that miss records before this offset were deleted, and stay so.
+            last_offsets: the log offsets of the queues' last messages.
+            known: a queue that lacks records before this offset was deleted, and is not created again for them.
             indexed: the index knows the records up to this offset.
-            healing: entries that are missing are lost.
+            healing: missing entries are lost, and become gaps.
 
         Raises:
-            Hole: entries before this one are missing, and it is not `healing` that is done.
+            Hole: entries before this one are missing, and `healing` is false.
         """
         self._replay(outline(record), last_offsets, known, indexed, healing)
 
@@ -195,10 +196,10 @@ class Dispatch:
         known: int,
         indexed: int,
     ) -> int:
-        """`replay` the whole records at the beginning of `content`, which lie at `place`; where the last one ends.
+        """`replay` the whole records at the beginning of `content`, which is at `place`. Returns the last one's end.
 
         Raises:
-            Hole: it says where to go on.
+            Hole: entries are missing; `Hole.following` is the offset to continue at.
         """
         at, size = 0, _whole_at(content, 0)
         while size:
@@ -212,13 +213,13 @@ class Dispatch:
         return place + at
 
     def follow(self, content: bytes, place: int) -> int:
-        """Dispatch the whole records at the beginning of `content`, which lie at `place`; where the last one ends.
+        """Dispatch the whole records at the beginning of `content`, which is at `place`. Returns the last one's end.
 
-        They follow all that was dispatched, as a master's do at its slave: entries that are missing before one of
-        them are lost, and told.
+        The records come after all dispatched ones, as a master's records do at its slave. Entries that are missing
+        before one of them are lost; a warning is logged.
 
         Raises:
-            DiskFull, OSError: as `drain`; `followed` says where to go on.
+            DiskFull, OSError: as `drain`; `followed` is the offset to continue at.
         """
         at, size = 0, _whole_at(content, 0)
         while size:
@@ -266,13 +267,13 @@ class Dispatch:
             last_offsets[queue] = found.physical_offset
 
     def _has_entry(self, found: Outline) -> bool:
-        """Whether a record belongs into its queue."""
+        """Whether a record has an entry in its queue."""
         if found.sys_flag & _PREPARED:  # prepared or rolled back: Java gives it no place in a queue
             return False
         return not self.deleted or found.physical_offset >= self.deleted.get(found.topic, 0)
 
     def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:
-        """Let `queue_offset` be the queue's next."""
+        """Make `queue_offset` the queue's next offset."""
         if queue_offset == queue.next_offset:
             return
         if queue.has_fresh:
@@ -299,7 +300,7 @@ def _writer_of(content: bytes) -> BytesWriter:
 
 
 def _whole_at(content: bytes, at: int) -> int:
-    """The size of the record at `at`; 0 if there is none, or not all of it."""
+    """The size of the record at `at`; 0 if there is none, or only a part of one."""
     left = len(content) - at
     if left < MIN_SIZE_BYTES:
         return 0
@@ -311,7 +312,7 @@ def _whole_at(content: bytes, at: int) -> int:
 
 
 def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:
-    """What a record's queue entry has as tags code."""
+    """The tags code in a record's queue entry."""
     if found.topic == SCHEDULE_TOPIC:
         level = found.properties.get(Property.DELAY) or ""
         if level.isascii() and level.isdigit() and int(level) > 0:

@@ -1,13 +1,13 @@
-"""Queue files that are missing or damaged are made anew from the part of the log that their neighbours leave for them.
+"""Rebuild missing or damaged queue files from the part of the log between their neighbours.
 
-    file before        damaged file          file behind
+    file before        damaged file          file after
     ... entry ─┐       ?   ?   ?   ?       ┌─ entry ...
     log        ▼                           ▼
-    ───────────●═══════════════════════════●──────────────    only this is read, once for all files that are damaged
+    ───────────●═══════════════════════════●──────────────    only this is read, once for all damaged files
 
-How far the queue goes is known from elsewhere (queue_ends.py), so what the log has no more, or damaged, leaves a gap:
-no offset is given out twice. Of two records with one offset the later counts, as where a topic was deleted and made
-anew by a broker that did not tell.
+The queue's end is known from elsewhere (queue_ends.py). So a record that the log does not have any more, or has only
+damaged, becomes a gap, and no queue offset is used twice. If two records have the same queue offset, the later one
+counts: a broker that keeps no record of deletions may have deleted the topic and created it again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
 
 
 class Mending:
-    """Makes files of queues anew."""
+    """Rebuilds files of queues from the log."""
 
     def __init__(
         self, commit_log: CommitLog, delay_levels_ms: tuple[int, ...], deleted: Mapping[str, int]
@@ -40,15 +40,15 @@ class Mending:
         self._log = commit_log
         self._delay_levels_ms = delay_levels_ms
         self._deleted = deleted
-        # What is not to be read now: to look for a neighbour can find one more file that is damaged.
+        # Files not to read now. The search for a neighbour can find one more damaged file.
         self._bad: dict[ConsumeQueue, set[int]] = {}
 
     def mend_file(self, queue: ConsumeQueue, begin: int) -> None:
-        """Make one file of a queue anew, that begins with entry `begin`."""
+        """Rebuild the file of a queue that begins with entry `begin`."""
         self.mend({queue: [begin]})
 
     def mend(self, damaged: Damaged) -> None:
-        """Make files anew, that are given by their first entries."""
+        """Rebuild files, which are given by their first entries."""
         if not damaged:
             return
         for queue, begins in damaged.items():
@@ -68,12 +68,12 @@ class Mending:
             self._bad[queue].difference_update(begins)
 
     def _counts(self, found: Outline) -> bool:
-        """Whether the record has a place in its queue."""
+        """Whether the record has an entry in its queue."""
         is_deleted = found.physical_offset < self._deleted.get(found.topic, 0)
         return not is_deleted and not found.sys_flag & SysFlag.PREPARED
 
     def _range(self, queue: ConsumeQueue, begins: Iterable[int]) -> tuple[int, int]:
-        """The part of the log in which the records of these files lie."""
+        """The part of the log that contains the records of these files."""
         bad = self._bad[queue]
         before = range(queue.begin, min(begins))
         behind = range(max(begins) + queue.file_entries, queue.end.value)
@@ -83,7 +83,7 @@ class Mending:
 
 
 class _Pages:
-    """The damaged files of one queue, of which one is being filled."""
+    """The damaged files of one queue. One of them is being filled."""
 
     def __init__(self, queue: ConsumeQueue, begins: Iterable[int]) -> None:
         self._queue = queue
@@ -102,7 +102,7 @@ class _Pages:
         self._content[at : at + ENTRY_SIZE] = entry
 
     def finish(self) -> None:
-        """Write the rest; files of which the log has nothing become gaps."""
+        """Write the rest. A file without any record in the log is filled with gaps."""
         self._write()
         for begin in sorted(self._left):
             self._turn_to(begin)
@@ -134,7 +134,7 @@ class _Pages:
 
 
 def _nearest(queue: ConsumeQueue, within: range, bad: set[int], last: bool) -> int | None:
-    """Where in the log the message lies that is the nearest in these entries, in no file that is damaged."""
+    """The log offset of the first or last message of these entries, without damaged files; None if there is none."""
     step = queue.file_entries
     starts = [
         start

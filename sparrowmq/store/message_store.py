@@ -1,16 +1,16 @@
-"""The message store: the only door through which upper floors come to the disk.
+"""The message store: the only interface through which upper floors use the disk.
 
     with MessageStore.open(StoreSettings(path)) as store:
         [placed] = store.append(Entry("Orders", 0, b"body", Properties(), born_timestamp_ms=..., born_host=...))
-        store.dispatch()                                    # by itself while `run` is running
-        store.flush()                                       # likewise; `store.safety(True).when(placed.end, ...)` then
+        store.dispatch()                                    # `run` does this by itself
+        store.flush()                                       # likewise; use `store.safety(True).when(placed.end, ...)`
         found = store.read("Orders", 0, offset=0, max_count=32)
 
-One event loop owns a store, and nothing here awaits but `run`: append, dispatch and read follow each other,
-and need no lock. Threads see only files (flush, checkpoint, the next log file). How messages enter is in intake.py.
+One event loop owns a store. Only `run` awaits, so append, dispatch and read never overlap and need no lock. Threads
+only work on files (flush, checkpoint, the next log file). intake.py has the way of messages into the store.
 
-The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all carry the
-same store timestamp, which never goes back, even if the clock does.
+The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all have the
+same store timestamp. It does not follow a clock that was set back for a short time (store_time.py).
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class MessageStore:
     """An open store.
 
     Attributes:
-        queues: all of them, also those that never had a message and were asked for.
-        intake: the way in; `upkeep` gives it the loop's turn, and lets it stop for a while.
-        flusher: brings the log to disk.
+        queues: all queues, also those that were asked for but never had a message.
+        intake: the way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
+        flusher: syncs the log to disk.
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
-        wants_cleaning: set when retention should not wait for its time; likewise.
-        scrubber: what looks for rot; `upkeep` lets it.
-        retention_time: the time by which messages are old.
+        wants_cleaning: set when retention should not wait for its time; `upkeep` runs it.
+        scrubber: checks the log for bit rot; `upkeep` calls it.
+        retention_time: the time that retention compares messages with.
         settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
     """
 
@@ -110,7 +110,7 @@ class MessageStore:
         flushed = Demand(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
         timeout_s = settings.safety_timeout_ms / 1000
         self._written = Safety((written,), clock, timeout_s)
-        # What is on disk was written before.
+        # Bytes on disk were written before.
         self._safe = Safety((flushed,), clock, timeout_s) if settings.flush is Flush.SYNC else self._written
 
     @classmethod
@@ -123,18 +123,18 @@ class MessageStore:
         read_only: bool = False,
         cut_at: int | None = None,
     ) -> MessageStore:
-        """Open a store, or make one where there is none, and bring it in order if it was left by a crash.
+        """Open a store, or create one if there is none. Recover it if it was left by a crash.
 
-        With `read_only` nothing is locked, mended or written: what the queues on disk know can be read.
+        With `read_only`, nothing is locked, repaired or written: the messages in the queues on disk can be read.
 
         Args:
-            cut_at: where its log stops being the beginning of its master's, if it is as long (shortening.py).
+            cut_at: the offset up to which its log is the same as its master's; a longer log is cut (shortening.py).
         Raises:
-            StoreLocked: another broker has it open, or a store with the same log.
-            CorruptRecord: what had been on disk is damaged.
-            BadStore: files are missing, or are not of the configured sizes.
-            DiskFull: there is no room for what recovery has to write.
-            LogsDiffer: it cannot be cut there.
+            StoreLocked: another broker has this store open, or another store with the same log.
+            CorruptRecord: bytes that had been on disk are damaged.
+            BadStore: files are missing, or do not have the configured sizes.
+            DiskFull: there is no room for the writes of recovery.
+            LogsDiffer: the log cannot be cut at `cut_at`.
         """
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
         if read_only:
@@ -163,22 +163,22 @@ class MessageStore:
         return store
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
-        """Put messages side by side into one file of the log, each at the end of its queue: all of them or none.
+        """Append messages side by side to one file of the log, each at the end of its queue: all of them or none.
 
-        Returns: the place of each; of a `PlainBatch` that of its first message, up to the end of its last one.
+        Returns: the place of each message. The place of a `PlainBatch` is from its first message to its last one's end.
 
         Raises:
             InvalidMessage, MessageTooLarge: one of them can never be stored.
             DiskFull: there is no room now; nothing has changed.
-            StoreFailed: a write or sync failed before; nothing is taken any more.
+            StoreFailed: a write or sync failed before; no message is taken any more.
         """
         return self.intake.append(*entries)
 
     def follow(self, offset: int, content: Buffer) -> None:
-        """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
+        """Append bytes of the master's log to this one. `dispatch` finds the records in them.
 
         Raises:
-            StoreError: they do not follow what is here.
+            StoreError: the bytes do not follow the end of this log.
             DiskFull, StoreFailed: as `append`.
         """
         self.intake.demand_place(offset)
@@ -189,10 +189,10 @@ class MessageStore:
         self.intake.follow(content)
 
     def begin_at(self, offset: int) -> None:
-        """Let the log of a store that never held a byte begin at `offset`, where a file of the master's does.
+        """Begin the log of a store that never had a byte at `offset`, where a file of the master's log begins.
 
         Raises:
-            StoreError: it has held some, or no file of this size begins there.
+            StoreError: the log has had bytes, or no file of the configured size begins at `offset`.
             DiskFull: there is no room for that file; nothing has changed.
         """
         if self._log.end or offset <= 0 or offset % self._log.file_size:
@@ -207,17 +207,17 @@ class MessageStore:
 
     @property
     def written(self) -> Watermark:
-        """The offset up to which the log's files have what was appended; it fails when a write or sync fails."""
+        """The offset up to which appended bytes are written to the log's files. It fails when a write or sync fails."""
         return self.flusher.written
 
     @property
     def flushed(self) -> Watermark:
-        """The offset up to which the log is on disk; it fails when a sync fails."""
+        """The offset up to which the log is on disk. It fails when a sync fails."""
         return self.flusher.flushed
 
     @property
     def dispatched(self) -> Watermark:
-        """The offset up to which queues know the log."""
+        """The offset up to which the queues know the log."""
         return self._dispatch.position
 
     @property
@@ -236,39 +236,39 @@ class MessageStore:
         return self.intake.now_ms
 
     def safety(self, wants_safety: bool) -> Safety:
-        """What the answer about a message waits for: with SYNC the disk, with ASYNC the write.
+        """The condition that the answer to a send waits for: with SYNC the sync to disk, with ASYNC the write.
 
         Args:
-            wants_safety: whether its producer does (`Properties.wants_safety`); otherwise the write is enough.
+            wants_safety: whether the producer waits for that (`Properties.wants_safety`); else the write is enough.
         """
         return self._safe if wants_safety else self._written
 
     def also_wait_for(self, more: Safety) -> None:
-        """From now on let answers wait for this, too, once the store's own promise is kept."""
+        """Let later answers also wait for `more`, once the store's own promise is kept."""
         demands = self._safe.demands
         self._safe = Safety(demands, self.clock, self.settings.safety_timeout_ms / 1000, more)
 
     def show_within(self, limit: Callable[[], int] | None) -> Callable[[], None]:
-        """From now on let queues show only what lies before `limit()` in the log; None: everything.
+        """From now on, let queues show only messages before `limit()` in the log; None: all messages.
 
-        Returns: what is to be called when that has risen.
+        Returns: the function to call when `limit()` has risen.
         """
         self._dispatch.limit = limit
         return self.intake.show_soon
 
     def dispatch(self) -> None:
-        """Write what was appended, and show it to the queues."""
+        """Write the appended messages, and show them in the queues."""
         self.intake.dispatch()
 
     def flush(self) -> None:
-        """Write the log to disk, here and now. Raises: StoreFailed."""
+        """Write the log to disk before returning. Raises: StoreFailed."""
         self.flusher.flush()
 
     def checkpoint(self) -> None:
-        """Write log, queues and index to disk, here and now, so that the next start has less to do.
+        """Write log, queues and index to disk before returning, so that the next start has less to do.
 
         Raises:
-            DiskFull: it could not be written now.
+            DiskFull: the checkpoint could not be written now.
             StoreFailed: a sync failed.
         """
         end, now_ms = self.prepare_checkpoint()
@@ -291,9 +291,9 @@ class MessageStore:
         max_bytes: int = 262_144,
         selector: Selector = ALL,
     ) -> Read:
-        """Up to `max_count` messages of a queue from `offset` on, as views into the log; at least one if there is one.
+        """Read up to `max_count` messages of a queue from `offset` on, as views into the log; at least one, if any.
 
-        Only those that the selector wants; `next_offset` moves past the others.
+        The result has only messages that match the selector; its `next_offset` moves past the others.
         """
         return reading.read(
             self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector
@@ -305,7 +305,7 @@ class MessageStore:
         return None if queue is None else cold_reads.cold_read(self._log, queue, offset, size)
 
     def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
-        """The record that begins at `offset`; None if none does, so any number may be asked for."""
+        """The record that begins at `offset`; None if no record begins there. Any number is a valid argument."""
         if offset >= self._log.written:
             self.dispatch()
         record = reading.record_at(self._log, offset, size)
@@ -316,19 +316,19 @@ class MessageStore:
         return record if self._is_proved(offset, len(record), raw) else None
 
     def parked_at(self, offset: int, size: int | None = None) -> memoryview | None:
-        """A record that was stored there to be taken out again; None if it is gone with its file of the log.
+        """A record that was stored at `offset` to be taken out later; None if it was deleted with its log file.
 
-        None also if it is damaged and `corruptPolicy` is quarantine: that is told here.
+        It is also None if the record is damaged and `corruptPolicy` is quarantine; this call reports the damage.
 
         Raises:
-            CorruptRecord: it is damaged.
+            CorruptRecord: the record is damaged.
         """
         if offset >= self._log.written:
             self.dispatch()
         return reading.parked_at(self._log, offset, size)
 
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
-        """What `record_at` shows, as bytes of its own; of a known size that costs half."""
+        """A copy of the record that `record_at` returns. A known size halves the cost."""
         if size is not None and offset + size <= self._log.written:
             content = self._log.copy(offset, size)
             return content if content and self._is_proved(offset, size, content) else None
@@ -364,7 +364,7 @@ class MessageStore:
         """Records that may have the key (or unique key), newest first; another key can have the same hash.
 
         Raises:
-            BadStore: the index is damaged; the next start makes it anew.
+            BadStore: the index is damaged; the next start builds it again.
         """
         if self._index is None:
             return []
@@ -378,13 +378,13 @@ class MessageStore:
         return (self._index.end_ms, self._index.end_offset) if self._index else (0, -1)
 
     def timers(self) -> Timers:
-        """The timers that are pending; from now on retention leaves their records. Raises: DiskFull, BadStore."""
+        """The pending timers. From now on retention keeps their records. Raises: DiskFull, BadStore."""
         self.dispatch()
         queue = self.queues.obtain(TIMER_TOPIC, 0)
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the topic's queues; a topic of that name begins at 0 again. Its messages leave with their files."""
+        """Delete the topic's queues; a new topic of that name begins at 0. Messages go with their files of the log."""
         self.dispatch()
         self._dispatch.forget(topic)
         try:
@@ -398,25 +398,25 @@ class MessageStore:
         self.wants_checkpoint.set()
 
     def clean(self, what: Asked) -> None:
-        """Have old files deleted, or what queues keep of them, within the next moments instead of at their time."""
+        """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
         self._asked = max(self._asked, what, key=lambda asked: asked.value)
         self.wants_cleaning.set()
 
     def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
-        """Write to disk, make checkpoints and delete what is old, until cancelled; then `close`.
+        """Write to disk, make checkpoints and delete old messages, until cancelled. Call `close` afterwards.
 
         Args:
-            turn: of the loop, if others take part in it.
+            turn: the loop's turn, if other parts of the program share it.
         """
         return upkeep.run(self, turn or Turn())
 
     def close(self) -> None:
-        """Bring everything to disk and give the lock back. A store that failed is left as after a crash."""
+        """Write everything to disk and release the lock. A store that failed is left as after a crash."""
         try:
             if self._lock is not None:
                 self._dispatch.limit = None
                 self.checkpoint()
-                # If a crash brings it back, the next start has a little more to look at.
+                # If a crash brings the file back, the next start only has a little more to check.
                 self._vfs.unlink(self.settings.layout.abort)
         except StoreError as error:
             log.error("the store was not closed in order: %s", error)
@@ -437,12 +437,12 @@ class MessageStore:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    # What `upkeep` does with it ---------------------------------------------------------------------------------
+    # For `upkeep` -----------------------------------------------------------------------------------------------
 
     def tend(self, executor: Executor) -> None:
-        """Index what was collected, make the next log file early, and try again what a full disk refused.
+        """Index the collected keys, create the next log file early, and retry writes that a full disk refused.
 
-        Where somebody cut a file of the log nothing is taken any more; what is left is served.
+        If a file of the log was cut from outside, no message is taken any more; the remaining ones can be read.
         """
         if self.flushed.error is None and (cut := self._log.row.cut_file()) is not None:
             self.flusher.fail(cut_while_open(cut.path, cut.size))
@@ -455,7 +455,7 @@ class MessageStore:
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:
-        """Dispatch everything; up to which offset, and when the last record before it was stored. Raises: DiskFull."""
+        """Dispatch everything. Returns the reached offset and the store time of the last record. Raises: DiskFull."""
         intake = self.intake
         before, intake.full = intake.full, None
         intake.dispatch()
@@ -466,17 +466,17 @@ class MessageStore:
         return self.dispatched.value, intake.now_ms
 
     def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
-        """What writes a checkpoint for the log before `end`, once that is on disk; in any thread. Raises: OSError."""
+        """The function that writes a checkpoint, for any thread. The log before `end` is on disk. Raises: OSError."""
         return partial(self._checkpointer.write, self._checkpointer.begin(end, now_ms))
 
     def retention(self) -> Retention:
-        """What deletes old messages."""
+        """The retention of this store, which deletes old messages."""
         return Retention(
             self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self._hold
         )
 
     def asked_to_clean(self) -> Asked:
-        """What `clean` was asked for since the last time."""
+        """Return what callers of `clean` have requested since the last call, and reset it."""
         asked, self._asked = self._asked, Asked.NOTHING
         self.wants_cleaning.clear()
         return asked
@@ -484,7 +484,7 @@ class MessageStore:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
-        """Bring the store in order, say on disk that it is, and that it runs."""
+        """Recover the store, make a checkpoint, and mark on disk that the store is running."""
         layout, known = self.settings.layout, self._ends.load()
         mending = Mending(self._log, self.settings.delay_levels_ms, known.deleted)
         recovery = Recovery(
@@ -509,7 +509,7 @@ class MessageStore:
         if cut_at is not None and found.end > cut_at:
             raise differ(cut_at)
         for topic, offset in recovery.ends.deleted.items():
-            # The log may have lost its tail, and what comes next was not deleted.
+            # The log may have lost its tail; the messages that come next are not deleted.
             recovery.ends.deleted[topic] = min(offset, found.end)
         recovery.ends.deleted[ALL_TOPICS] = self._log.begin
         self._ends.begin(recovery.ends)

@@ -1,9 +1,9 @@
-"""A folder with one file that is made anew from time to time, under the next number: the newest whole one counts.
+"""A folder with one file that is replaced from time to time, under the next number. The newest whole file counts.
 
     %020d.tmp   written and synced ── renamed to %020d ── folder synced ── files with other numbers deleted
 
-So at any moment of a crash there is a whole file, the one before or the new one; whoever reads takes the highest number
-that makes sense, and goes on counting behind all that it saw.
+So a crash at any moment leaves a whole file: the one before or the new one. A reader takes the file with the highest
+number that makes sense. The next file gets a number above all that were found.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sparrowmq.store.vfs import File, Vfs
 
 
 class NumberedFolder:
-    """The folder; it is made by the first `replace`.
+    """The folder. The first `replace` creates it.
 
     Attributes:
-        number: of the newest file that was seen or made; -1 if there was none.
+        number: the number of the newest file that was found or written; -1 if there was none.
     """
 
     def __init__(self, vfs: Vfs, path: str) -> None:
@@ -27,23 +27,23 @@ class NumberedFolder:
         self._path = path
 
     def numbers(self) -> list[int]:
-        """Of all files that are there, the newest first."""
+        """Return the numbers of all files, the newest first."""
         found = [parse_offset_name(name) for name in self._vfs.list_folder(self._path)]
         numbers = sorted((number for number in found if number is not None), reverse=True)
         self.number = max(numbers, default=self.number)
         return numbers
 
     def open(self, number: int, writable: bool) -> File:
-        """One of the files. Raises: OutOfResources."""
+        """Open the file with this number. Raises: OutOfResources."""
         return self._vfs.open(self._path_of(number), writable=writable)
 
     def replace(self, content: bytes, room_bytes: int = 0) -> File:
-        """Make the next file, which is on disk then; the one before stays until `remove_others`.
+        """Write the next file, and return once it is on disk. The file before it stays until `remove_others`.
 
         Args:
-            room_bytes: to allocate; 0 for a file that grows as it is written.
+            room_bytes: the size to allocate; 0 for a file that grows as it is written.
         Raises:
-            DiskFull, OSError: it is as before.
+            DiskFull, OSError: there is no new file; the file before still counts.
         """
         vfs, path = self._vfs, self._path_of(self.number + 1)
         vfs.make_folder(self._path)

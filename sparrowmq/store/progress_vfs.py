@@ -1,6 +1,6 @@
-"""Disks that tell how far work on a store has come, so that the work itself need not know that somebody watches.
+"""Disks that report the progress of work on a store. The code that does the work does not have to report it.
 
-A `Watch` is called with what is done now, how much of it is done, and how much it is in all.
+A `Watch` is called with the name of the current work, the amount done, and the total amount.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Watch: TypeAlias = Callable[[str, int, int], None]
 
 
 class ReadDisk(Disk):
-    """Tells where in the log of one store it is being read: a repair goes from its begin to its end, more than once."""
+    """Reports the position of reads in the log of one store. A repair reads the whole log more than once."""
 
     def __init__(self, settings: StoreSettings, watch: Watch) -> None:
         log = CommitLog(Disk(), settings.layout.commit_log, settings.commit_log_file_size, writable=False)
@@ -37,10 +37,10 @@ class ReadDisk(Disk):
 
 
 class WrittenDisk(Disk):
-    """Tells how much of what is to be copied has been written.
+    """Reports how much of a copy has been written.
 
     Args:
-        sources: files and folders that are copied; what comes to them meanwhile is not counted.
+        sources: the files and folders to copy. Bytes that are added to them meanwhile are not counted.
     """
 
     def __init__(self, sources: list[str], watch: Watch) -> None:
@@ -55,7 +55,7 @@ class WrittenDisk(Disk):
 
 
 def used_bytes(vfs: Vfs, path: str) -> int:
-    """What a file or folder takes without its holes; nothing if it is gone."""
+    """The bytes that a file or folder uses, without its holes; 0 if it is missing."""
     if os.path.isdir(path):
         return sum(used_bytes(vfs, os.path.join(path, name)) for name in vfs.list_folder(path))
     try:

@@ -1,21 +1,20 @@
-"""Recovery: from what a disk holds to a store that can go on.
+"""Recovery: turn the files that a crash has left into a store that can accept messages.
 
-A crash leaves a log whose last sectors, those that no sync covered, are there or not there in any
-combination. So:
+A crash can lose any of the log's last sectors that no sync covered, in any combination. So:
 
-1. Find where to begin: where our checkpoint says; after Java, at the file that Java would begin at.
+1. Find where to begin: at the offset of our checkpoint; after Java, at the file that Java would begin at.
 2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
-3. Is that a torn tail, or damage? What lies before `flushed` had been on disk, so there it is damage, and likewise
-   if a record behind it is good and older than Java's checkpoint. Damage is reported (`corrupt_policy=fail`) or
-   fenced off (`quarantine`). A tail is cut; whatever was in it goes to set-aside, for people to look at.
-4. Zero the tail. Otherwise a new record which happens to end where an old one begins brings that one back to life.
-5. Cut queues and index back to what was on disk, and replay the log from there.
-6. Write again what is kept and was not known to be on disk, and sync it: a process that was killed leaves pages and
-   names that only memory holds, and after a failed sync Linux takes pages for written which never were.
+3. Decide whether this is a torn tail or damage. Bytes before `flushed` had been on disk, so a bad record there is
+   damage. It is damage too if a later record is good and older than Java's checkpoint. Damage is reported
+   (`corrupt_policy=fail`) or fenced off (`quarantine`). A tail is cut; its bytes go to set-aside, for people to read.
+4. Write zeros over the tail. Otherwise an old record becomes valid again when a new record ends where it begins.
+5. Cut queues and index back to the entries that were on disk, and replay the log from there.
+6. Write the kept bytes again that may not be on disk, and sync them. A killed process leaves pages and names only in
+   memory, and after a failed sync Linux treats pages as written that are not.
 
-Nothing is appended before all of that is on disk. A crash in the middle of it is a crash like any other: each
-step can be taken twice.
-Unlike Java, which deletes all later files at the first bad record, and leaves stale records behind the cut.
+No message is appended before all of this is on disk. A crash during recovery is like any other crash: each step can be
+repeated.
+Unlike Java, which deletes all later files at the first bad record, and leaves stale records after the cut.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ _REPLAY_BATCH: Final = 10_000
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found.
+    """The result of a recovery.
 
     Attributes:
-        marks: offsets at which records begin, rising, from where it began to look on.
+        marks: offsets at which records begin, rising, from the first checked one on.
     """
 
     end: int
@@ -88,7 +87,7 @@ class Recovery:
         """Make log, queues and index agree, on disk.
 
         Raises:
-            CorruptRecord: what had been on disk is damaged.
+            CorruptRecord: bytes that had been on disk are damaged.
         """
         self._agree()
         if self.checkpoint.positions is not None:
@@ -106,13 +105,13 @@ class Recovery:
         return found
 
     def _agree(self) -> None:
-        """Take the lower place of the two copies of our positions; after Java there is none."""
+        """Take the lower positions of our two copies. After Java, the copy beside the queue ends does not count."""
         positions, copy = self.checkpoint.positions, self.ends.positions
         deleted = self.ends.deleted
         if copy is not None and not self.after_java:
             self._demand_first(deleted.get(ALL_TOPICS, 0))
         for topic in [topic for topic, offset in deleted.items() if offset <= self.log.begin]:
-            del deleted[topic]  # none of its records is left
+            del deleted[topic]  # the log has no record of it any more
         if copy is not None and (self.after_java or copy.dispatched < self.log.begin):
             self.ends = Known()
         elif copy is not None:
@@ -122,7 +121,7 @@ class Recovery:
             self.checkpoint = replace(self.checkpoint, positions=agreed(positions, copy))
 
     def _demand_first(self, begin: int) -> None:
-        """See that the log still begins where its oldest files were deleted last. Raises: BadStore."""
+        """Check that the log still begins where the last deletion of old files ended. Raises: BadStore."""
         if self.log.begin <= begin:
             return
         if self.policy is CorruptPolicy.QUARANTINE:
@@ -132,7 +131,7 @@ class Recovery:
         raise missing_file(self.layout.commit_log, begin, remedy)
 
     def _scan_from(self) -> int:
-        """Where to begin: a record, a blank or the log's end lies there."""
+        """The offset at which to begin: a record, a blank or the log's end is there."""
         files, positions = self.log.row.files, self.checkpoint.positions
         if positions is not None:
             return max(positions.scan_from, self.log.begin)
@@ -145,8 +144,8 @@ class Recovery:
         return self.log.begin
 
     def _scan(self, offset: int) -> Recovered:
-        """Check records from `offset` on, up to the end of what is good."""
-        # Only ours is known to be whole; what Java knew is in the last file, which is always read.
+        """Check records from `offset` on, up to the end of the sound ones."""
+        # Only our checkpoint is known to be whole. The records that Java's covers are in the last file, always read.
         found = Recovered(offset, [offset])
         found.passed.last_ms = self.checkpoint.log_ms if self.checkpoint.positions else 0
         while True:
@@ -170,11 +169,12 @@ class Recovery:
             found.end = following
 
     def _is_of_java(self, offset: int) -> bool:
-        """Whether a record without property CRC is there because Java ran on the store in the meantime.
+        """Whether a record lacks the property CRC because Java ran on the store in the meantime.
 
-        Java may leave our checkpoint as it was: it writes it a second after its start, which changes nothing while
-        there is no message, and then once a minute. So a record behind all that we had on disk that is sound in Java's
-        eyes is Java's. A torn one of ours is not taken for it: what was not written, of its own CRC at least, is zero.
+        Java may leave our checkpoint unchanged. It writes the file a second after its start, which changes nothing
+        while there is no message, and then once a minute. So a record counts as Java's if Java finds it sound and it
+        is after all bytes that we had on disk. A torn record of ours cannot be mistaken for one of Java's: the bytes
+        that were not written, at least those of its own CRC, are zeros.
         """
         positions = self.checkpoint.positions
         if positions is None or offset < max(positions.flushed, self.log.crc_from):
@@ -188,10 +188,10 @@ class Recovery:
         return True
 
     def _is_forwarded(self, offset: int) -> bool:
-        """Whether Java stored a copy of one of our messages there, with the CRC of that record among its properties.
+        """Whether Java stored a copy of one of our messages, with the CRC of the first record in its properties.
 
-        It does so with what is delivered late, retried, or sent on by a client. Where that property comes last it looks
-        like the CRC of this record, so it gets the right one.
+        Java does so with messages that are delayed, retried, or forwarded by a client. If that property comes last, it
+        looks like the CRC of the copy. So this writes the right CRC there.
         """
         positions = self.checkpoint.positions
         if not self.after_java or (positions is not None and offset < positions.flushed):
@@ -212,7 +212,7 @@ class Recovery:
         return True
 
     def _note_stranger(self, end: int) -> None:
-        """After a shutdown in order nothing lies behind what we had on disk, unless somebody else went on there."""
+        """Report records after the end of a store that was closed in order: another broker has appended them."""
         positions = self.checkpoint.positions
         if self.clean and positions is not None and end > positions.flushed:
             log.warning(
@@ -221,10 +221,10 @@ class Recovery:
             self.clean = False
 
     def _judge(self, bad: CorruptRecord, found: Recovered) -> int | None:
-        """Decide on the first bad record: None if the log ends before it, else where it goes on behind the damage.
+        """Decide about the first bad record. Returns None if the log ends before it, else the offset to continue at.
 
         Raises:
-            CorruptRecord: it is damage, and not to be worked around.
+            CorruptRecord: the record is damaged, and the policy is to fail.
         """
         offset, positions = found.end, self.checkpoint.positions
         if self.clean and positions is not None and offset == positions.flushed and self._is_blank(offset):
@@ -251,7 +251,7 @@ class Recovery:
         return offset
 
     def _was_on_disk(self, offset: int, survivor: int | None) -> bool:
-        """Whether the bytes at `offset` had been synced, as far as the checkpoint can tell."""
+        """Whether the bytes at `offset` had been synced, by the checkpoint."""
         positions = self.checkpoint.positions
         if positions is not None:
             return offset < positions.flushed
@@ -263,16 +263,16 @@ class Recovery:
         )
 
     def _is_blank(self, offset: int) -> bool:
-        """Whether nothing was ever written there; a record begins with a size, which is not zero."""
+        """Whether no record was ever written at `offset`: a record begins with its size, which is not zero."""
         file = self.log.row.find(offset)
         return file is None or not any(file.read(offset - file.begin, SECTOR))
 
     def set_aside(self, begin: int, end: int, why: str) -> None:
-        """Keep the bytes `[begin, end)` of the log before they go."""
+        """Copy the bytes `[begin, end)` of the log to set-aside, before they are removed."""
         set_aside(self.vfs, self.layout, self.log, begin, end, why)
 
     def _distrust(self, offset: int) -> None:
-        """Say on disk, before anything is changed, that queues and index are right only before the damage."""
+        """Write down, before any change, that queues and index are right only before the damage."""
         if not self.vfs.exists(self.layout.abort):
             self.vfs.close(self.vfs.create(self.layout.abort, 0, allocate=False))
             self.vfs.sync_folder(self.layout.root)
@@ -286,7 +286,7 @@ class Recovery:
             self.index.drop_all()
 
     def _fence(self, begin: int, end: int) -> None:
-        """Make the damaged bytes `[begin, end)` something that every reader of the log steps over."""
+        """Replace the damaged bytes `[begin, end)` by a filler that every reader of the log skips."""
         survivor = self.log.sound_record(end)
         stored_ms = records.store_timestamp_ms(survivor) if survivor is not None else 0
         for file in self.log.row.between(begin, end):
@@ -298,9 +298,9 @@ class Recovery:
             file.sync()
 
     def cut(self, end: int) -> None:
-        """Leave nothing behind `end`: later files go, the last one first, and the rest of the file becomes zeros.
+        """Delete the files after `end`, the last one first, and write zeros to the rest of the file of `end`.
 
-        Before anything is appended, `run` syncs that file.
+        `run` syncs that file before any message is appended.
         """
         row = self.log.row
         while row.files and row.files[-1].begin > end:
@@ -315,11 +315,11 @@ class Recovery:
                     file.write(begin, bytes(size))
 
     def _write_again(self, scan_from: int, end: int) -> None:
-        """Make the pages dirty that no sync is known to have covered; `run` syncs them.
+        """Make the pages dirty again that no sync is known to have covered; `run` syncs them.
 
-        A sync that fails drops the bytes and leaves the pages as if they were on disk, for whoever reads them next:
+        A failed sync drops the write. The pages stay in memory, marked as if they were on disk:
 
-            sync fails ─ the broker ends ─ a start reads its records, syncs: "all well" ─ the power fails: they are gone
+            sync fails ─ the broker ends ─ a start reads the records, syncs: no error ─ the power fails: they are lost
         """
         positions = self.checkpoint.positions
         begin = scan_from if positions is None else max(positions.flushed, self.log.begin)
@@ -333,7 +333,7 @@ class Recovery:
         return file.path if file is not None else self.log.row.folder
 
     def _derive(self, scan_from: int, end: int) -> None:
-        """Bring queues and index up to the log's end, from where they are known to be right."""
+        """Update queues and index to the log's end, from the offset up to which they are known to be right."""
         known = self._load_queues(scan_from, end)
         for queue in self.queues:
             self._cut_queue(queue, known)
@@ -363,7 +363,7 @@ class Recovery:
     def _replay(
         self, begin: int, end: int, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int
     ) -> int:
-        """Replay some records of `[begin, end)`; where the next one begins. Raises: Hole."""
+        """Replay some records of `[begin, end)`, and return the offset of the next one. Raises: Hole."""
         chunk = self.log.chunk(begin)[: end - begin]
         following = self.dispatch.replay_all(chunk, begin, last_offsets, known, indexed)
         if following > begin:
@@ -374,7 +374,7 @@ class Recovery:
         return following
 
     def _fill_up(self) -> None:
-        """Where records at a queue's end are lost, gaps stand for them: their offsets are not given out again."""
+        """Write gaps for lost records at a queue's end, so that no new message gets their queue offsets."""
         for (topic, queue_id), wanted in self.ends.ends.items():
             queue = self.queues.get(topic, queue_id)
             if queue is not None and queue.next_offset < wanted.end:
@@ -383,7 +383,7 @@ class Recovery:
                 queue.write_gap(wanted.end)
 
     def _load_queues(self, scan_from: int, end: int) -> int:
-        """Find the queues on disk; they are right for the records before the answer."""
+        """Find the queues on disk, and return the log offset before which they are right."""
         positions = self.checkpoint.positions
         known = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
         if positions is not None and self.ends.positions is not None:
@@ -398,7 +398,7 @@ class Recovery:
         return min(max(behind_last), end) if self.clean and positions is None else known
 
     def _restore_queues(self, known: int) -> None:
-        """Take the queues for what they were when their ends were written down; mend what is not so any more."""
+        """Restore the queues to the ends that were written down, and repair damaged files."""
         damaged = self.queues.restore(self.ends.ends, None if self.clean else known)
         for queue in self.queues:
             if (queue.topic, queue.queue_id) not in self.ends.ends and queue.topic in self.ends.deleted:
@@ -411,10 +411,10 @@ class Recovery:
         self.mending.mend(damaged)
 
     def _cut_queue(self, queue: ConsumeQueue, known: int) -> None:
-        """Take away the entries of records at or behind `known`, and after a crash all that may lie behind them."""
+        """Remove the entries of records from `known` on. After a crash, also remove all bytes after them."""
         keep = queue.find(known) if queue.last_entry()[0] >= known else queue.next_offset
         if not self.clean and keep == queue.begin:
-            # Nothing of it was known to be on disk, not even whether there were files before.
+            # No entry is known to have been on disk, nor whether the queue had earlier files.
             queue.restart(0)
         elif not self.clean or keep < queue.next_offset:
             queue.truncate(keep)
@@ -424,7 +424,7 @@ class Recovery:
         queue.forget_before(self.log.begin, known)
 
     def _last_entry_fits(self, queue: ConsumeQueue) -> bool:
-        """Whether the record that the last entry points to is that entry's; half an entry can look like a whole one."""
+        """Whether the last entry belongs to the record that it points to: half an entry can look like a whole one."""
         offset, size = queue.last_entry()
         if not size or offset < self.log.begin:
             return True
@@ -440,7 +440,7 @@ class Recovery:
         )
 
     def _cut_index(self, known: int) -> int:
-        """Take away what the index may hold of records at or behind `known`; it knows the records up to the answer."""
+        """Remove the index entries of records from `known` on. Returns the offset up to which it has all records."""
         if self.index is None:
             return self.log.end
         indexed = self._indexed(self.index, known)
@@ -449,14 +449,14 @@ class Recovery:
         return indexed
 
     def _indexed(self, index: Index, known: int) -> int:
-        """As `_cut_index`, which then looks whether what is left makes sense."""
+        """As `_cut_index`, which afterwards checks whether the remaining files make sense."""
         positions = self.checkpoint.positions
         if index.is_damaged or index.has_unreadable():
             return self._index_anew(index, "was cut, or cannot be read")
         if positions is None:
             while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
                 index.drop_last()
-            # After a crash not all keys of the last record need be there: a file ends where it is full.
+            # After a crash the last record may lack some keys: a full file can end between two of them.
             whole = index.end_offset if self.clean else index.end_offset - 1
             return max(whole, self.log.begin - 1) if index.files else self.log.begin - 1
         if positions.index_file == UNKNOWN_INDEX:
@@ -471,7 +471,7 @@ class Recovery:
         return known - 1
 
     def _index_anew(self, index: Index, why: str) -> int:
-        """Delete the index, which then knows the records up to the answer; a damaged file of it is set aside."""
+        """Delete the index, and return the offset up to which it has all records. A damaged file is set aside."""
         log.warning("the index %s; it is made anew from the log", why)
         index.drop_all(self.layout.set_aside)
         return self.log.begin - 1
@@ -485,13 +485,13 @@ class Recovery:
 
 
 def _has_whole_text(record: memoryview) -> bool:
-    """Whether topic and properties hold no zero, as they do where a sector was not written."""
+    """Whether topic and properties contain no zero byte. A sector that was not written is zeros."""
     found = records.outline(record)
     return "\0" not in found.topic and "\0" not in found.properties.render()
 
 
 def _take(record: memoryview, passed: Passed) -> None:
-    """Learn of a record that was looked at by itself."""
+    """Add a record that was checked alone to the result."""
     passed.count += 1
     passed.last_ms = records.store_timestamp_ms(record)
     if (half := records.settled_half(record)) is not None:

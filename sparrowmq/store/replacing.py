@@ -1,14 +1,15 @@
-"""Damaged records are replaced by those of a copy of the log: a slave has the same bytes at the same offsets.
+"""Replace damaged records by those of a copy of the log: a slave has the same bytes at the same offsets.
 
     here      ■■■■■■■■|░░░░░░░░░░░░░░|■■■■■■■■     damaged, from the first bad record to the next sound one
-    the copy  ■■■■■■■■|■■■■|■■■|■■■■■|■■■■■■■■     asked record by record: what lies at this offset?
-              └ same? ┘              └ same? ┘     its neighbours here and there must be alike, or it is no copy
+    the copy  ■■■■■■■■|■■■■|■■■|■■■■■|■■■■■■■■     asked record by record: which record is at this offset?
+              └ same? ┘              └ same? ┘     the neighbours in both logs must be the same, or it is no copy
 
-A record is taken only if it is sound, says that it lies there, and fits. The damaged bytes go to `set-aside` first.
-What a start with `corruptPolicy=quarantine` fenced off before is looked for, too: `set-aside` tells where it was. Then
-the queue's entry is a gap, so its file is deleted, and the next start makes it anew from the log; so it does the index.
+A record is taken only if it is sound, contains this offset, and fits. The damaged bytes are copied to `set-aside`
+first. The repair also replaces damage that a start with `corruptPolicy=quarantine` has fenced off: the names in
+`set-aside` say where it was. Such a record has a gap for an entry in its queue. So the repair deletes that file of the
+queue, and the next start builds it and the index again from the log.
 
-Of a crash in between nothing is left to be told: who repairs again finds the same damage, or less of it.
+A crash in between needs no cleanup: a second repair finds the same damage, or less.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ class Copy(Protocol):
     """Another broker's log that should be the same as the one here."""
 
     def record_at(self, offset: int) -> bytes | None:
-        """The bytes that lie there, if they are a record; they may be anything. Raises: NetworkError, RemoteError."""
+        """The copy's record at an offset, unchecked; None if there is none. Raises: NetworkError, RemoteError."""
 
 
 @dataclass(slots=True)
 class Replaced:
-    """What became of damage.
+    """The result of a repair.
 
     Attributes:
-        count: of records that were replaced.
-        left: parts of the log that the copy has not either.
+        count: the number of replaced records.
+        left: damaged parts of the log that the copy does not have either.
     """
 
     count: int = 0
@@ -62,9 +63,9 @@ class Damage:
     """A part of the log without a sound record.
 
     Attributes:
-        before: where the last sound record before it begins; None if it is the first.
-        is_last: whether nothing sound comes behind it.
-        was_fenced: whether a start has put something in its place that all step over.
+        before: the offset of the last sound record before the damage; None if there is none.
+        is_last: whether no sound record comes after the damage.
+        was_fenced: whether a start has replaced the damage by a filler that every reader skips.
     """
 
     begin: int
@@ -75,10 +76,10 @@ class Damage:
 
 
 def replace_damaged(settings: StoreSettings, vfs: Vfs, copy: Copy) -> Replaced:
-    """Replace what is damaged in the log of a store that is locked.
+    """Replace the damaged records in the log of a store. The caller holds the store's lock.
 
     Raises:
-        LogsDiffer: the copy is none of this log.
+        LogsDiffer: the other log is no copy of this one.
         BadStore, DiskFull, NetworkError, RemoteError.
     """
     layout = settings.layout
@@ -99,7 +100,7 @@ def replace_damaged(settings: StoreSettings, vfs: Vfs, copy: Copy) -> Replaced:
 
 
 class _Replacing:
-    """One run of it."""
+    """One run of a repair."""
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, copy: Copy, commit_log: CommitLog) -> None:
         self.done = Replaced()
@@ -110,7 +111,7 @@ class _Replacing:
         self._log = commit_log
 
     def mend(self, damage: Damage) -> None:
-        """Replace as much of one part as the copy has. Raises: LogsDiffer."""
+        """Replace the records of one damaged part that the copy has. Raises: LogsDiffer."""
         self._compare(damage)
         offset, found = damage.begin, []
         while offset < damage.end:
@@ -122,7 +123,7 @@ class _Replacing:
             self._write(damage, found)
 
     def _compare(self, damage: Damage) -> None:
-        """See that the copy has the same on both sides. Raises: LogsDiffer."""
+        """Compare the records on both sides of the damage with the copy's. Raises: LogsDiffer."""
         sides = [damage.before, None if damage.is_last else damage.end]
         neighbours = {side: self._log.sound_record(side) for side in sides if side is not None}
         alike = [
@@ -135,7 +136,7 @@ class _Replacing:
             )
 
     def _sound(self, offset: int, damage: Damage) -> bytes | None:
-        """What the copy has at an offset, if it can lie here."""
+        """The copy's record at an offset; None if there is none, or if it is not sound or does not fit here."""
         record, file = self._copy.record_at(offset), self._log.row.find(offset)
         if not record or file is None or records.check(record, offset, offset >= self._log.crc_from):
             return None
@@ -143,9 +144,10 @@ class _Replacing:
         return record if offset + len(record) <= most else None
 
     def _pass(self, offset: int, damage: Damage) -> int:
-        """Where to go on behind what the copy has not: mostly that is a blank, and the next file has more.
+        """Return the offset at which to continue after bytes that the copy does not have.
 
-        A blank that is damaged is made anew by the start that follows.
+        Mostly these bytes are a blank, and the copy has more records in the next file. The next start writes a damaged
+        blank again.
         """
         file = self._log.row.find(offset)
         following = min(damage.end, file.end if file is not None else damage.end)
@@ -176,7 +178,7 @@ class _Replacing:
         log.warning("%d records of the log from offset %d on are what they were", len(found), damage.begin)
 
     def _forget_entry(self, record: bytes) -> None:
-        """Delete the queue's file in which a gap stands for the record: it is made anew from the log."""
+        """Delete the queue file that has a gap in place of the record's entry. A start builds it again from the log."""
         found = records.outline(record)
         folder = self._settings.layout.queue(found.topic, found.queue_id)
         entries = self._settings.consume_queue_file_entries
@@ -187,7 +189,7 @@ class _Replacing:
 
 
 def _damages(commit_log: CommitLog, positions: Positions | None) -> Iterator[Damage]:
-    """The damaged parts of a log, from its begin to what had been on disk."""
+    """The damaged parts of a log, from its begin to the end of the bytes that were on disk."""
     flushed = positions.flushed if positions is not None else 0
     end = max(commit_log.last_used_byte(commit_log.begin), min(flushed, commit_log.row.end))
     offset, sound = commit_log.begin, (0, 0)
@@ -195,7 +197,8 @@ def _damages(commit_log: CommitLog, positions: Positions | None) -> Iterator[Dam
         following: int | None = commit_log.pass_sound(offset, Passed())
         begin = offset
         if following == offset:
-            begin = sound[0] if sound[1] == offset else offset  # behind a blank the neighbour lies before it
+            # A blank extends the range of sound records before it: the last of them is the damage's neighbour.
+            begin = sound[0] if sound[1] == offset else offset
             following = _behind(commit_log, offset)
         if following is not None:
             sound, offset = (begin, following), following
@@ -206,7 +209,7 @@ def _damages(commit_log: CommitLog, positions: Positions | None) -> Iterator[Dam
 
 
 def _behind(commit_log: CommitLog, offset: int) -> int | None:
-    """Where the sound record or the blank ends that lies there; None if neither does."""
+    """The end of the sound record or the blank at an offset; None if there is neither."""
     try:
         record, following = commit_log.parse(offset)
     except CorruptRecord:
@@ -215,7 +218,7 @@ def _behind(commit_log: CommitLog, offset: int) -> int | None:
 
 
 def _last_of(commit_log: CommitLog, begin: int, end: int) -> int | None:
-    """Where the last record of `[begin, end)` begins, which is all sound; None if there is only a blank."""
+    """The offset of the last record in `[begin, end)`, which is all sound; None if there is only a blank."""
     last = None
     while begin < end:
         record, following = commit_log.parse(begin)
@@ -224,7 +227,7 @@ def _last_of(commit_log: CommitLog, begin: int, end: int) -> int | None:
 
 
 def _fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
-    """The parts of a log that were damaged, and are fenced off."""
+    """The damaged parts of a log that a start has fenced off."""
     for begin, end in ranges(vfs, settings.layout, "damaged"):
         if (
             commit_log.begin <= begin
@@ -235,7 +238,7 @@ def _fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterato
 
 
 def _is_fence(commit_log: CommitLog, offset: int) -> bool:
-    """Whether that lies there which a start puts in place of damage."""
+    """Whether a record or blank at an offset can be the filler that a start writes in place of damage."""
     try:
         record, _ = commit_log.parse(offset)
     except CorruptRecord:

@@ -1,15 +1,15 @@
-"""Retention: the log's oldest files go when they are old enough, or when the disk is about to be full.
+"""Retention: delete the log's oldest files when they are old enough, or when the disk is almost full.
 
-    disk used    up to 75 %      files whose last message is older than 72 h go, in the hour of `deleteWhen`
-                 75 % to 85 %    ... at any hour
-                 from 85 %       the oldest files go, however young
-                 from 90 %       and no message is taken
+    disk used    up to 75 %      delete files whose last message is older than 72 h, in the hour of `deleteWhen`
+                 75 % to 85 %    delete these files at any hour
+                 from 85 %       delete the oldest files, however young
+                 from 90 %       also take no message
 
-Never the file that is being written, nor one that somebody holds because he needs a record in it (`Hold`: a timer that
-is pending). Who holds is told what should go, and stores those records again. Queues and index then forget what pointed
-into files that are gone.
-Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which looks at the time of a
-file's last change, a file is as old as its last message: a copied store keeps its age.
+The file that is being written is never deleted, nor a file with a record that is still needed (`Hold`: a pending
+timer). `Hold` says which files should be deleted, so that the timers store their records again. Afterwards queues and
+index remove the entries that pointed into deleted files.
+Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which takes the time of a file's last
+change, a file is as old as its last message: a copied store keeps its age.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
 
 
 class Asked(Enum):
-    """What somebody wants done at once."""
+    """The work that a caller wants done at once."""
 
     NOTHING = 0
-    QUEUES = 1  # let queues and index forget what is no longer in the log
-    FILES = 2  # that, and delete the files of the log that are old enough
+    QUEUES = 1  # remove entries of queues and index whose records are no longer in the log
+    FILES = 2  # also delete the files of the log that are old enough
 
 
 class Hold:
-    """Keeps the log from some place on.
+    """Keeps the log from some offset on.
 
     Attributes:
-        begin: tells where what is needed begins; None if nothing is.
-        wanted: the files before this offset should go.
+        begin: returns the offset of the first record that is needed; None if none is.
+        wanted: the files before this offset should be deleted.
     """
 
     __slots__ = ("begin", "wanted")
@@ -56,7 +56,7 @@ class Hold:
 
 
 class Retention:
-    """Deletes what is too old. `is_full` tells whether the disk has no room for messages."""
+    """Deletes old messages. `is_full` is the reason why the disk has no room for messages, or None."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Retention:
         self._index = index
         self._checkpointer = checkpointer
         self._hold = hold
-        # The queues that have not yet forgotten all that is gone; a run lets each of them delete what it can.
+        # The queues that still have entries of deleted messages. A run lets each of them delete what it can.
         self._unfinished: list[ConsumeQueue] = []
 
     def run(self, now_ms: int, asked: Asked = Asked.NOTHING) -> Iterator[None]:
-        """Delete; pauses after each piece of work, so that a loop can serve others.
+        """Delete old messages. It yields after each piece of work, so that a loop can do other work.
 
         Args:
-            asked: what somebody wants done now, whatever the hour.
+            asked: the work that a caller wants done now, at any hour.
         Raises:
-            OutOfResources: the next run goes on.
+            OutOfResources: the next run continues.
         """
         settings = self.settings
         used = self._vfs.used_ratio(settings.layout.commit_log)
@@ -106,7 +106,7 @@ class Retention:
         yield from self.forget()
 
     def expired(self, now_ms: int, used: float, asked: Asked = Asked.NOTHING) -> int:
-        """How many of the oldest files go."""
+        """Return the number of the oldest files to delete."""
         settings = self.settings
         files = self._log.row.files
         hour = datetime.fromtimestamp(now_ms / 1000).hour
@@ -116,8 +116,8 @@ class Retention:
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
         held = self._hold.begin()
         count = last_ms = 0
-        # A file of which the queues' entries are not on disk stays: after a crash nobody would know how far they went.
-        # And so does the one that is being written.
+        # A file stays while the queue entries of its messages are not on disk: after a crash the queues' ends would be
+        # unknown. The file that is being written stays too.
         for number, following in enumerate(files[1:], 1):
             if following.begin > self._checkpointer.written or count == most:
                 break
@@ -132,7 +132,7 @@ class Retention:
         return count
 
     def forget(self) -> Iterator[None]:
-        """Let queues and index forget what is no longer in the log."""
+        """Let queues and index remove the entries whose records are no longer in the log."""
         begin = self._log.begin
         unfinished = []
         while self._unfinished:
@@ -148,15 +148,15 @@ class Retention:
             self._index.forget_before(begin)
 
     def _keeps_too_much(self, queue: ConsumeQueue) -> bool:
-        """Whether the queue's first file holds only messages that are gone, and another one follows it."""
+        """Whether the queue's first file has only entries of deleted messages, and another file follows it."""
         following = queue.begin + self.settings.consume_queue_file_entries
         return following <= queue.min_offset and len(queue.paths) > 1
 
     def _stored_ms(self, number: int, earliest_ms: int, now_ms: int) -> int:
-        """About when the last message of the file before file `number` was stored.
+        """The approximate time at which the last message of the file before file `number` was stored.
 
-        A clock that was set wrong may have left times that lie ahead, or before those of older files: they tell
-        nothing, and the first file behind them that has a likely one does.
+        A clock that was set wrong may have left times that are in the future, or before those of older files. Such a
+        time is ignored, and the first later file with a plausible time counts.
         """
         for file in self._log.row.files[number:]:
             stored_ms = self._first_ms(file.begin, now_ms)
@@ -165,9 +165,9 @@ class Retention:
         return now_ms
 
     def _first_ms(self, offset: int, now_ms: int) -> int:
-        """When the first record of a file was stored: about when the last one of the file before it was.
+        """The store time of a file's first record, which is close to that of the last record in the file before.
 
-        -1 if it is damaged, which is no likely time.
+        It is -1 if the record is damaged, which is no plausible time.
         """
         if offset >= self._log.end:
             return now_ms

@@ -1,17 +1,17 @@
-"""A log is cut to what another broker's log has, too: what a former master does before it follows the new one.
+"""Cut a log to the part that another broker's log has too. A former master does this before it follows the new one.
 
     the new master's log     ■■■■■■■■■■■■■■|■■■■■■■■■■ ■■     `at`: where its time as a master began
-    what is here             ■■■■■■■■■■■■■■|~~~~~~            from there on nobody else has it: to set-aside, as .forked
+    the log here             ■■■■■■■■■■■■■■|~~~~~~            no other broker has this part: to set-aside, as .forked
 
-Who cuts has to have a proof that both are the same before `at` (broker/failover/group_state.py); what this looks at is
-that a record of ours begins there, too, for where it does not the logs differ before it, and nothing is cut.
+The caller must have a proof that both logs are the same before `at` (broker/failover/group_state.py). This module only
+checks that a record of ours begins at `at`. If none does, the logs differ before `at`, and nothing is cut.
 
-    1  set-aside has the bytes, on disk         2  the folder is one that a crash left, and has no queue ends
-    3  the checkpoint says nothing beyond `at`  4  zeros from `at` on, later files deleted
-    5  the recovery goes on: queues and index lose what pointed there
+    1  copy the bytes to set-aside, and sync    2  mark the store as crashed; delete queue ends and timers
+    3  lower the checkpoint's offsets to `at`   4  write zeros from `at` on, delete later files
+    5  recovery continues: it removes the entries of queues and index after `at`
 
-After a crash between any two of them the log ends where it did, or at `at`, or in a torn tail behind it, and each step
-can be taken again. What was pending of timers is told by the log anew.
+After a crash between two steps the log has its old end, ends at `at`, or has a torn tail after `at`. Each step can be
+repeated. The pending timers are read from the log again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 
 def shorten(recovery: Recovery, at: int) -> None:
-    """Cut the log at `at` before a recovery looks at it; nothing happens where it ends before.
+    """Cut the log at `at`, before recovery reads it. A log that ends at or before `at` is not changed.
 
     Raises:
-        LogsDiffer: no record of ours begins there, or what lies before it is gone.
-        DiskFull: set-aside has no room for what would be cut.
+        LogsDiffer: no record of ours begins at `at`, or the files of the log up to `at` were deleted.
+        DiskFull: there is no room in set-aside for the bytes to cut.
     """
     commit_log = recovery.log
     used = commit_log.last_used_byte(at)
@@ -41,7 +41,7 @@ def shorten(recovery: Recovery, at: int) -> None:
         return
     positions, begins = recovery.checkpoint.positions, at >= commit_log.begin and _begins(recovery, at)
     if not begins and positions is not None and commit_log.begin <= at >= positions.flushed:
-        return  # A torn tail, as a crash in step 4 leaves it: if it is one, recovery cuts it there or before.
+        return  # This may be the torn tail of a crash in step 4. Recovery then cuts it at `at` or before.
     if not begins:
         raise differ(at)
     recovery.set_aside(at, used, "forked")
@@ -71,7 +71,7 @@ def shorten(recovery: Recovery, at: int) -> None:
 
 
 def differ(at: int) -> LogsDiffer:
-    """What is said when it cannot be cut there."""
+    """The error for a log that cannot be cut at `at`."""
     return LogsDiffer(
         f"the log here has to be cut at offset {at}, where another broker became the master, but no record of ours "
         "begins there: move the store away (it may hold messages that exist nowhere else) and start it empty"
@@ -79,7 +79,7 @@ def differ(at: int) -> LogsDiffer:
 
 
 def _begins(recovery: Recovery, at: int) -> bool:
-    """Whether a record of ours begins there, or the blank end of a file."""
+    """Whether a record of ours begins at `at`, or the blank at a file's end."""
     try:
         record, _ = recovery.log.parse(at)
     except CorruptRecord:

@@ -12,7 +12,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.record_layout import MIN_SIZE_BYTES
 from sparrowmq.store.layout import BLANK_SIZE, SECTOR, Layout
 
-# ASYNC loses half a second at most when the power fails; what is left of it is for the sync itself.
+# With ASYNC, a power cut loses at most 0.5 s of messages. The rest of this time is for the sync itself.
 MAX_FLUSH_INTERVAL_MS: Final = 300
 _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
@@ -45,7 +45,7 @@ class StoreSettings:
     index: bool = True
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
-    # Unlike Java: an answer means "on disk" unless it is told not to.
+    # Unlike Java: an answer means "on disk", unless the setting says otherwise.
     flush: Flush = Flush.SYNC
     flush_interval_ms: int = 500
     """Interval at which ASYNC writes to disk; at most 300 ms."""
@@ -53,7 +53,7 @@ class StoreSettings:
     """Time that an answer waits until its message is safe (Java: syncFlushTimeout)."""
     store_host: bytes = hosts.pack("127.0.0.1:10911")
     """Address of this broker in records and offset ids, as `hosts.pack` makes it."""
-    # Unlike Java: on, because its other CRC covers bodies alone.
+    # Unlike Java: on by default, because its other CRC covers only bodies.
     property_crc: bool = True
     """Whether records carry the CRC over all of their bytes."""
     corrupt_policy: CorruptPolicy = CorruptPolicy.FAIL

@@ -1,16 +1,16 @@
-"""The time that messages are stored at: the machine's clock, which somebody may set wrong, and right again.
+"""The time at which messages are stored: the machine's clock, protected against wrong settings and their correction.
 
-    the clock goes on, or ahead          it is followed; ahead by more than an hour is told
-    it is back by less than a minute     time stands still until the clock has come there again
-    it is back by more                   time goes on by itself, for ten minutes; then the clock is believed
+    the clock goes on, or jumps ahead    the store time follows it; a jump of more than an hour is logged
+    it lags by up to a minute            the store time pauses until the clock has reached it
+    it lags by more                      the store time goes on without the clock for ten minutes, then follows it
 
-So one jump ahead does not give all messages of a year the time of next year, and a short jump back does nothing. Times
-in the log rise but for that last case; who looks at them (retention) asks whether neighbours bear them out.
-Unlike Java, which takes whatever the clock says.
+So one wrong jump ahead by a year does not give all later messages the time of next year. A short jump back has no
+effect. Store timestamps in the log never go back, except in the last case. Retention therefore checks a timestamp
+against the timestamps of neighbouring files. Unlike Java, which takes every time of the clock.
 
-What was deleted does not come back. So messages are old by a time of its own (`RetentionTime`), which does not follow a
-clock that went ahead before that has lasted for a day: it may have been set wrong; or it was wrong before, or the
-machine slept, and a day later all that is old enough goes.
+Deleted messages cannot be restored. So the age of messages is measured by a separate time, `RetentionTime`. When the
+clock is ahead by more than an hour, this time follows it only after a day. A clock that was set wrong can be corrected
+within that day. If the clock is right (it was wrong before, or the machine slept), old messages are deleted a day late.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DAY_S: Final = 86_400.0
 
 
 class StoreTime:
-    """Tells the time for one store.
+    """The source of one store's timestamps.
 
     Attributes:
-        now_ms: what was told last.
+        now_ms: the time that was returned last.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -40,16 +40,16 @@ class StoreTime:
         self._clock = clock
         self._told_s = clock.monotonic()
         self._was_read = False
-        self._behind_s: float | None = None  # since when the clock is far behind
+        self._behind_s: float | None = None  # when the clock began to lag by more than a minute
 
     def begin(self, last_ms: int) -> None:
-        """Go on from the time of the last message in the log."""
+        """Continue from the time of the last message in the log."""
         self.now_ms = last_ms
         self._told_s = self._clock.monotonic()
-        self._was_read = False  # how long the broker was down nobody knows
+        self._was_read = False  # the broker's downtime is unknown, so the first read reports no jump
 
     def read(self) -> int:
-        """What time it is, in ms."""
+        """Return the current time, in ms."""
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         gone_ms = round((now_s - self._told_s) * 1000)
         self._told_s = now_s
@@ -70,7 +70,7 @@ class StoreTime:
         return self.now_ms
 
     def _go_on_without(self, clock_ms: int, now_s: float, gone_ms: int) -> None:
-        """The clock is far behind what was told: have patience with it, and then believe it."""
+        """Go on without a clock that lags by more than a minute. After ten minutes, follow the clock."""
         behind_s = (self.now_ms - clock_ms) // 1000
         if self._behind_s is None:
             self._behind_s = now_s
@@ -86,21 +86,21 @@ class StoreTime:
 
 
 class RetentionTime:
-    """Tells the time by which messages are old; it is read every few seconds.
+    """The time that retention compares messages with. It is read every few seconds.
 
     Args:
-        newest_ms: when the newest message was stored; 0 without any. A clock that is more than a day ahead of it at the
-            start may be wrong, or nobody sent anything, or the broker was down: that is not known before a day is over.
+        newest_ms: when the newest message was stored; 0 without any. If the clock is more than a day ahead of it at the
+            start, the clock may be wrong, no message was sent, or the broker was down. The clock counts after a day.
     """
 
     def __init__(self, clock: Clock, newest_ms: int) -> None:
         self._clock = clock
         self._newest_ms = newest_ms
-        self._told: tuple[int, float] | None = None  # what was told last, and when, by the steady clock
-        self._ahead_s: float | None = None  # since when the clock is far ahead
+        self._told: tuple[int, float] | None = None  # the last returned time, and the monotonic time of that
+        self._ahead_s: float | None = None  # when the clock began to be ahead by more than an hour
 
     def read(self) -> int:
-        """What time it is, in ms."""
+        """Return the current time, in ms."""
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         told_ms = self._next_ms(clock_ms, now_s)
         self._told = (told_ms, now_s)

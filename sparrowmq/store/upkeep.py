@@ -1,14 +1,14 @@
-"""What a store does by itself while a broker runs: sync, index, make files, make checkpoints, delete what is old.
+"""The regular work of a store while a broker runs: sync, index keys, make checkpoints, delete old messages.
 
-    every flush interval    have the log synced
-    every 0.1 s             index keys; have the next log file made; try again what a full disk refused
-    every 5 s               a checkpoint; sooner when the log grew by 32 MiB, which a start would have to go through;
+    every flush interval    sync the log
+    every 0.1 s             index keys; create the next log file; retry writes that a full disk refused
+    every 5 s               make a checkpoint; sooner when the log has grown by 32 MiB, which a start would read again;
                             at once after a topic was deleted, or a crash would bring its queues back
-    scrubRate MiB a second  look for rot (scrub.py)
-    every 10 s              retention; at once when somebody asks for it, and every second while the disk is too full
+    scrubRate MiB a second  check the log for bit rot (scrub.py)
+    every 10 s              retention; at once on request, and every second while the disk is too full
 
-All of it decides on the loop, where the store lives; only the work on files goes to a thread. A store that failed is
-left as it is: what it holds can be read, and nothing is deleted.
+All decisions are made on the loop that owns the store. Only work on files goes to a thread. A store that failed is not
+changed: its messages can be read, and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 _TEND_PERIOD_S: Final = 0.1
 _RETENTION_PERIOD_S: Final = 10.0
-_FULL_PERIOD_S: Final = 1.0  # while the disk is too full: who frees some shall not wait
+_FULL_PERIOD_S: Final = 1.0  # while the disk is too full: freed space is noticed soon
 
 
 async def run(store: MessageStore, turn: Turn) -> None:
-    """Until cancelled. Raises: StoreFailed, a file of the log was cut, so that even to read is not safe."""
-    store.intake.turn = turn  # it ends the bursts of requests from now on, and a thread syncs
+    """Work until cancelled. Raises: StoreFailed, a file of the log was cut, so that even reading is not safe."""
+    store.intake.turn = turn  # from now on the turn ends the bursts of requests, and a thread syncs
     store.flusher.start(asyncio.get_running_loop())
     with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
         try:
@@ -48,7 +48,7 @@ async def run(store: MessageStore, turn: Turn) -> None:
                 tasks.create_task(_scrub(store))
         finally:
             store.intake.turn = None
-            store.flusher.stop()  # what was given to the thread is finished first
+            store.flusher.stop()  # the thread finishes its work first
 
 
 async def _flush_regularly(store: MessageStore) -> None:
@@ -86,7 +86,7 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
 
 
 async def _scrub(store: MessageStore) -> None:
-    """Look for rot, as fast as is set now; a round takes at least an hour."""
+    """Check the log for bit rot, at the rate of the current settings. A round takes at least an hour."""
     began_s = store.clock.monotonic()
     while True:
         rate = store.settings.scrub_mib_s
@@ -109,12 +109,12 @@ async def _delete_regularly(store: MessageStore) -> None:
         try:
             retention.settings = store.settings  # An operator may have changed them.
             for _ in retention.run(store.retention_time.read(), asked):
-                await asyncio.sleep(0)  # between two queues the loop may serve others
+                await asyncio.sleep(0)  # the loop can do other work between two queues
         except OutOfResources as short:
             log.warning("the rest of what is too old stays for now: %s", short)
             store.intake.spare_descriptors(short)
         except BadStore as bad:
             log.error("the rest of what is too old stays for now: %s", bad)
         if retention.is_full is not None:
-            # A little longer than until the next look at the disk, which comes to its own decision.
+            # A little longer than the time to the next check of the disk, which decides again.
             store.intake.stall(retention.is_full, _FULL_PERIOD_S + 0.5)

@@ -1,15 +1,14 @@
-"""The few effects that the store may have on files: nothing else in this package touches one.
+"""The file operations that the store uses. No other module of this package touches a file.
 
-A store that works through a `Vfs` can be given one that writes down each effect in its order, and from that
-list every state in which a power cut could have left the disk can be made and opened
-(tests/store/crash_states.py).
+A test can give the store a `Vfs` that records each operation in its order. From this record it creates and opens every
+state in which a power cut could have left the disk (tests/store/crash_states.py).
 
-What a disk promises, and so what the store relies on:
-- bytes written are safe once `sync` of that file returned, and may appear before, in any order,
-  in units of a sector;
-- a file's being there, its being gone and its name are safe once `sync_folder` of its folder returned, and may appear
-  before, in any order;
-- after a failed `sync` nothing is known: Linux drops the bytes and says "all well" at the next call.
+The store relies on these promises of a disk:
+- written bytes are safe once `sync` of that file has returned; before, they may reach the disk in any order, in units
+  of a sector;
+- the creation, deletion and name of a file are safe once `sync_folder` of its folder has returned; before, they may
+  reach the disk in any order;
+- after a failed `sync` the state is unknown: Linux drops the bytes, and the next call reports success.
 Source: measured on ext4 and xfs with the shutdown ioctl.
 """
 
@@ -26,14 +25,14 @@ from sparrowmq.errors import BadStore, DiskFull, OutOfResources
 from sparrowmq.protocol.messages.record import Buffer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Nothing is wrong with the disk: what others give back is there for the next attempt.
+# The disk is not at fault: the next attempt succeeds once others have released some.
 _SHORT = {
     errno.EMFILE: "this process has no file descriptor left; raise `ulimit -n`",
     errno.ENFILE: "the machine has no file descriptor left; raise fs.file-max",
     errno.ENOMEM: "there is no memory left",
 }
 _ZEROS = bytes(1 << 20)
-# macOS has no fdatasync; its fsync does not empty the disk's own cache, and nothing cheap does.
+# macOS has no fdatasync. Its fsync does not flush the disk's own cache, and no cheap call does.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
@@ -48,50 +47,50 @@ class File:
 
 @dataclass(slots=True)
 class Unsynced:
-    """What was changed in files and folders, and must be on disk before a checkpoint can say that it is."""
+    """The changed files and folders that must be synced before a checkpoint can cover the changes."""
 
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
 
     def take(self) -> Unsynced:
-        """All of it; nothing is left here."""
+        """Return all of them, and leave none here."""
         taken = Unsynced(self.files, self.folders)
         self.files, self.folders = set(), set()
         return taken
 
     def give_back(self, taken: Unsynced) -> None:
-        """Not synced after all; in any thread."""
+        """Add files and folders again that were not synced after all. Any thread may call it."""
         self.files.update(taken.files)
         self.folders.update(taken.folders)
 
 
 class Vfs(Protocol):
-    """What the store asks of a file system. Paths are strings; offsets and sizes are bytes.
+    """The file system that the store needs. Paths are strings; offsets and sizes are bytes.
 
-    What needs a file descriptor or memory raises OutOfResources when there is none; that is a `DiskFull`, which passes.
+    Calls that need a file descriptor or memory raise OutOfResources when there is none. It is a temporary `DiskFull`.
     """
 
     def create(self, path: str, size: int, allocate: bool) -> File:
-        """A new file of `size` zeros; with `allocate` its room on the disk is taken too.
+        """Create a file of `size` zeros. With `allocate`, also reserve its space on the disk.
 
         Raises:
-            DiskFull: there is no room; nothing is left behind.
+            DiskFull: there is no room; no file is left.
         """
 
     def open(self, path: str, writable: bool) -> File:
-        """A file that exists. Raises: FileNotFoundError."""
+        """Open a file that exists. Raises: FileNotFoundError."""
 
     def close(self, file: File) -> None:
-        """Give the descriptor back; closing twice is harmless."""
+        """Release the descriptor. Closing twice is harmless."""
 
     def read(self, file: File, offset: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer at the file's end, and before what cannot be read. Raises: OSError."""
+        """Read up to `size` bytes; fewer at the file's end, and before an unreadable part. Raises: OSError."""
 
     def is_cached(self, file: File, offset: int) -> bool:
-        """Whether a read at `offset` needs no disk. True where the system does not say."""
+        """Whether a read at `offset` needs no disk access. True if the system cannot tell."""
 
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
-        """Where from `offset` on something else than zeros may be: begins and ends, rising."""
+        """Return the parts from `offset` on that may have bytes other than zero: begins and ends, rising."""
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
         """Write all of `content`. Raises: DiskFull."""
@@ -103,25 +102,25 @@ class Vfs(Protocol):
         """Return once the file's bytes are on disk. Takes about 0.1 ms or more, without the GIL."""
 
     def sync_path(self, path: str) -> None:
-        """`sync` of a file that may not be open here; one that is gone is not missed."""
+        """`sync` a file that may not be open here. A missing file is ignored."""
 
     def sync_folder(self, path: str) -> None:
-        """Return once the folder's names are on disk; one that is gone, or may not be read, is not missed."""
+        """Return once the folder's names are on disk. A folder that is missing or not readable is ignored."""
 
     def rename(self, path: str, to: str) -> None:
-        """Give the file another name, in place of what had it."""
+        """Rename the file, and replace a file that has the new name."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
 
     def make_folder(self, path: str) -> None:
-        """Make the folder and its parents, if they are missing. Raises: DiskFull; BadStore, a file is there."""
+        """Create the folder and its parents, if they are missing. Raises: DiskFull; BadStore, a file is there."""
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder; one that holds files of others stays."""
+        """Remove a folder, unless other files are in it."""
 
     def list_folder(self, path: str) -> list[str]:
-        """The names in a folder, sorted; none if it is missing, or a file."""
+        """Return the names in a folder, sorted; none if the folder is missing, or is a file."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -129,16 +128,16 @@ class Vfs(Protocol):
         """The size of a file. Raises: FileNotFoundError."""
 
     def is_whole(self, file: File) -> bool:
-        """Whether an open file still has its size, or somebody cut it."""
+        """Whether an open file still has its size; false if it was cut from outside."""
 
     def used_ratio(self, path: str) -> float:
-        """How much of the disk under a folder is used, from 0 to 1."""
+        """The used share of the disk that has a folder, from 0 to 1."""
 
     def lock(self, path: str) -> File | None:
-        """Take the lock that says "a broker runs here"; None if it is taken. `close` gives it back."""
+        """Take the lock that says "a broker runs here"; None if it is taken. `close` releases it."""
 
     def lock_folder(self, path: str) -> File | None:
-        """Lock a folder that exists, against all who do the same; None if it is taken."""
+        """Lock an existing folder against other callers of this function; None if it is taken."""
 
 
 class Disk:
@@ -154,7 +153,7 @@ class Disk:
                 os.ftruncate(fd, size)
         except OSError as error:
             if fd >= 0:
-                # A failed allocation leaves a part of the file behind, which holds the space that is missing.
+                # A failed allocation leaves a part of the file, which uses the last free space.
                 os.close(fd)
                 os.unlink(path)
             raise disk_error(path, error) from error
@@ -173,7 +172,7 @@ class Disk:
         try:
             return os.pread(file.fd, size, offset)
         except OSError as error:
-            error.filename = file.path  # a sector that cannot be read: somebody has to know where
+            error.filename = file.path  # a sector cannot be read: the error has to name the file
             raise
 
     def is_cached(self, file: File, offset: int) -> bool:
@@ -188,7 +187,7 @@ class Disk:
         return True
 
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
-        # A log file is allocated in advance, and what was never written costs no look: 1 GiB of it took 1 s to read.
+        # A log file is allocated in advance. Unwritten parts need no read: 1 GiB of them took 1 s to read.
         parts = []
         while offset < file.size and (begin := _seek(file, offset, "SEEK_DATA", file.size)) < file.size:
             offset = _seek(file, begin, "SEEK_HOLE", file.size)
@@ -221,7 +220,7 @@ class Disk:
     def sync_folder(self, path: str) -> None:
         try:
             fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileNotFoundError, PermissionError):  # who may not read a folder did not make it
+        except (FileNotFoundError, PermissionError):  # a folder that we may not read was not created by us
             return
         try:
             os.fsync(fd)
@@ -272,13 +271,13 @@ class Disk:
     def used_ratio(self, path: str) -> float:
         disk = os.statvfs(path)
         used = disk.f_blocks - disk.f_bfree
-        # As df and Java: reserved blocks count for nothing.
+        # As in df and Java, reserved blocks do not count.
         return used / (used + disk.f_bavail) if used else 0.0
 
     def lock(self, path: str) -> File | None:
         fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
-            # Java holds a POSIX lock on byte 0. Such a lock does not keep a process out of its own store, flock does.
+            # Java holds a POSIX lock on byte 0. A POSIX lock does not keep a process out of its own store; flock does.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError:
@@ -293,9 +292,7 @@ class Disk:
         except BlockingIOError:
             os.close(fd)
             return None
-        except (
-            OSError
-        ):  # a file system that locks no folders, as some of the network; the lock file must do there
+        except OSError:  # some network file systems cannot lock folders; the lock file has to be enough there
             pass
         return File(path, fd, 0)
 
@@ -309,14 +306,14 @@ def _allocate(fd: int, size: int) -> None:
 
 
 def _write(fd: int, offset: int, content: Buffer) -> None:
-    """Write all of it: when the room ends, a disk takes a part, and says that it is full at the next call."""
+    """Write all of `content`. A disk that becomes full takes a part, and reports at the next call that it is full."""
     written = os.pwrite(fd, content, offset)
     while written < len(content):
         written += os.pwrite(fd, content[written:], offset + written)
 
 
 def _seek(file: File, offset: int, whence: str, beyond: int) -> int:
-    """Where the next data or hole begins; all is data where the file system, or the system, knows no holes."""
+    """The begin of the next data or hole. All bytes are data if the file system or the system has no holes."""
     is_data = whence == "SEEK_DATA"
     if not hasattr(os, whence):
         return offset if is_data else beyond
@@ -338,7 +335,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def disk_error(path: str, error: OSError) -> Exception:
-    """What to raise for an error of the machine: the errors that pass by themselves are DiskFull."""
+    """Return the exception to raise for a system error. Temporary errors become DiskFull."""
     if error.errno in _SHORT:
         return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}; it is tried again")
     if error.errno in _FULL:
@@ -349,6 +346,6 @@ def disk_error(path: str, error: OSError) -> Exception:
 
 
 def cut_while_open(path: str, size: int) -> OSError:
-    """What to report of a file that somebody made shorter than it is known to be."""
+    """The error for a file that was cut from outside while it was open."""
     remedy = "it was cut while the broker used it: restore it from a slave or a backup; it had"
     return OSError(errno.EIO, f"{remedy} {size} bytes", path)
