@@ -186,7 +186,7 @@ class Dispatcher:
         if not session.parked:
             session.turn.answer(partial(self._answer_parked, session))
         after.command = command
-        command.body = b""  # it is stored; with a slow disk memory would contain it twice
+        command.body = b""  # it is stored; while the disk is slow, memory would contain it twice
         session.parked.append(after)
 
     def _answer_parked(self, session: Session) -> None:

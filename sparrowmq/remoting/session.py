@@ -233,9 +233,7 @@ class Session:
 
     @property
     def is_mute(self) -> bool:
-        """Whether the peer has sent nothing for a second, although a request that needs no long poll has waited that
-        long.
-        """
+        """Whether the peer has sent nothing for a second, while a request that it answers at once is older."""
         since = self._clock.monotonic() - MUTE_S
         if self.closed or self.last_read > since:
             return False
@@ -445,8 +443,7 @@ class Session:
             size += len(piece)
             whole += 1
         del self._out[:whole]
-        # Heads count in `size`, but not in `_out_bytes`. So the count ends a little early: then the remaining bytes are
-        # few.
+        # Heads count in `size`, but not in `_out_bytes`. So the count may reach zero early, when only few bytes remain.
         self._out_bytes = max(0, self._out_bytes - size)
         return b"".join(pieces)
 
@@ -506,8 +503,7 @@ class Session:
 
 
 def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:
-    """Return a factory of sessions with the type that event loops want. They ask for a `Protocol`, but need only its
-    methods.
+    """Return a factory of sessions, typed for event loops: they ask for a `Protocol`, but need only its methods.
 
     A class derived from `Protocol` cannot be compiled, and each of its attributes would be looked up by name.
     """

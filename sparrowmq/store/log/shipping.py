@@ -21,7 +21,7 @@ from sparrowmq.store.log.scrub import Scrubber, look
 _REACHES: Final = (
     64 << 10,
     8 << 20,
-)  # distances in which a record begins before any place: mostly, and nearly always
+)  # bytes to search back for the begin of a record: enough mostly, and nearly always
 
 
 class Shipping:
