@@ -9,9 +9,10 @@
     mq.run()                          # until Ctrl-C or SIGTERM; or `await mq.serve()` inside a program of your own
 
 The annotation of a handler's first argument chooses its value: the `ReceivedMessage` itself (also without annotation),
-`bytes`, `str`, a type that msgspec makes from JSON (dataclasses, TypedDicts, Structs, dict, list[int], ...) or a model
-of pydantic. With `batch=` it is a list of these. A second argument gets the message, or the list of messages. A body
-that does not fit fails like a handler that raises: it is logged, tried again, and ends in the dead-letter queue.
+`bytes`, `str`, a model of pydantic, or a type that msgspec makes from JSON. Those are dataclasses, TypedDicts, Structs,
+dict, list[int], and so on. With `batch=` it is a list of these. A second argument gets the message, or the list of
+messages. A body that does not fit fails like a handler that raises: it is logged, tried again, and ends in the
+dead-letter queue.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Tracing:
             self._many.set()
 
     async def run(self) -> None:
-        """Send the waiting traces, for ever."""
+        """Send the waiting traces until cancelled."""
         while True:
             await self._some.wait()
             with suppress(TimeoutError):

@@ -6,10 +6,11 @@
     a group             its members want the same; a member is online where messages wait; dead letters; whether its
                         offsets are in the queues, and where it begins without one
 
-A search engine finds these by other words: "No route info of this topic", "connect to <172.17.0.1:10911> failed",
-"CODE: 14 DESC: service not available now. It may be caused by one of the following reasons: the broker's disk is full",
-"the consumer's subscription not latest", "subscription not exist", "[REJECTREQUEST]system busy", "[TIMEOUT_CLEAN_QUEUE]
-broker busy", CONSUME_FROM_LAST_OFFSET, and the port that is 2 below the broker's. So findings have Java's words, too.
+Users search for these problems by other words, so findings also have Java's words: "No route info of this topic",
+"connect to <172.17.0.1:10911> failed", "CODE: 14 DESC: service not available now. It may be caused by one of the
+following reasons: the broker's disk is full". More of them are "the consumer's subscription not latest", "subscription
+not exist", "[REJECTREQUEST]system busy", "[TIMEOUT_CLEAN_QUEUE] broker busy", CONSUME_FROM_LAST_OFFSET, and the port
+that is 2 below the broker's.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
         # Unlike Java, which orders the reset first: Apache's broker refuses it for a group that never committed.
         if await _members(servers, name, address):
             if isinstance(to, int):
-                # Brokers of 4.9 know no offset here, and would move the members to whatever time goes with it.
+                # Brokers of 4.9 know no offset here, and would move the members to the time in the request.
                 raise ConfigError(
                     f"group {name} has online members, which can be reset to a time and not to an offset; "
                     "stop them first, or give a time, 'earliest' or 'latest'"

@@ -126,7 +126,7 @@ class Servers:
         accept: Collection[int] = (),
         patience: int = 1,
     ) -> Response[R]:
-        """Return the answer of one broker within `timeout_s`, whatever `patience` is."""
+        """Return the answer of one broker within `timeout_s`; `patience` does not extend it."""
         session = await self.network.brokers.session(address)
         return await session.call(request, body, timeout_s=self.timeout_s, accept=accept)
 

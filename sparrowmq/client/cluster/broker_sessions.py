@@ -117,7 +117,7 @@ class Brokers:
                 log.warning("no heartbeat to %s: %s", address, error)
 
     async def keep_alive(self) -> None:
-        """Send heartbeats after 1 s, then every 30 s, for ever."""
+        """Send heartbeats after 1 s, then every 30 s, until cancelled."""
         delay_s = FIRST_HEARTBEAT_S
         while True:
             await self._clock.sleep(delay_s)
@@ -125,7 +125,7 @@ class Brokers:
             await self.announce()
 
     async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:
-        """Send a request to every connected broker, and wait for their answers, whatever they are."""
+        """Send a request to every connected broker, and wait for their answers, including errors."""
         sessions = [session for session in self._greeted.values() if not session.closed]
         answers = [session.call(request, timeout_s=timeout_s) for session in sessions]
         for session, answer in zip(sessions, answers, strict=True):

@@ -42,19 +42,19 @@ class Network:
     Entering returns at once, even if no server can be reached. Leaving ends all connections.
 
     Args:
-        namesrv: as `addresses_of` takes it.
-        instance: tells programs on one machine apart where that must outlast a restart: in the files of broadcast
-            offsets.
-        client_id: by which brokers and other members of a group know it; made up by default, and never the same twice.
+        namesrv: the name servers, in the form that `addresses_of` takes.
+        instance: the name of this program among those on one machine. It must stay the same over restarts for the
+            files of broadcast offsets.
+        client_id: the id that brokers and other members of a group see; the default is generated and never repeats.
         credentials: sign every request.
-        tls: encrypt every connection, as `tls_context` takes it.
-        namespace: stands before the names of topics and groups, where brokers see them.
+        tls: encrypt every connection, in the form that `tls_context` takes.
+        namespace: the prefix of the names of topics and groups at the brokers.
     Attributes:
         ip: this machine's address as seen from the name server.
         background: tasks that end when the network is left.
-        answers: to this client's requests, and its own to those of others.
+        answers: the answers to this client's requests, and its answers to requests of others.
     Raises:
-        ConfigError: there is no such address, or `tls` or `credentials` are none.
+        ConfigError: there is no such address, or `tls` or `credentials` are invalid.
         InvalidName: the namespace cannot be part of a name.
     """
 

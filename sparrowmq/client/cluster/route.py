@@ -26,11 +26,11 @@ class Route:
 
     Attributes:
         writable: queues that take messages. Their broker has a master: slaves take none. Those of an order topic are
-            fixed, whatever brokers are there, so that a key never changes its queue.
+            fixed even if a broker is away, so that a key never changes its queue.
         readable: queues that can be consumed.
         brokers: the addresses of each broker.
         is_template: the topic does not exist yet; a send creates it.
-        clusters: to which its brokers belong.
+        clusters: the clusters of its brokers.
         lacks_master: a broker that would take messages has only slaves now.
     """
 

@@ -127,7 +127,7 @@ class Routes:
         self._watchers.remove(watcher)
 
     async def keep_fresh(self) -> None:
-        """Refresh all routes every 30 s for ever, and sooner after `doubt`."""
+        """Refresh all routes every 30 s until cancelled, and sooner after `doubt`."""
         while True:
             await self._clock.sleep(SHORTEST_REFRESH_S)
             with suppress(TimeoutError):

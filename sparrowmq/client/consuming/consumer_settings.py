@@ -70,10 +70,10 @@ class ConsumerSettings:
     batch: int | None = None
     """The most messages delivered at once; None delivers each alone."""
     start: Start = "latest"
-    """The begin of a group that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET:
-    behind the newest message, but at the beginning of a queue that still holds its first one, as young or
-    small topics do, so that no message is lost. "new" is behind the newest message in every topic.
-    "earliest" is the oldest message that is kept, a datetime the first message stored since."""
+    """The begin of a group that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET: after
+    the newest message, but at the beginning of a queue that still has its first one. Young and small topics have
+    such queues, and so lose no message. "new" is after the newest message in every topic. "earliest" is the oldest
+    stored message. A datetime is the first message stored since."""
     ordered: bool = False
     broadcast: bool = False
     max_reconsume_times: int | None = None

@@ -1,15 +1,15 @@
-"""Finds the offset at which a group begins in a queue that it takes over.
+"""The offset at which a group begins in a queue that it takes over.
 
-    committed offset          where the group stands, if it ever consumed the queue
-    start="latest"            behind the newest message; the retry topic from its beginning
+    committed offset          the group's offset, if it ever consumed the queue
+    start="latest"            after the newest message; the retry topic from its beginning
     start="new"               the same, in a young topic too
     start="earliest"          at the oldest message
     start=datetime            at the first message stored since
 
-A broker answers 0 for a group that never consumed a queue whose beginning is still there, so that nothing is
+A broker answers 0 for a group that never consumed a queue whose beginning is still there, so that no message is
 missed in a young topic. "latest" follows this answer, as in Java. With "new" and a datetime the client asks whether the
 group has committed that 0. If not, it begins where `start` says. The end of "new" is committed at once, so that members
-who come later begin there too. Source: RebalancePushImpl.computePullFromWhere, Java 4.9.8.
+that join later begin there too. Source: RebalancePushImpl.computePullFromWhere, Java 4.9.8.
 """
 
 from __future__ import annotations

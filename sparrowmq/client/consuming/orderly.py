@@ -2,10 +2,10 @@
 
     pending --offer--> handed out --all done--> next portion
        ^                    |
-       +-- after a moment --+ one failed: the failed ones again, before anything behind them
+       +-- after a moment --+ one failed: the failed ones again, before any later message
 
 Only the member that holds the broker's lock on a queue consumes it. A failing message blocks its queue. By default it
-is tried for ever; with `max_reconsume_times` it then goes to the retry topic, and the queue goes on.
+is retried without limit; with `max_reconsume_times` it then goes to the retry topic, and the queue continues.
 Source: ConsumeMessageOrderlyService, Java 4.9.8.
 """
 
@@ -43,7 +43,7 @@ class Orderly:
     Args:
         batch: the size of a portion.
         retries: takes messages that failed too often; None in a broadcast group.
-        max_reconsume_times: failures of one message before that; None for ever.
+        max_reconsume_times: failures of one message before that; None for no limit.
         suspend_s: the pause of a queue after a failure, unless its message has one.
         needs_lock: whether a queue may only be consumed under the broker's lock.
         namespace: the client's; messages leave it out of names.

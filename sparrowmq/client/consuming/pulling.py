@@ -51,7 +51,7 @@ ANSWER_S: Final = 15.0  # beyond what the broker may hold it
 STALLED_S: Final = 30.0
 PAUSE_S: Final = 1.0  # after an error; Java waits 3 s
 
-# The broker does not know us or our subscription: a heartbeat mends that.
+# The broker does not know us or our subscription; a heartbeat repairs this.
 UNKNOWN_HERE: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -96,9 +96,9 @@ def request(
 
 
 def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) -> list[StoredMessage]:
-    """The messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
+    """Return the messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
-    A damaged record is logged and left out: another pull would not mend it.
+    A damaged record is logged and left out: another pull would not repair it.
     """
     found: list[StoredMessage] = []
     tags = subscription.tags

@@ -1,10 +1,10 @@
-"""The queues that a pull consumer reads: where each stands, what was asked for it, and what is here already.
+"""The queues that a pull consumer reads: the offset, the request and the fetched messages of each queue.
 
-    assigned -> begun (where the group stands, or `start`) -> asked -> answered -> fetched -> handed out -> asked ...
+    assigned -> begun (at the group's offset, or `start`) -> asked -> answered -> fetched -> handed out -> asked ...
 
-One request for each queue is under way at a time, and stays so from one `poll` to the next. What is handed out comes
-from the queues in turns. Finding out where to begin, and connecting, happen beside it, so that one broker that is away
-does not keep the others' messages. Source: PullTaskImpl and AssignedMessageQueue, Java 4.9.8.
+One request for each queue is under way at a time, also between two calls of `poll`. Messages are handed out from the
+queues in turns. Finding the first offset and connecting happen in the background, so an absent broker does not delay
+the messages of others. Source: PullTaskImpl and AssignedMessageQueue, Java 4.9.8.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
                                                    allocate -> mine -> diff with what I have -> drop, add
     members of the group (38)   -> all members   /
 
-It repeats every 20 s, at once when the broker reports new members (40) or a route changed, and within a second while
-something is missing: a route, a broker, or the lock of a queue's former owner. If either list cannot be read, every
-member keeps its queues. Source: RebalanceImpl and RebalanceService, Java 4.9.8.
+It repeats every 20 s, and at once when the broker reports new members (40) or a route changed. It repeats within a
+second while something is missing: a route, a broker, or the lock of a queue's former owner. If either list cannot be
+read, every member keeps its queues. Source: RebalanceImpl and RebalanceService, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance for ever. Raises: AccessDenied, which another round would not change."""
+        """Rebalance until cancelled. Raises: AccessDenied, which another round would not change."""
         pause_s = SOONEST_S
         await self._network.brokers.announce()
         while True:

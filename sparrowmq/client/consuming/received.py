@@ -70,7 +70,7 @@ class ConsumeHooks:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """The owner of messages that are valid whatever happens to their queues."""
+    """The owner of messages that stay valid when their queues move or close."""
 
     answers: Answers
     is_owned: bool = True

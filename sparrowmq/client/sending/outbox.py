@@ -172,7 +172,7 @@ class Outbox:
         try:
             self._attempt(item)
         except BaseException:
-            self._release(item)  # Otherwise the window would be one place smaller for ever.
+            self._release(item)  # otherwise the window stays one place smaller
             raise
 
     def _start_time(self, item: Outgoing) -> None:

@@ -61,12 +61,12 @@ OnEnd: TypeAlias = Callable[[End], object]
 
 
 class Ends:
-    """Sends brokers the ends of one producer group's transactions.
+    """Send brokers the ends of one producer group's transactions.
 
     Args:
-        group: as brokers know it.
-        has_check: whether the group that it gets has a check, so that brokers can ask.
-        told: gets every end that was sent to a broker.
+        group: the name that brokers know.
+        has_check: whether the group in its argument has a check, so that brokers can ask.
+        told: called with every end that was sent to a broker.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ async def consume_directly(
     offset_id: str,
     broker_name: str | None = None,
 ) -> ConsumeOutcome:
-    """Let one member handle a message now, whatever its offsets are; returns the outcome."""
+    """Let one member handle a message now, independent of its offsets; return the outcome."""
     request = ConsumeMessageDirectly(
         consumer_group=group, client_id=client_id, msg_id=offset_id, broker_name=broker_name
     )
