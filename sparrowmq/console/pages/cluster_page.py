@@ -68,7 +68,7 @@ async def _read(view: View) -> Sequence[BrokerRow]:
 
 
 def behind(broker: BrokerNow, ends: Mapping[str, int]) -> str:
-    """How many bytes of its master's log a slave lacks."""
+    """Return the number of bytes that a slave lacks of its master's log."""
     if broker.number == 0:
         return ""
     if broker.silence is not None or broker.name not in ends:

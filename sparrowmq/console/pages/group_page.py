@@ -19,7 +19,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig
 
 @dataclass(frozen=True, slots=True)
 class GroupNow:
-    """What the page shows."""
+    """The content of the page."""
 
     group: Group
     lag: GroupLag

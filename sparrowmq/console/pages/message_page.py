@@ -67,7 +67,7 @@ def _body(view: View, body: bytes) -> None:
 
 
 def facts(message: ReceivedMessage) -> dict[str, str]:
-    """What is known of a message besides its properties and body."""
+    """Return the fields of a message besides its properties and body."""
     stored = message.stored
     return {
         "Id": message.msg_id,

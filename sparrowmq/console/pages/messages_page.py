@@ -49,7 +49,7 @@ async def draw(view: View) -> None:
 
 
 async def find(view: View) -> Found:
-    """What the address asks for. Raises: ValueError, it is not enough."""
+    """Return the messages that the address asks for. Raises: ValueError, the address lacks a field."""
     query = view.query
     topic, key, ident = query.get("topic"), query.get("key"), query.get("id")
     if ident:

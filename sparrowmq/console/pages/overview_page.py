@@ -30,7 +30,7 @@ _CHART: Final = "h-64 grow min-w-[280px] basis-0"
 
 @dataclass(frozen=True, slots=True)
 class ClusterNow:
-    """What the page shows; `kinds` has the kind of each topic."""
+    """The content of the page; `kinds` has the kind of each topic."""
 
     brokers: Sequence[BrokerNow]
     kinds: Sequence[str]

@@ -44,7 +44,7 @@ async def draw(view: View) -> None:
 
 
 def channel_lines(is_encrypted: bool) -> list[str]:
-    """How the console reaches the servers, and which switches of Apache's dashboard do not apply."""
+    """Return the connection settings of the console, and the switches of Apache's dashboard that do not apply."""
     state = "on" if is_encrypted else "off"
     tls = f"TLS: {state}. The option --tls at the start sets it for all connections."
     second = (

@@ -19,7 +19,7 @@ from sparrowmq.console.layout.view import View
 
 @dataclass(frozen=True, slots=True)
 class TopicNow:
-    """What the page shows.
+    """The content of the page.
 
     Attributes:
         addresses: by broker, the address of each of its members by number.

@@ -24,7 +24,7 @@ class TopicRow:
     configs: Mapping[str, TopicConfig]
 
     def queues(self) -> str:
-        """How many queues there are in all, and how many are only read or only written."""
+        """Return the number of queues, and how many are only read or only written."""
         readable = sum(each.read_queue_nums for each in self.configs.values())
         writable = sum(each.write_queue_nums for each in self.configs.values())
         return f"{readable}" if readable == writable else f"{readable} r / {writable} w"

@@ -1,8 +1,7 @@
-"""What pages read of the cluster, through one client and its `Admin`. No other file of the
-console asks it.
+"""Reads the cluster for the pages, through one client and its `Admin`. No other file of the console does.
 
-Nothing is kept but what is dear and seldom changes: the tables of topics and groups, for a few seconds. Every call may
-raise what `Admin` raises; `View` shows it.
+It caches only the tables of topics and groups, for a few seconds: these are expensive and seldom change. Every call may
+raise the errors of `Admin`; `View` shows them.
 """
 
 from __future__ import annotations

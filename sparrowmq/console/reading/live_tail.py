@@ -1,8 +1,8 @@
-"""The messages of a topic as they come: one reader for a page, which belongs to no group that is moved by it. Each has
-a client of its own, so that several people, or several pages of one, may look at once.
+"""The messages of a topic as they arrive: each page has one reader, without a group whose offsets it could move. Each
+reader has its own client, so several people, or several pages of one person, can look at once.
 
-Kept are the newest two hundred, whatever comes; a page shows them when it likes. A pause keeps what is shown, and what
-comes is still counted.
+A reader keeps the newest two hundred messages; a page shows them when it asks. A pause freezes the shown messages, and
+new ones are still counted.
 """
 
 from __future__ import annotations

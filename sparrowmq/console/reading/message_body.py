@@ -1,9 +1,9 @@
 """The body of a message as indented JSON, as text, or as hexadecimal bytes; and JSON paths that select bodies.
 
-A path names a place, and may compare what is there:
+A path names a place, and may compare its value:
 
-    $.order.items[0].price >= 10        == != > >= < <= ~ (has it in it); a number, "a text", true, false or null
-    order["a b"]                        is there, whatever it is
+    $.order.items[0].price >= 10        == != > >= < <= ~ (contains); a number, "a text", true, false or null
+    order["a b"]                        exists, with any value
 
 A body that is not UTF-8 is shown as bytes.
 """
