@@ -1,7 +1,7 @@
 """One call of a command: its options, the cluster, and its output.
 
 A `Call` sends the requests of the catalogue (client/admin/operations), as the `Servers` of the client's `Admin` do. It
-raises the `Failure` that stands for Java's exception, so commands can distinguish errors as Java's commands do.
+raises the `Failure` for Java's exception, so commands can distinguish errors as Java's commands do.
 """
 
 from __future__ import annotations

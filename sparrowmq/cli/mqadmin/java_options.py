@@ -2,8 +2,8 @@
 
     -t Orders   -tOrders   --topic Orders   --topic=Orders   -al   (two flags)
 
-A value is whatever follows and is not itself an option of the command, so `-s -1` is a value. Several words after an
-option that takes one are passed over, as are words that belong to no option.
+A value is the next word that is not itself an option of the command, so `-s -1` is a value. More words after an option
+with one value are ignored, as are words that belong to no option.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     sparrowmq dev --store DIR                      the messages stay
     sparrowmq dev --console                        and a console in the browser (docs/operate/console.md)
 
-It differs from a broker in production where that would be in the way: the disk is not waited for, files are small, SQL
-filters and traces are on, and it takes messages until 95 % of the disk is used.
+It differs from a broker in production for convenience. It does not wait for the disk, its files are small, SQL filters
+and traces are on, and it takes messages until 95 % of the disk is used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SIGHUP to a server: it reads its settings again, as soon as it runs.
 
-A SIGHUP during the start would kill the server, and systemd takes that for a clean end: `systemctl reload` is possible
+A SIGHUP during the start would kill the server, and systemd takes that for a clean end. `systemctl reload` is possible
 as soon as there is a process, and a broker with a large store to recover starts for minutes.
 """
 

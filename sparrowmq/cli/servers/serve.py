@@ -264,7 +264,7 @@ async def _serve(
     ready: Callable[[V], str],
     reload: Callable[[V], object] | None,
 ) -> None:
-    """Signals cancel this task, whatever it is at; leaving the context is the graceful stop."""
+    """Signals cancel this task at any point; leaving the context is the graceful stop."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -172,7 +172,7 @@ def _copying(sources: list[str], progress: Progress) -> Disk:
 
 
 def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
-    """Return the settings of the store at a path, whatever path the broker's file names.
+    """Return the settings of the store at a path, even if the broker's file names another path.
 
     Raises:
         ConfigError: a setting is wrong.
