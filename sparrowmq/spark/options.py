@@ -1,12 +1,12 @@
-"""The options of `format("rocketmq")`: their names, what they accept, and what they become.
+"""The options of `format("rocketmq")`: their names, accepted values, and results.
 
 One table for each direction and one for stored logs, written as dataclasses: a field is an option, its metadata names
 it as users write it.
 A name may be written in any case, and Kafka's spellings are accepted, so that a notebook moves by changing its format.
-Whatever is not understood is an error that says what to write instead: a silently ignored option loses data.
+An unknown option or value is an error that says what to write instead: a silently ignored option loses data.
 
-The same options reach the source and the sink when a SQL table is both read and written; so each direction passes over
-what belongs to the other alone.
+The same options reach the source and the sink when a SQL table is both read and written. So each direction ignores the
+options that belong only to the other.
 """
 
 # ruff: noqa: RUF009 - `option` makes a dataclass field

@@ -1,7 +1,7 @@
-"""Stands in for the source where it cannot be imported, and says why.
+"""A substitute for the source where it cannot be imported; it raises the reason.
 
-Spark passes over a data source that fails to import, and then says only that there is none of that name. This module
-needs nothing but pyspark 4.0.
+Spark ignores a data source that fails to import, and then only says that there is none of that name. This module needs
+nothing but pyspark 4.0.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     driver      this process's Python and packages, here
     executors   a Python on their machines, and the archive of `environment.py`
 
-The driver stays here (deploy mode client): a pipeline's state and checkpoint are on disks that it sees. Whatever stands
-before the program is spark-submit's.
+The driver stays here (deploy mode client): a pipeline's state and checkpoint are on disks that it sees. All arguments
+before the program belong to spark-submit.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The properties of many records as Arrow columns.
 
-All property strings lie behind each other in one block, name 0x01 value 0x02 each. Every 0x01 and 0x02 of the block is
-found at once; a pair is then three positions: where its name starts, where the 0x01 is, where it ends.
+All property strings follow each other in one block, name 0x01 value 0x02 each. Every 0x01 and 0x02 of the block is
+found at once; a pair is then three positions: the start of its name, the 0x01, and its end.
 
     K E Y S 01 a b 02 T A G S 01 c 02 | K E Y S 01 d       | : a row's end, which ends a pair without the last 0x02 too
     ^start  ^mid   ^end
 
 As in Java a pair without 0x01, without a name or without a value does not count, and further 0x01 belong to the value.
-Unlike Java, a name that occurs twice in one record stands twice in the map: looking for that would cost more than all
+Unlike Java, a name that occurs twice in one record is twice in the map: a check for that would cost more than all
 the rest, and no client writes it.
 """
 

@@ -1,13 +1,13 @@
 """Many records at once: a pull body as Arrow columns, for readers that want rows by the million.
 
-A pull body is records laid end to end (`record.py` draws one). Decoding them one after the other costs 6 us each; here
-a column of 8,192 rows is made by a handful of numpy and Arrow calls, some 0.4 us a row for all of them, and a column
-that is not asked for costs nothing. How it works:
+A pull body is records laid end to end (`record.py` draws one). Decoding them one after the other costs 6 us each. Here
+a few numpy and Arrow calls make a column of 8,192 rows, about 0.4 us a row for all columns. A column that is not asked
+for costs nothing. How it works:
 
 - The record starts are found by walking from size to size (`record.starts`): the only loop over rows.
 - A fixed field is gathered at one position per row out of an unaligned view of the whole body (`slices.at`).
-  Hosts of 8 or 20 bytes and topic lengths of 1 or 2 only move positions, so IPv6 and V2 records take the same road.
-- A variable field is cut out by Arrow, uncopied up to one C++ copy (`slices.cut`).
+  Hosts of 8 or 20 bytes and topic lengths of 1 or 2 only move positions, so IPv6 and V2 records need no other code.
+- A variable field is cut out by Arrow, with at most one C++ copy (`slices.cut`).
 - Rows that need more, compressed bodies and the texts of IPv6 hosts, are made one by one and put in their places.
 
 Body checksums are not verified here: that would cost as much as everything else together, and TCP has its own.

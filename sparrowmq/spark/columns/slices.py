@@ -1,8 +1,8 @@
 """Pieces of one byte block as numpy and Arrow arrays, without a loop over the pieces.
 
-`at` reads an integer at any byte positions: a numpy view of the block whose rows lie one byte apart, indexed by the
-positions. `cut` makes a binary Arrow array of any pieces, given in order: an array over the undivided block whose
-offsets alternate piece, gap, piece, gap, of which `take` keeps every other element; the copy happens in C++.
+`at` reads an integer at any byte positions: a numpy view of the block whose rows start one byte apart, indexed by the
+positions. `cut` makes a binary Arrow array of any pieces, given in order. It makes an array over the undivided block
+whose offsets alternate piece, gap, piece, gap. Then `take` keeps every other element; the copy happens in C++.
 """
 
 from __future__ import annotations

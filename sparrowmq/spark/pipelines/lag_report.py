@@ -52,16 +52,16 @@ def lag(
     say: Say = to_stderr,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Report:
-    """Look how far groups are behind; `written` are the lines.
+    """Report the lag of groups; the report's `written` has the lines.
 
     `errors` counts, in the last round, the lines above a limit and the groups without an answer.
 
     Args:
-        groups: which; all of the cluster if none is named.
+        groups: the groups to report; all of the cluster if none is named.
         to: a file that gets each line as JSON.
-        rounds: how often it looks, every `every_s` seconds; None is for ever, until it is interrupted.
-        above: messages; what is further behind counts as an error.
-        options: `accessKey`, `tls.enable` and the others that reach a cluster, as the source has them.
+        rounds: the number of rounds, one every `every_s` seconds; None continues until interrupted.
+        above: messages; a greater lag counts as an error.
+        options: `accessKey`, `tls.enable` and the other options to reach a cluster, as in the source.
         show: gets the lines of each round.
     Raises:
         NoGroup: a group that was named is not there.

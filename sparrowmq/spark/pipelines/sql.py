@@ -6,8 +6,8 @@ A table in a query that Spark does not know is a topic. It becomes a view of the
 moment of the question, or had at an earlier one. Its offsets are fixed, so a query that names a topic twice sees the
 same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
 
-Conditions limit reading only if a query sees each topic once, and no other query sees its views. Of a Python source,
-Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table; the other side of a union, or the
+Conditions limit reading only if a query sees each topic once, and no other query sees its views. For a Python source,
+Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table. The other side of a union, or the
 next query, would get too few rows.
 """
 

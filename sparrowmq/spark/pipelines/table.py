@@ -6,8 +6,8 @@
     /lake/orders.errors      bodies that did not become rows: the place, the reason, the bytes
     /lake/orders.state       checkpoint, what was settled at the first start, files that are being written
 
-Spark repeats a batch with the same messages after a crash, and both tables know their last batch: so each message
-becomes one row, or one error, whatever fails in between.
+Spark repeats a batch with the same messages after a crash, and both tables know their last batch. So each message
+becomes one row, or one error, even after a failure.
 """
 
 from __future__ import annotations

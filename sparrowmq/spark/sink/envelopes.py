@@ -4,11 +4,11 @@
     numpy        Arrow  numpy                Arrow
          └───────────── joined by Arrow: the envelopes of all rows, end to end ─────┘
 
-So no Python object is made for a row or a cell: 0.5 us a row, a seventh of what one row after the other takes. What
-lies end to end is a batch wherever it is cut between two rows.
+So no Python object is made for a row or a cell: 0.5 us a row, a seventh of the time of one row after the other. The
+envelopes are a valid batch wherever they are cut between two rows.
 
-Where a row needs a closer look, `envelopes` gives None and its rows are made one by one, which also finds out which of
-them is to blame and why.
+Where a row needs a closer look, `envelopes` gives None and its rows are made one by one, which also finds the bad row
+and the reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Envelopes:
         return int(self._bounds[row + 1] - self._bounds[row])
 
     def end_of(self, begin: int, rows: int, size_bytes: int) -> int:
-        """Behind the last one, if from `begin` on so many go together at most; one does in any case."""
+        """Return the end of the rows from `begin` on that go together at most; at least one row does."""
         most = int(self._bounds[begin]) + size_bytes
         end = int(np.searchsorted(self._bounds, most, "right")) - 1
         return max(begin + 1, min(end, begin + rows, len(self)))

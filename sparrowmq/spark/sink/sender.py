@@ -252,7 +252,7 @@ class Sender:
         self._confirmed(sent.batch)
 
     def _is_illegal(self, error: Exception) -> TypeGuard[RemoteError]:
-        """Whether the broker would refuse the same messages for ever, and somebody wants to have them."""
+        """Whether the broker would always refuse the same messages, and `on_refused` takes them."""
         is_refusal = isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL
         return is_refusal and self.on_refused is not None
 

@@ -3,16 +3,16 @@
     tasks    StageBatch ... ── rows that no consumer sees, by attempt ──┐
     driver   CommitBatch [attempts that reported] ────────────────>┴── the broker publishes these, once
 
-Whatever Spark repeats comes to nothing: a task's other attempts are not named, a batch that was committed is not staged
-or committed again, and a driver that is still alive when the query was started again elsewhere is refused
-(`broker/batch_staging.py`). One broker decides, that of the option brokerName. It gets all rows; or, with
-allBrokers=true, the driver commits at it first and then at each other one what it decided:
+Repetitions by Spark have no effect. A task's other attempts are not named. A committed batch is not staged or committed
+again. A driver that is still alive when the query was started again elsewhere is refused (`broker/batch_staging.py`).
+One broker decides, that of the option brokerName. It gets all rows; or, with allBrokers=true, the driver first commits
+there, and then commits the decision at each other broker:
 
     commit at brokerName    [attempts of all brokers] ──> decided; a driver that comes again gets the same attempts
     commit at each other    [its attempts] ─────────────> published, once
 
-So a driver that dies in between leaves nothing half done: the next one learns what was decided, whatever its own tasks
-staged meanwhile, and ends it. Rows are seen at one broker after the other.
+So a driver that dies in between leaves nothing half done. The next one reads the decision, ignores the rows that its
+own tasks staged meanwhile, and completes the batch. Rows are seen at one broker after the other.
 """
 
 from __future__ import annotations

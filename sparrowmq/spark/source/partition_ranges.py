@@ -67,7 +67,7 @@ class Range:
 
 
 def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
-    """The checkpoint's form, in one order whatever the mapping's."""
+    """Return the checkpoint's form, in the same order for every mapping."""
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for queue, offset in sorted(offsets.items()):
         topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset

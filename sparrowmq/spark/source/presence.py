@@ -1,11 +1,11 @@
-"""Which of a stream's brokers are there: what those hold, while the queues of the others keep their places.
+"""The brokers of a stream that are online: their new offsets, while the queues of absent brokers keep their places.
 
-A broker that is away has lost nothing. Its queues end for now where they were read to, and the rows of the others are
-read as ever. It is tried again at every trigger, but so that looking for it takes at most a tenth of the time: a
-connection without an answer costs a second. Data counts as lost only when a broker says so.
+An absent broker has lost nothing. Its queues end for now at their read position, and the rows of the other brokers are
+read as usual. Each trigger looks for the broker again, but the search takes at most a tenth of the time: a connection
+without an answer costs a second. Data counts as lost only when a broker says so.
 
-A topic that no name server knows any more looks the same whether it was deleted, its brokers are away, or the name
-server was started a moment ago: it is waited for, and the log says so.
+A topic that no name server knows any more may be deleted, its brokers may be away, or the name server may have just
+started. These cases look the same, so the stream waits for the topic, and the log says so.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The pull loop of one task: what brokers hold of its ranges, in order.
+"""The pull loop of one task: the messages that brokers have of its ranges, in order.
 
-Pulls are pipelined. Where the next one starts is known before the last is answered, as long as each answer holds what
-was asked for: offsets are dense. So ranges are cut into asks of `step` rows, of which many are under way; an answer
-that stops short (a Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a mebibyte) leaves a rest, which is
-asked for before anything behind it is given out. `step` follows what the broker gives; to learn it the first ask goes
-alone.
+Pulls are pipelined. Offsets are dense, so the start of the next pull is known before the last is answered, as long as
+each answer is complete. So ranges are cut into asks of `step` rows, and many asks are under way. An answer may stop short: a
+Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a mebibyte. The rest is then asked for before any later
+row is given out. `step` follows the size of the broker's answers; to learn it the first ask goes alone.
 
     range   |--------- ask ---------|--------- ask ---------|--------- ask ---------|
     answer  |== given ==|-- rest ---|=======================|
@@ -90,7 +89,7 @@ class Pulls:
         self._network = network
         self._options = options
         self._is_filtered = options.expression != ALL or options.sql is not None
-        # Both in the order of the ranges, and everything under way lies before everything to do.
+        # Both in the order of the ranges; everything under way comes before everything to do.
         self._under_way: deque[_Ask] = deque()
         self._to_do = deque(each for each in ranges if len(each))
         self._step = options.pull_rows
@@ -200,7 +199,7 @@ class Pulls:
         return Pulled(given, body, count=len(given))
 
     def _skipped(self, ask: _Ask, next_offset: int) -> None:
-        """The broker passed over messages: no one matches the filter, or they are being removed."""
+        """Handle messages that the broker skipped: none matches the filter, or they are being removed."""
         if next_offset <= ask.range.start:
             raise NotReady(f"{_place(ask)} has no messages of {ask.range} now and names no others")
         if not self._is_filtered:

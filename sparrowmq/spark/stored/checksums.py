@@ -1,11 +1,11 @@
-"""Which records of a block are sound, by the checksums over all of their bytes: some 0.3 us a record.
+"""The sound records of a block, by the checksums over all of their bytes: about 0.3 us a record.
 
     ... properties | __CRC32#\\x01dddddddddd\\x02       the last 20 bytes: a name, ten digits, an end
 
-`soundness.py` passes a whole block, as nearly all are. Behind where it stops, names, digits and places of the records
-are looked at in a few numpy calls, and a loop is left for the checksums themselves: which of them are damaged?
-A record without one is Java's, whose checksum covers the body alone; among records that have one it is looked at by
-itself, as the name may be what is damaged (`record.check`).
+`soundness.py` passes a whole block, as nearly all are. After the place where it stops, a few numpy calls check names,
+digits and places of the records, and only the checksums themselves need a loop, to find the damaged ones.
+A record without a checksum at its end is Java's, whose checksum covers the body alone. Among records that have one it
+is checked by itself, because the name itself may be damaged (`record.check`).
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _used(files: Sequence[LogFile]) -> list[LogFile]:
 
 
 def _end_of(file: LogFile) -> int:
-    """Behind the last sound record of the file that the log ends in; its size, if it is full or damaged inside."""
+    """Return the end of the last sound record in the log's last file; its size, if it is full or damaged inside."""
     with Opened(file) as opened:
         last = deque(blocks(opened, Span(file, 0, file.size), may_end=True), maxlen=_UNSURE_BLOCKS)
         unsure = [place for block in last for place in block.places()]

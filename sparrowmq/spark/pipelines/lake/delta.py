@@ -1,7 +1,7 @@
 """A Delta table, written without Spark's jar for Delta: by the package deltalake.
 
-A batch is one transaction that adds its files under the writer's name and the batch's number, as Delta's own sink does
-(`txn` in the log); so the table itself says which batch was the last.
+A batch is one transaction. It adds its files under the writer's name and the batch's number, as Delta's own sink does
+(`txn` in the log), so the table itself records the last batch.
 """
 
 from __future__ import annotations

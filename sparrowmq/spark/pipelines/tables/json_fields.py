@@ -1,8 +1,8 @@
-"""The fields of the JSON objects in bodies, of which the mode `json` makes columns.
+"""The fields of the JSON objects in bodies; the mode `json` makes columns of them.
 
-A field gets the type of the first batch that has it, and keeps it: numbers without a point are bigint, other numbers
-double; what is not a number, text or a truth value (objects, lists, and what differs within the batch) stays JSON, in a
-string. A later value that does not fit is an error of its row; a later field is a new column.
+A field gets the type of the first batch that has it, and keeps it. Numbers without a point are bigint, other numbers
+double. Values that are not a number, text or a truth value stay JSON in a string: objects, lists, and types that differ
+within the batch. A later value that does not fit is an error of its row; a later field is a new column.
 """
 
 from __future__ import annotations

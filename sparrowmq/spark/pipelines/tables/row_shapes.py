@@ -130,7 +130,7 @@ def declared_fields(ddl: str) -> dict[str, str]:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it, whatever it contains."""
+    """Return a name quoted for SQL, with any content."""
     return "`" + name.replace("`", "``") + "`"
 
 
