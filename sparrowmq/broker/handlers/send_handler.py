@@ -109,7 +109,7 @@ class SendHandler:
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
-        placed = self._writer.put(entry)  # may place a timed message into another queue
+        placed = self._writer.put(entry)  # may park the message in another queue
         self._received.value += 1
         msg_id = self._ids.text(placed.offset)
         reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
