@@ -1,9 +1,9 @@
 """The pull loop of one task: the messages that brokers have of its ranges, in order.
 
 Pulls are pipelined. Offsets are dense, so the start of the next pull is known before the last is answered, as long as
-each answer is complete. So ranges are cut into asks of `step` rows, and many asks are under way. An answer may stop short: a
-Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a mebibyte. The rest is then asked for before any later
-row is given out. `step` follows the size of the broker's answers; to learn it the first ask goes alone.
+each answer is complete. So ranges are cut into asks of `step` rows, and many asks are under way. An answer may stop
+short: a Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a mebibyte. The rest is then asked for before
+any later row is given out. `step` follows the size of the broker's answers; to learn it the first ask goes alone.
 
     range   |--------- ask ---------|--------- ask ---------|--------- ask ---------|
     answer  |== given ==|-- rest ---|=======================|
