@@ -1,25 +1,25 @@
-"""A consistent copy of a store while its broker runs, and a store made of one.
+"""A consistent copy of a store while its broker runs, and a store restored from such a copy.
 
-A copy takes time, in which the broker goes on; so what is copied is what a crash could have left, and is brought in
-order as after one. That holds because of the order:
+A copy takes time, and the broker goes on working meanwhile. So the copy is like a store after a crash, and is recovered
+like one. The order of copying makes this possible:
 
-    config       what groups consumed: never ahead of the log that is copied later
-    checkpoint   it says up to where queues, index and log are on disk: what is copied after it holds at least that
+    config       the consumer offsets of groups: never ahead of the log, which is copied later
+    checkpoint   the offsets up to which queues, index and log are on disk: files that are copied later have more
     queues, index, timers
     the log      up to its end, perhaps in the middle of a record, which is a torn tail
     recovery     of the copy, as of a store whose broker was killed
-    a look       at each record of the copy's log: recovery looks at the end of it only, and what nobody has read for
-                 years may have rotted; a copy that nobody checked would take the place of one that was whole
+    a check      of each record of the copy's log: recovery checks only the log's end, and messages that no client has
+                 read for years may have bit rot; an unchecked, damaged copy could replace one that was whole
 
-Files that go meanwhile are the oldest of the log or of a queue, or all of a topic that is deleted: what was copied
-before such a hole goes from the copy too.
+Files that are deleted meanwhile are the oldest of the log or of a queue, or all of a deleted topic. The files that were
+copied before such a hole are deleted from the copy too.
 
-What a broker with failover has written down of itself stays where it is (`config/epoch.json`, own_epoch.py): it has the
-mark of that store, and says what its log is part of. A copy is another store, which has less a moment later; with that
-mark it would take the lease of the broker that it was copied from.
+The failover state of a broker is not copied (`config/epoch.json`, own_epoch.py). It has the mark of that store, and
+says what the store's log is part of. A copy is another store, and lacks messages a moment later. With the mark, it
+would take the lease of the broker that it was copied from.
 
-All happens in `DESTINATION.unfinished`, which gets its name at the end, once everything is on disk: a copy is whole or
-is not there, whenever it was killed.
+The copy is written to `DESTINATION.unfinished`, which is renamed at the end, once everything is on disk. So a kill at
+any time leaves a whole copy or none.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ log = logging.getLogger(__name__)
 _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished"
 _ATTEMPTS: Final = 10
-_OF_THE_STORE: Final = "epoch.json"  # and what snapshot.py has beside it
+_OF_THE_STORE: Final = "epoch.json"  # and the files that snapshot.py has beside it
 
 
 def backup(settings: StoreSettings, to: Path | str, vfs: Vfs, watch: Watch | None = None) -> int:
-    """Copy a store, whose broker may be running, to a folder that does not exist; where the log of the copy ends.
+    """Copy a store to a new folder, and return the end of the copy's log. The store's broker may be running.
 
-    With corruptPolicy=quarantine damaged records are copied as they are, and told in the log.
+    With corruptPolicy=quarantine damaged records are copied as they are, and a warning is logged.
 
     Args:
-        watch: is told how much of the copy was looked at.
+        watch: called with the progress of the check.
     Raises:
-        BadStore: there is no store, or something is at `to`.
-        CorruptRecord: what had been on disk is damaged, wherever in the log; repair the store first.
+        BadStore: there is no store, or `to` is not empty.
+        CorruptRecord: bytes that had been on disk are damaged, anywhere in the log; repair the store first.
         DiskFull: there is no room for the copy.
     """
     layout = settings.layout
@@ -82,7 +82,7 @@ def backup(settings: StoreSettings, to: Path | str, vfs: Vfs, watch: Watch | Non
 
 
 def _look(store: MessageStore, source: Layout, watch: Watch) -> None:
-    """Compare each record of a copy with its checksums. Raises: CorruptRecord, with the file of the source."""
+    """Compare each record of a copy with its checksums. Raises: CorruptRecord, which names the file of the source."""
     copied = store.scrubber.log
     at = copied.begin
     while at < copied.written:
@@ -110,11 +110,11 @@ def sources(layout: Layout) -> list[str]:
 
 
 def restore(source: Path | str, settings: StoreSettings, vfs: Vfs) -> None:
-    """Make the store of a broker that does not run out of a copy that `backup` made, which stays as it is.
+    """Create the store of a stopped broker from a copy that `backup` made. The copy is not changed.
 
     Raises:
-        BadStore: there is no such copy, or a store where the new one is to be.
-        DiskFull: there is no room for it.
+        BadStore: there is no such copy, or the folder of the new store is not empty.
+        DiskFull: there is no room for the new store.
     """
     if settings.commit_log_path is not None:
         raise BadStore("storePathCommitLog is set: restore without it, and move commitlog there afterwards")
@@ -131,7 +131,7 @@ def restore(source: Path | str, settings: StoreSettings, vfs: Vfs) -> None:
 
 
 def _begin(vfs: Vfs, to: str) -> str:
-    """An empty folder beside the one that is to be made; what an attempt that was killed left there goes."""
+    """Create an empty folder beside the destination. The folder of an earlier attempt that was killed is deleted."""
     if vfs.list_folder(to) or os.path.isfile(to):
         raise BadStore(f"{to} holds something; choose another place, or move that away")
     unfinished = to.rstrip("/") + _UNFINISHED
@@ -142,7 +142,7 @@ def _begin(vfs: Vfs, to: str) -> str:
 
 
 def _finish(vfs: Vfs, unfinished: str, to: str) -> None:
-    """Give it its name, once all of it is on disk."""
+    """Rename the folder to the destination, once all of it is on disk."""
     to = to.rstrip("/")
     if vfs.exists(to):
         vfs.remove_folder(to)
@@ -160,14 +160,14 @@ def _remove(vfs: Vfs, path: str) -> None:
 
 
 class _Copy:
-    """Copies files and folders, each on disk when it is done; what goes meanwhile is left out."""
+    """Copies files and folders, and syncs each of them. Files that are deleted meanwhile are left out."""
 
     def __init__(self, vfs: Vfs, settings: StoreSettings) -> None:
         self._vfs = vfs
         self._settings = settings
 
     def tree(self, source: str, to: str) -> None:
-        """A folder with all that is in it but the mark of the store; nothing if it is missing."""
+        """Copy a folder with its content, except the mark of the store. A missing folder is ignored."""
         if not os.path.isdir(source):
             return
         self._vfs.make_folder(to)
@@ -180,7 +180,7 @@ class _Copy:
         self._vfs.sync_folder(to)
 
     def queues(self, source: str, to: str) -> None:
-        """The queues of all topics."""
+        """Copy the queues of all topics."""
         self._vfs.make_folder(to)
         for topic in self._vfs.list_folder(source):
             for queue in self._vfs.list_folder(os.path.join(source, topic)):
@@ -194,7 +194,7 @@ class _Copy:
         self._vfs.sync_folder(to)
 
     def row(self, source: str, to: str, file_size: int) -> None:
-        """A row of files of one size, without those before a hole: the oldest ones go while it is copied."""
+        """Copy a row of files of one size, without those before a hole: the oldest can be deleted during the copy."""
         self.tree(source, to)
         row, rest = row_of_files(to, self._vfs.list_folder(to), file_size)
         while rest:
@@ -203,16 +203,16 @@ class _Copy:
             row, rest = row_of_files(to, self._vfs.list_folder(to), file_size)
 
     def checkpoint(self, source: str, to: str) -> None:
-        """The checkpoint, which may be written right now: read again until it is whole."""
+        """Copy the checkpoint. It may be written at the same time, so it is read again until it is whole."""
         for _ in range(_ATTEMPTS):
             found = checkpoint.load(self._vfs, source)
             if found.positions is not None:
                 checkpoint.save(self._vfs, to, found)
                 return
-        self.file(source, to)  # of Java's broker
+        self.file(source, to)  # a broker of Java wrote it
 
     def file(self, source: str, to: str) -> None:
-        """One file, with its holes; nothing if it is gone."""
+        """Copy one file, with its holes. A missing file is ignored."""
         vfs = self._vfs
         try:
             opened = vfs.open(source, writable=False)

@@ -1,19 +1,19 @@
-"""Verify a whole store: each violation as a sentence, nothing if all is well. It reads, and mends nothing.
+"""Verify a whole store: yield each violation as a sentence, or nothing if there is none. It reads, and repairs nothing.
 
     for violation in verify(StoreSettings(path)):
         print(violation)
 
-The store must not be open: a running broker's queues and index are behind its log by design. What is verified:
+The store must not be open: the queues and the index of a running broker lag behind its log by design. The checks:
 
-- the log's files follow each other, and have one size; each record is sound and says that it lies where it lies; a
-  file ends in a blank; behind the last record all is zero;
+- the log's files follow each other, and have one size; each record is sound and contains its own offset; a file ends in
+  a blank; all bytes after the last record are zero;
 - in each queue offsets are dense; each record has its entry and each entry its record, with size and tags code;
 - each index entry points to a record that has such a key, chains lead back, and each key of each record is found; the
-  header of each index file fits its entries;
-- all queues are there of which the last checkpoint knew;
-- the checkpoint claims no more than there is.
+  header of each index file matches its entries;
+- all queues of the last checkpoint exist;
+- no offset in the checkpoint is after the log's end.
 
-Every test of the store ends with it (the idea of bbolt's `Tx.Check`).
+Every test of the store ends with this check (the idea of bbolt's `Tx.Check`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OPEN_FILES: Final = 1024
 
 
 def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None = None) -> Iterator[str]:
-    """Each thing that is wrong with the store, as a sentence; `watch` is told how far it came."""
+    """Yield each violation in the store as a sentence. `watch` is called with the progress."""
     vfs, layout = vfs or Disk(), settings.layout
     try:
         log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
@@ -88,11 +88,11 @@ class _Check:
         self._index = index
         # The queue offset that the next record of a queue should have.
         self._next: dict[tuple[str, int], int] = {}
-        # What is missing in a queue, unless the topic turns out to have been deleted and made anew.
+        # The missing entries of a queue. They do not count if the topic was deleted and created again.
         self._missing: dict[tuple[str, int], list[str]] = {}
 
     def log_and_queues(self) -> Iterator[str]:
-        """Walk the log; each record is looked up in its queue and in the index on the way."""
+        """Read the whole log, and look up each record in its queue and in the index."""
         log = self._log
         offset, watch = log.begin, self._watch
         used = log.last_used_byte(offset) if watch is not None else 0
@@ -142,7 +142,7 @@ class _Check:
                 yield from self._entry(name, queue, queue_offset, entry)
 
     def lost_queues(self, vfs: Vfs) -> Iterator[str]:
-        """Look for the queues that the last checkpoint knew, if no broker of Java ran since."""
+        """Look for the queues of the last checkpoint, if no broker of Java has run since."""
         layout = self._settings.layout
         known = QueueEnds(vfs, layout.ends).load()
         if known.positions is None or known.positions.dispatched < self._log.begin or _was_javas(vfs, layout):
@@ -216,7 +216,7 @@ class _Check:
         elif (
             entry.offset == found.physical_offset
             and entry.tags_code != code
-            # Of delay levels that were others then; in stores of Java's a timer's entry has its tag's hash.
+            # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
             and found.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
         ):
             yield f"{where} has the tags code {entry.tags_code}, the record {code}"
@@ -262,7 +262,7 @@ class _Check:
 
 
 def _was_javas(vfs: Vfs, layout: Layout) -> bool:
-    """Whether a broker of Java was the last that opened the store."""
+    """Whether the last broker that opened the store was one of Java."""
     if not vfs.exists(layout.lock):
         return False
     file = vfs.open(layout.lock, writable=False)
@@ -272,12 +272,12 @@ def _was_javas(vfs: Vfs, layout: Layout) -> bool:
 
 
 def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
-    """Whether the queue says that there is no message any more, as after `corruptPolicy=quarantine`."""
+    """Whether the queue has a gap in place of a lost message, as after `corruptPolicy=quarantine`."""
     return queue.begin <= queue_offset < queue.end.value and queue.read(queue_offset, 1).is_gap(0)
 
 
 def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
-    """Where the queue ends but for the gaps that stand there for messages which are lost."""
+    """The queue's end without the gaps of lost messages there."""
     end: int = queue.end.value
     while end > at_least and _is_gap(queue, end - 1):
         end -= 1
@@ -285,5 +285,5 @@ def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
 
 
 def _possible_keys(found: Outline) -> list[str]:
-    """What the index may know a record by: its keys and, in a store of Java 5.4, its tag."""
+    """The keys of a record that the index may have: its own keys and, in a store of Java 5.4, its tag."""
     return [*keys_of(found.properties), f"T#{found.properties.get(Property.TAGS)}"]

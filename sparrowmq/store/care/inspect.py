@@ -1,4 +1,4 @@
-"""Any file or folder of a store in words (the idea of tigerbeetle's `inspect`). It reads, and mends nothing.
+"""Describe any file or folder of a store in words (the idea of tigerbeetle's `inspect`). It reads, and repairs nothing.
 
     for line in describe(path):
         print(line)
@@ -6,15 +6,15 @@
     commitlog/00000000000000000000       each record, sound or not; what is damaged or unused; the blank at the end
     consumequeue/TOPIC/QUEUE/%020d       each entry; gaps
     index/yyyyMMddHHmmssSSS              the header, each entry
-    checkpoint, abort, lock              what they tell
+    checkpoint, abort, lock              their meaning
     config/*.json                        each entry of each table
-    set-aside/*                         as a file of the log
-    the store                            all of it in a dozen lines
+    set-aside/*                          as a file of the log
+    the store                            a summary of a dozen lines
     any other folder                     a line for each file in it
 
-It may be a store of Java, one that is damaged, or one that is open: no lock is taken. Files are read piece by piece and
-never mapped, because a disk that fails under a map kills the process. Of a whole store no more is read than it takes:
-the last file of the log, by the sizes of its records, and of each queue the last file, by halving.
+The store may be one of Java, damaged, or open in a broker: no lock is taken. Files are read piece by piece and never
+mapped, because a disk error in mapped memory kills the process. The summary of a store reads no more than needed: the
+last file of the log, by the sizes of its records, and the last file of each queue, by binary search.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes")
 def describe(
     path: Path | str, start: int | None = None, limit: int | None = None, clock: Clock | None = None
 ) -> Iterator[str]:
-    """A file or folder of a store in words.
+    """Describe a file or folder of a store, line by line.
 
     Args:
-        start: where to begin: an offset in the log, a queue offset, or the number of an index entry.
-        limit: how many records or entries to show.
-        clock: tells the age of a store's checkpoint.
+        start: the first item to show: an offset in the log, a queue offset, or the number of an index entry.
+        limit: the largest number of records or entries to show.
+        clock: the current time, for the age of a store's checkpoint.
     Raises:
-        BadStore: it is nothing of a store, or `start` lies outside the file.
-        OSError: it cannot be read.
+        BadStore: the path is no part of a store, or `start` is outside the file.
+        OSError: the file or folder cannot be read.
     """
     vfs, path = Disk(), os.path.abspath(path)
     if os.path.isfile(path):
@@ -85,13 +85,13 @@ def _shown(lines: Iterator[Line], limit: int | None) -> Iterator[str]:
 
 
 def _folder(vfs: Vfs, path: str, clock: Clock) -> Iterator[str]:
-    """A store, or another folder. Raises: BadStore, there is nothing of a store in it."""
+    """Describe a store, or another folder. Raises: BadStore, it contains no file of a store."""
     layout = Layout.of(path)
     if any(map(vfs.exists, (layout.commit_log, layout.consume_queue, layout.checkpoint))):
         for part in (_state, _log, _queues, _index, _rest):
             try:
                 yield from part(vfs, layout)
-            except OSError as error:  # files of an open store come and go
+            except OSError as error:  # an open store creates and deletes files
                 yield f"{printable(str(error.filename or path))} cannot be read: {error.strerror}"
         yield from _checkpoint(vfs, layout, clock)
     else:
@@ -167,7 +167,7 @@ def _checkpoint(vfs: Vfs, layout: Layout, clock: Clock) -> Iterator[str]:
 
 def _heading(vfs: Vfs, path: str) -> str:
     """The first line about a file."""
-    if not os.path.isfile(path):  # to open a pipe would wait for its other end
+    if not os.path.isfile(path):  # opening a pipe would wait for its other end
         raise BadStore(f"{printable(path)} is no file")
     with closing(StoreFile(vfs, path)) as file:
         return described(file, None)[0]
@@ -190,7 +190,7 @@ def _files(vfs: Vfs, path: str) -> Iterator[str]:
 
 
 def _entry_count(vfs: Vfs, queue: str) -> int:
-    """How many entries the files of a queue hold, gaps among them."""
+    """The number of entries in the files of a queue, including gaps."""
     begins = _begins(vfs, queue)
     if not begins:
         return 0
@@ -214,7 +214,7 @@ def _path(where: str, begin: int) -> str:
 
 
 def _names(vfs: Vfs, path: str) -> list[str]:
-    """What is in a folder; nothing if it is none."""
+    """The names in a folder; none if the path is no folder."""
     return vfs.list_folder(path) if os.path.isdir(path) else []
 
 

@@ -1,10 +1,10 @@
-"""One file of a store in words: what `inspect` shows of it.
+"""Describe one file of a store in words, for `inspect`.
 
-Which kind of file it is, its name and its folder tell; where those do not help, its first bytes. Each kind has its
-heading, and lines: of the log a line for each record, of a queue or an index file for each entry.
+The name and the folder of a file say its kind, or otherwise its first bytes do. The description has a heading and
+lines: one for each record of the log, or for each entry of a queue or an index file.
 
-A file may be damaged, cut short, or hold anything: nothing that it says is believed before it is checked, and nothing
-is read that a damaged size alone claims.
+A file may be damaged, cut short, or have any content. So each value is checked before it is used. A damaged size alone
+never causes a large read.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from sparrowmq.store.queues.entries import GAP_SIZE, Entry
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
-# What `start` counts (an offset in the log, the number of an entry; None: nothing), and the words.
+# A number that `start` can name (an offset in the log, the number of an entry; None: neither), and the words.
 Line: TypeAlias = tuple[int | None, str]
-# The first line, and those behind it.
+# The heading, and the lines after it.
 Described: TypeAlias = tuple[str, Iterator[Line]]
 
 _WINDOW: Final = 1 << 18
 _LONGEST_TEXT: Final = 200
-# What stands behind the body: with an empty topic and no properties, and at most.
+# The size of all fields after the body: with an empty topic and no properties, and at most.
 _LEAST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
 _MOST_BEHIND_BODY: Final = (
     TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
@@ -76,7 +76,7 @@ _TRANSACTION: Final = {
 
 
 class StoreFile:
-    """A file, read through a window: many small reads cost few calls."""
+    """A file that is read through a window, so that many small reads need few system calls."""
 
     def __init__(self, vfs: Vfs, path: str) -> None:
         self.vfs = vfs
@@ -87,7 +87,7 @@ class StoreFile:
         self._window, self._window_at = b"", 0
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the file's end."""
+        """Read up to `size` bytes; fewer only at the file's end."""
         at = position - self._window_at
         if not 0 <= at <= len(self._window) - size:
             self._window = self.vfs.read(self._file, position, max(size, _WINDOW))
@@ -95,7 +95,7 @@ class StoreFile:
         return self._window[at : at + size]
 
     def used(self) -> int:
-        """Behind the last byte that is not zero."""
+        """The position after the last byte that is not zero; 0 if there is none."""
         for begin in range((self.size - 1) // _WINDOW * _WINDOW, -1, -_WINDOW):
             used = len(self.read(begin, min(_WINDOW, self.size - begin)).rstrip(b"\0"))
             if used:
@@ -115,12 +115,12 @@ def time_text(ms: int) -> str:
 
 
 def printable(raw: str) -> str:
-    """What others chose, without what would move the cursor of a terminal."""
+    """Return a text from outside, without characters that would move the cursor of a terminal."""
     return raw if raw.isprintable() else repr(raw)
 
 
 def text(raw: str) -> str:
-    """The same, and not too long."""
+    """As `printable`, and cut if it is too long."""
     return printable(raw if len(raw) <= _LONGEST_TEXT else f"{raw[:_LONGEST_TEXT]}...")
 
 
@@ -131,7 +131,7 @@ def count(number: int, noun: str) -> str:
 
 
 def described(file: StoreFile, start: int | None) -> Described:
-    """Raises: BadStore, it is no file of a store."""
+    """The description of a file. Raises: BadStore, it is no file of a store."""
     name = file.name
     if name == "checkpoint":
         return "checkpoint", _checkpoint(file)
@@ -165,11 +165,11 @@ def _begin(file: StoreFile, start: int | None, begin: int, end: int) -> int:
 
 
 class Part(NamedTuple):
-    """What begins at some place in the log; `size` is 0 where that cannot be told."""
+    """A record, blank or damage at a position of the log. `size` is 0 if it is unknown."""
 
     size: int
     problem: str | None = None
-    message: StoredMessage | None = None  # None for a blank, and for what has not the shape of a record
+    message: StoredMessage | None = None  # None for a blank, and for bytes without the shape of a record
 
 
 class LogFile:
@@ -189,7 +189,7 @@ class LogFile:
         return f"commit log, offsets {self.begin} to {self.end}", self._lines(begin, start is not None)
 
     def written(self) -> tuple[int, int]:
-        """Behind the last record, or the blank, and when that record was stored; by sizes alone, unchecked."""
+        """The end of the last record or blank, and the last record's store time. Records are found by size, unchecked."""
         position, stored_ms = 0, 0
         while position < self.file.size:
             size, problem = self._size(position)
@@ -246,9 +246,10 @@ class LogFile:
             return Part(0, problem)
 
     def _size(self, position: int) -> tuple[int, str | None]:
-        """The size of the record or blank at a position, or what its head has wrong.
+        """The size of the record or blank at a position, or the problem of its head.
 
-        Nothing is read that a damaged size alone claims: what stands around the body takes a few KiB at most.
+        A damaged size alone never causes a large read: it must match the body's size, as the other fields have a few
+        KiB at most.
         """
         left, head = self.file.size - position, self.file.read(position, LONGEST_HEAD)
         size, magic = BLANK.unpack_from(head) if left >= BLANK_SIZE else (0, 0)
@@ -268,7 +269,7 @@ class LogFile:
         return size, None
 
     def _resume(self, offset: int, damaged: Part) -> int | None:
-        """The next offset behind damage at which something sound begins."""
+        """The next offset after damage at which a sound record or blank begins."""
         following = offset + damaged.size - self.begin
         if damaged.size and following < self.file.size and not self._part(following).problem:
             return self.begin + following
@@ -371,10 +372,10 @@ def _index_lines(file: StoreFile, slots: int, first: int, following: int, begin_
 
 
 def _slots(file: StoreFile, following: int, end_offset: int) -> int:
-    """How many slots an index file has, which it does not say; 0 if it cannot be found out.
+    """The number of slots in an index file, which the file does not contain; 0 if it cannot be found out.
 
-    Entries reach up to the file's end. So they begin at places that differ from its size by multiples of an entry,
-    and only one such place fits the last byte that is used: there the last entry stands.
+    Entries reach up to the file's end. So they begin at positions that differ from its size by multiples of an entry.
+    Only one such position fits the last used byte: the last entry is there.
     """
     usual = StoreSettings("")
     entries_size = usual.index_entries * index.ENTRY.size

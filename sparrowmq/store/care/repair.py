@@ -1,8 +1,8 @@
-"""Mend a damaged store as far as that can be done: what `corruptPolicy=quarantine` does at a start, for the whole log.
+"""Repair a damaged store as far as possible: as `corruptPolicy=quarantine` does at a start, but for the whole log.
 
-A start looks at the log's last megabytes. Here the checkpoint is first set back to the log's begin, so that recovery
-reads all of it, fences off what is damaged, keeps the bytes in `set-aside`, and makes queues and index fit again.
-Before that, what a copy of the log has is taken from there (replacing.py).
+A start checks the log's last megabytes. A repair first sets the checkpoint back to the log's begin. So recovery reads
+the whole log, fences off damage, keeps the bytes in `set-aside`, and makes queues and index match again. Before that,
+damaged records are replaced by those of a copy of the log, if the caller has one (replacing.py).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sparrowmq.store.vfs import Vfs
 
 
 def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Replaced:
-    """Bring a store in order that nobody has open.
+    """Repair a store that no broker has open.
 
     Args:
-        copy: what damaged records are taken from, if it has them.
+        copy: a copy of the log, whose records replace the damaged ones.
     Raises:
-        StoreLocked: a broker has it open.
+        StoreLocked: a broker has the store open.
         BadStore: a file is missing, or has another size: restore it from a backup or a slave.
-        DiskFull: there is no room for what is set aside.
-        LogsDiffer: the copy is none of this log; nothing is fenced off.
-        NetworkError, RemoteError: it cannot be asked; likewise.
+        DiskFull: there is no room for the bytes to set aside.
+        LogsDiffer: the other log is no copy of this one; nothing is fenced off.
+        NetworkError, RemoteError: the copy cannot be read; nothing is fenced off.
     """
     lock = StoreLock(vfs, settings.layout)
     try:
@@ -41,7 +41,7 @@ def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Repla
 
 
 def _look_at_all(settings: StoreSettings, vfs: Vfs) -> None:
-    """Let the next start begin at the log's begin."""
+    """Let the next start check the log from its begin."""
     path = settings.layout.checkpoint
     found = checkpoint.load(vfs, path)
     if found.positions is not None:
