@@ -189,7 +189,7 @@ class LogFile:
         return f"commit log, offsets {self.begin} to {self.end}", self._lines(begin, start is not None)
 
     def written(self) -> tuple[int, int]:
-        """The end of the last record or blank, and the last record's store time. Records are found by size, unchecked."""
+        """The end of the last record or blank, and when that record was stored. Records are not checked."""
         position, stored_ms = 0, 0
         while position < self.file.size:
             size, problem = self._size(position)
