@@ -43,7 +43,7 @@ class NumberedFolder:
         Args:
             room_bytes: the size to allocate; 0 for a file that grows as it is written.
         Raises:
-            DiskFull, OSError: there is no new file; the file before still counts.
+            DiskFull, OSError: `number` is as before.
         """
         vfs, path = self._vfs, self._path_of(self.number + 1)
         vfs.make_folder(self._path)
