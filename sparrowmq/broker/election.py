@@ -412,7 +412,7 @@ def demand_member(settings: BrokerSettings) -> None:
     settings.demand_etcd()
     if settings.broker_id == 0:
         raise ConfigError(
-            "brokerId = 0 is that of whoever leads; with enableControllerMode=true give each broker of "
+            "brokerId = 0 is the master's; with enableControllerMode=true give each broker of "
             f"{settings.name} another one, such as brokerId=1"
         )
     if settings.is_slave:

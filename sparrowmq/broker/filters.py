@@ -82,7 +82,7 @@ class Filters:
     def _compiled(self, expression: str) -> Selector | str:
         found = self._kept.pop(expression, None)
         if found is None:
-            assert self._parse is not None, "nobody comes here where there are no filters"
+            assert self._parse is not None, "unreachable where there are no filters"
             found = _compile(expression, self._parse)
             self._kept_characters += len(expression)
         self._kept[expression] = found  # the last, so the least recently used expression is the first

@@ -96,6 +96,6 @@ class SavedFile:
             log.warning("%s, but %s; it is tried again", done, why)
             remark = (
                 f"{done} and in effect, but not saved: {why}. It is tried again every few seconds: "
-                "free some space, or mend what is wrong; if the broker ends before that, the change is lost"
+                "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
             )
             raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -61,7 +61,7 @@ class LoopThread:
             coroutine.close()
             raise ConfigError(
                 "an asynchronous handler runs in the client's loop and must not call the blocking client, which would "
-                "wait for ever; make it a plain function, or use `sparrowmq.connect`"
+                "wait forever; make it a plain function, or use `sparrowmq.connect`"
             )
         __tracebackhide__ = True  # pytest leaves this frame out
         future = self.submit(coroutine)

@@ -367,7 +367,7 @@ def resend_message(message: ReceivedMessage) -> Action:
         run,
         message.msg_id,
         "Let a member handle the message now",
-        "The member handles the message once more, whatever the offsets of the group are.",
+        "The member handles the message once more. The group's offsets do not matter.",
         (Field("group", "Group"), Field("member", "Member", "choice")),
         "Resend",
         "warning",

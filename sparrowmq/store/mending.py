@@ -125,7 +125,7 @@ class _Pages:
         )
         queue = self._queue
         name = f"{queue.topic}/{queue.queue_id}"
-        log.warning("queue %s: entries from %d on were made anew from the log", name, self._begin)
+        log.warning("queue %s: entries from %d on were built again from the log", name, self._begin)
         if lost:
             log.error("queue %s: the log has no record of %d of them", name, lost)
         queue.replace_file(self._begin, bytes(self._content))

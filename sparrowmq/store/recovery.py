@@ -351,7 +351,7 @@ class Recovery:
             try:
                 start = self._replay(start, end, last_offsets, known, indexed)
             except Hole as hole:
-                log.warning("%s; the queue is made anew from the log", hole)
+                log.warning("%s; the queue is built again from the log", hole)
                 self._heal(hole.queue, last_offsets, end)
                 start = hole.following
             self.dispatch.drain(known)
@@ -472,7 +472,7 @@ class Recovery:
 
     def _index_anew(self, index: Index, why: str) -> int:
         """Delete the index, and return the offset up to which it has all records. A damaged file is set aside."""
-        log.warning("the index %s; it is made anew from the log", why)
+        log.warning("the index %s; it is built again from the log", why)
         index.drop_all(self.layout.set_aside)
         return self.log.begin - 1
 

@@ -514,7 +514,7 @@ async def test_what_is_not_ours_in_etcd_is_told_and_waited_out(
     ("changes", "words"),
     [
         ({"etcd": ()}, "enableControllerMode needs etcdEndpoints"),
-        ({"broker_id": 0}, "brokerId = 0 is that of whoever leads"),
+        ({"broker_id": 0}, "brokerId = 0 is the master"),
         ({"role": BrokerRole.SLAVE}, "who is a slave is decided by etcd"),
         ({"ha_master": "a:1"}, "leave haMasterAddress out"),
         ({"port": 0}, "a listenPort and a haListenPort that stay the same"),

@@ -90,7 +90,7 @@ def test_an_index_on_sectors_that_cannot_be_read_stops_no_message_and_is_made_an
         store.dispatch()
         store.intake.index_keys()
         assert [message.queue_offset for message in messages(store.read("Orders", 0, 1999, 1))] == [1999]
-        with pytest.raises(BadStore, match="start the broker again, which makes the index anew"):
+        with pytest.raises(BadStore, match="start the broker again, which builds the index again"):
             store.query("Orders", "key-1999", 9, 0, 1 << 60)
         disk.mend()
         store.close()

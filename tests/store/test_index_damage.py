@@ -77,7 +77,7 @@ def test_an_index_with_scrambled_slots_says_so_and_is_made_anew(stores: Stores, 
     store = stores.open()
     assert len(store.query("Orders", "message-0", *FOREVER)) == 1
     for number in range(1, 5):
-        with pytest.raises(BadStore, match=r"is damaged: slot .* makes the index anew"):
+        with pytest.raises(BadStore, match=r"is damaged: slot .* builds the index again"):
             store.query("Orders", f"message-{number}", *FOREVER)
     fill(store, [b"one more"])
     store.checkpoint()
@@ -104,7 +104,7 @@ def test_slots_that_were_lost_make_no_search_miss_a_message_in_silence(stores: S
     store = stores.open(index_slots=slots, index_entries=500)
     missed = [text for text in texts if not is_found(store, text)]
     assert len(missed) == 1 or (keys > slots // 4 and missed)  # some slots have two
-    with pytest.raises(BadStore, match=r"slots that are used lead nowhere.* makes the index anew"):
+    with pytest.raises(BadStore, match=r"slots that are used lead nowhere.* builds the index again"):
         store.query("Orders", "nothing", *FOREVER)
     store.close()
     store = stores.open(index_slots=slots, index_entries=500)

@@ -51,7 +51,7 @@ def test_a_part_of_a_file_that_is_zeros_hides_nothing(stores: Stores, number: in
     overwrite(file(store, number), first * ENTRY_SIZE, bytes(4 * ENTRY_SIZE))
     assert bodies(store) == TEXTS
     assert file(store, number).read_bytes() == before
-    assert f"{file(store, number)} is damaged; it is made anew from the log" in caplog.text
+    assert f"{file(store, number)} is damaged; it is built again from the log" in caplog.text
 
 
 def test_a_tag_filter_does_not_pass_over_entries_that_are_zeros(stores: Stores):
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_made_anew_is_told(stores: Stores):
     path = file(store, 0)
     os.truncate(path, 0)
     disk.write_errors[str(path)] = errno.EIO
-    with pytest.raises(BadStore, match="cannot be made anew"):
+    with pytest.raises(BadStore, match="cannot be built again"):
         store.read("Orders", 0, 0, 32)
     disk.write_errors.clear()
     assert bodies(store) == TEXTS

@@ -40,5 +40,5 @@ def test_names_keys_and_tables_are_no_prose(source):
     assert list(code_prose.problems(source)) == []
 
 
-def test_rewritten_folders_have_no_fault(capsys):
+def test_package_has_no_fault(capsys):
     assert code_prose.main([]) == 0, capsys.readouterr().out

@@ -86,7 +86,7 @@ class Lease:
                 await self._pause(_RETRY_S)
                 continue
             if not ttl_s or not is_ours:
-                what = "what it stands for is not ours any more" if ttl_s else "etcd knows it no more"
+                what = "its key belongs to another member" if ttl_s else "etcd does not know it"
                 log.error("the lease has ended: %s", what)
                 self.deadline = 0.0
                 return

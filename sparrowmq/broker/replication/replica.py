@@ -217,7 +217,7 @@ class Replica:
             self.alarm, self.trusts_master = error, False
             log.critical(
                 "the master at %s is not followed any more, and nothing is thrown away: %s. If the master is right, "
-                "move the store of this slave away (it may hold messages that exist nowhere else) and start it anew, "
+                "move the store of this slave away (it may hold messages that exist nowhere else) and start it again, "
                 "empty; if this one is right, stop the master and let this one take its place "
                 "(docs/operate/replication.md)",
                 *(address, error),

@@ -209,7 +209,7 @@ class Transactions:
         if message is None or message.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"at offset {offset} of the log lies no half message; give the msgId of one in {CHECK_MAX_TIME_TOPIC}",
+                f"no half message is at log offset {offset}; give the msgId of one in {CHECK_MAX_TIME_TOPIC}",
             )
         if message.topic == HALF_TOPIC and self.open.find(message.queue_offset) is not None:
             raise RemoteError(
@@ -305,13 +305,13 @@ class Transactions:
         group = half.properties.get(Property.PGROUP, "")
         producers = self._clients.producers(group)
         if not producers:
-            log.warning("nobody of producer group %s is there to ask about %s", shown(group), half)
+            log.warning("no producer of group %s is online to ask about %s", shown(group), half)
             return
         self._turns += 1
         try:
             header, body = half_message.question(half, entry, placed)
         except InvalidMessage as error:
-            log.error("nobody can be asked about %s: %s", half, error)
+            log.error("no producer can be asked about %s: %s", half, error)
             return
         producers[self._turns % len(producers)].peer.tell(header, body)
         self._checks.value += 1
@@ -396,7 +396,7 @@ class Transactions:
             how = {True: "was committed", False: "was rolled back", None: "is not open any more"}[before]
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the transaction {how}; one that was asked about too often lies in {CHECK_MAX_TIME_TOPIC}",
+                f"the transaction {how}; one with too many check-backs is in {CHECK_MAX_TIME_TOPIC}",
             )
 
     # Start -----------------------------------------------------------------------------------------------------------

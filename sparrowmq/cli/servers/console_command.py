@@ -34,7 +34,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
     "--user", metavar="NAME[:ROLE]", help="One user; asks for the password, or takes " + PASSWORD + "."
 )
 @click.option("--make-user", metavar="NAME:ROLE", help="Ask for a password, print the user's line, and end.")
-@click.option("--read-only", is_flag=True, help="Everybody only looks, whatever his role.")
+@click.option("--read-only", is_flag=True, help="Users of all roles can only read.")
 @click.option("--insecure", is_flag=True, help="Listen where others reach us, without https.")
 @click.option("--certificate", metavar="FILE", help="For https, with --key.")
 @click.option("--key", metavar="FILE", help="Of the certificate.")

@@ -133,7 +133,7 @@ class _Check:
         if expected is not None and _end_of_messages(queue, expected) != expected:
             yield f"{name} ends at {queue.end.value}, the log says {expected}"
         if queue.used_entries() > queue.end.value:
-            yield f"{name} ends at {queue.end.value}, but something stands behind that"
+            yield f"{name} ends at {queue.end.value}, but there is content after that"
         for queue_offset in range(queue.find(self._log.begin), queue.end.value):
             if self._watch is not None:
                 self._watch("checking queues", done + queue_offset - queue.begin, total)
@@ -147,14 +147,15 @@ class _Check:
         known = QueueEnds(vfs, layout.ends).load()
         if known.positions is None or known.positions.dispatched < self._log.begin or _was_javas(vfs, layout):
             if self._next and not list(self._queues):
-                yield "the log has messages, but there is no queue; the next start makes them anew"
+                yield "the log has messages, but there is no queue; the next start builds them again"
             return
         for (topic, queue_id), wanted in known.ends.items():
             queue = self._queues.get(topic, queue_id)
             if wanted.end == wanted.begin:
                 continue
             if queue is None or queue.is_empty:
-                yield f"queue {topic}/{queue_id} is missing; it ended at {wanted.end}, and the next start makes it anew"
+                ended = f"it ended at {wanted.end}, and the next start builds it again"
+                yield f"queue {topic}/{queue_id} is missing; {ended}"
             elif queue.end.value < wanted.end and (topic, queue_id) not in self._next:
                 yield f"queue {topic}/{queue_id} ends at {queue.end.value}, the last checkpoint says {wanted.end}"
 
@@ -210,7 +211,7 @@ class _Check:
         where = f"entry {found.queue_offset} of queue {queue.topic}/{queue.queue_id}"
         if entry is None or entry.offset < found.physical_offset:
             missing = self._missing.setdefault((queue.topic, queue.queue_id), [])
-            missing.append(f"{where} is missing, its record lies at {found.physical_offset}")
+            missing.append(f"{where} is missing, its record is at {found.physical_offset}")
         elif entry.offset == found.physical_offset and entry.size != found.size:
             yield f"{where} says {entry.size} bytes, the record has {found.size}"
         elif (

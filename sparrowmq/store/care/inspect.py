@@ -106,7 +106,7 @@ def _state(vfs: Vfs, layout: Layout) -> Iterator[str]:
 def _log(vfs: Vfs, layout: Layout) -> Iterator[str]:
     begins = _begins(vfs, layout.commit_log)
     if not begins:
-        yield "log: no files" + ("" if vfs.exists(layout.commit_log) else "; it lies elsewhere, or is lost")
+        yield "log: no files" + ("" if vfs.exists(layout.commit_log) else "; it is elsewhere, or lost")
         return
     last = expected = begins[0]
     for begin in begins:

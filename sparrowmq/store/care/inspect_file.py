@@ -405,7 +405,7 @@ def _checkpoint(file: StoreFile) -> Iterator[Line]:
     yield None, f"log: on disk up to offset {at.flushed}; a start reads it from {at.scan_from}"
     yield None, f"queues and index: know the log up to offset {at.dispatched}"
     if at.index_file == checkpoint.UNKNOWN_INDEX:
-        yield None, "index: switched off, or found damaged; a start with it makes it anew from the log"
+        yield None, "index: switched off, or found damaged; a start with it builds it again from the log"
     elif at.index_file:
         yield None, f"index: entry {at.index_next} of file {at.index_file} is next"
     if at.crc_from != NO_CRC:

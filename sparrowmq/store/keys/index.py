@@ -49,7 +49,7 @@ _CHUNK: Final = 1 << 16  # entries per read
 _UP_TO_A_SECOND_MS: Final = (
     1000  # the end time of a truncated file comes from its last entry, in whole seconds
 )
-_REMEDY: Final = "start the broker again, which makes the index anew from the log"
+_REMEDY: Final = "start the broker again, which builds the index again from the log"
 
 
 class IndexFile:
@@ -438,7 +438,7 @@ class Index:
         if size > self._file_size or (size < self._file_size and not writable):
             raise BadStore(
                 f"{path} has {size} bytes, not {self._file_size}; set maxHashSlotNum and maxIndexNum "
-                "as they were, or delete the folder: it will be made anew"
+                "as they were, or delete the folder: it will be built again"
             )
         self.files.append(IndexFile(LogFile.open(self._vfs, path, 0, writable), self._slots))
         if size < self._file_size:

@@ -212,7 +212,7 @@ class ConsumeQueue:
         if len(entries) != count:
             raise BadStore(
                 f"{self._path(begin)} ends too early, or cannot be read; stop the broker and delete consumequeue: "
-                "it is made anew from the log"
+                "it is built again from the log"
             )
         return entries
 
@@ -236,12 +236,12 @@ class ConsumeQueue:
         """
         if self._files.mend is None:
             return False
-        log.warning("%s is damaged; it is made anew from the log", self._path(begin))
+        log.warning("%s is damaged; it is built again from the log", self._path(begin))
         self._made_anew.add(begin)
         try:
             self._files.mend(self, begin)
         except OSError as error:
-            raise BadStore(f"{self._path(begin)} is damaged, and cannot be made anew: {error}") from error
+            raise BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}") from error
         finally:
             self._made_anew.discard(begin)
         return True
@@ -441,7 +441,7 @@ class ConsumeQueue:
         row, stray = row_of_files(self._folder, vfs.list_folder(self._folder), size)
         if stray and (known is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < known):
             remedy = (
-                "restore it from a backup, or delete the folder consumequeue: it is made anew from the log"
+                "restore it from a backup, or delete the folder consumequeue: it is built again from the log"
             )
             raise missing_file(self._folder, row[-1] + size, remedy)
         for begin in reversed(stray if writable else []):

@@ -94,7 +94,7 @@ class QueueEnds:
             self._vfs.close(file)
             if known.positions is not None:
                 return known
-            log.warning("%s is damaged; where queues end is told by their files alone", file.path)
+            log.warning("%s is damaged; the ends of queues are taken from their files alone", file.path)
         return Known()
 
     def begin(self, known: Known) -> None:

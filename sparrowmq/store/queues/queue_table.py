@@ -67,7 +67,7 @@ class QueueTable:
         except OSError as error:
             raise BadStore(
                 f"queue {queue.topic}/{queue.queue_id} cannot be read: {error}; delete the folder consumequeue: "
-                "it is made anew from the log"
+                "it is built again from the log"
             ) from error
 
     def remove(self, queue: ConsumeQueue) -> None:

@@ -216,7 +216,7 @@ async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
         assert master.count == 1 and not following.is_following
         running.cancel()
     (alarm,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
-    assert "nothing is thrown away" in alarm.getMessage() and "start it anew, empty" in alarm.getMessage()
+    assert "nothing is thrown away" in alarm.getMessage() and "start it again, empty" in alarm.getMessage()
 
 
 async def test_after_an_alarm_a_master_at_another_address_is_tried(stores: Stores) -> None:

@@ -78,14 +78,14 @@ def planted(stores: Stores, clock: ManualClock) -> Planted:
 def test_a_queue_whose_folder_is_gone_is_missed(planted: Planted):
     shutil.rmtree(planted.queue.parent)
     assert violations(planted) == [
-        "queue Orders/0 is missing; it ended at 5, and the next start makes it anew"
+        "queue Orders/0 is missing; it ended at 5, and the next start builds it again"
     ]
 
 
 def test_all_queues_at_once_are_missed(planted: Planted):
     shutil.rmtree(planted.settings.layout.consume_queue)
     assert violations(planted) == [
-        "queue Orders/0 is missing; it ended at 5, and the next start makes it anew"
+        "queue Orders/0 is missing; it ended at 5, and the next start builds it again"
     ]
 
 
@@ -93,7 +93,7 @@ def test_without_queues_and_what_a_checkpoint_knew_of_them_the_log_tells_it(plan
     shutil.rmtree(planted.settings.layout.consume_queue)
     shutil.rmtree(planted.settings.layout.ends)
     assert violations(planted) == [
-        "the log has messages, but there is no queue; the next start makes them anew"
+        "the log has messages, but there is no queue; the next start builds them again"
     ]
 
 
@@ -116,7 +116,7 @@ def long(value: int) -> bytes:
 
 LOST_SLOTS = (
     "the record at {offsets[2]}: {index} is damaged: slots that are used lead nowhere, so messages would be missed; "
-    "start the broker again, which makes the index anew from the log"
+    "start the broker again, which builds the index again from the log"
 )
 
 PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
@@ -148,7 +148,7 @@ PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
     (
         "a missing entry",
         lambda it: it.patch_entry(4, 0, 0, 0),
-        "entry 4 of queue Orders/0 is missing, its record lies at {offsets[4]}",
+        "entry 4 of queue Orders/0 is missing, its record is at {offsets[4]}",
     ),
     (
         "an entry with the wrong size",
@@ -178,7 +178,7 @@ PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
     (
         "bytes behind a queue's end",
         lambda it: it.patch_entry(9, 1, 1, 1),
-        "queue Orders/0 ends at 5, but something stands behind that",
+        "queue Orders/0 ends at 5, but there is content after that",
     ),
     (
         "an index entry of another record",

@@ -86,7 +86,7 @@ def test_what_is_not_there_is_told(stores):
     shutil.rmtree(stores.settings.layout.commit_log)
     os.unlink(stores.settings.layout.checkpoint)
     lines = shown(stores.settings.path)
-    assert "log: no files; it lies elsewhere, or is lost" in lines and lines[-1] == "checkpoint: none"
+    assert "log: no files; it is elsewhere, or lost" in lines and lines[-1] == "checkpoint: none"
 
 
 def test_a_folder_in_a_store_is_told_file_by_file():

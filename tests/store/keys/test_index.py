@@ -334,7 +334,7 @@ def test_an_index_that_was_cut_takes_no_keys_and_says_so(tmp_path: Path, caplog:
         add(index, many(count))
     assert index.is_damaged and path.stat().st_size == 100
     assert [caplog.text.count(part) for part in ("somebody cut it", "not found by their keys")] == [1, 1]
-    with pytest.raises(BadStore, match="start the broker again, which makes the index anew"):
+    with pytest.raises(BadStore, match="start the broker again, which builds the index again"):
         index.find("T", "k1", 9, *EVER)
     index.close()
 
