@@ -224,8 +224,12 @@ def _own_nodes(scope: Scope) -> Iterator[ast.AST]:
 
 def _statement(nodes: Sequence[ast.AST], code: str) -> ast.stmt:
     """The statement that contains the code itself: of one with a block its first line counts."""
-    statements = [node for node in nodes if isinstance(node, ast.stmt)]
+    statements = [node for node in nodes if isinstance(node, ast.stmt) and not _is_docstring(node)]
     return _one([node for node in statements if _contains(_head(node), code)], code)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _head(statement: ast.stmt) -> str:

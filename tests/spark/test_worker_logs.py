@@ -22,7 +22,8 @@ def said(before=""):
 
 
 def test_a_line_has_its_time_level_and_logger():
-    line = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ WARNING sparrowmq\.spark\.source\.partition_ranges: data lost: rows 1 to 5 are gone\n"
+    stamp, logger = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", r"sparrowmq\.spark\.source\.partition_ranges"
+    line = rf"{stamp} WARNING {logger}: data lost: rows 1 to 5 are gone\n"
     assert re.fullmatch(line, said())
 
 

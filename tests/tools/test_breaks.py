@@ -14,7 +14,7 @@ class Queue(Base, frozen=True):
     size: int = 3
 
     def take(self, most, *, wait_s=LIMIT_S):
-        """Take some."""
+        """Take some of self.file."""
         if self.is_closed and not self.is_forced:
             raise QueueClosed("gone")
         elif most < 0:

@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from tools import mutants
-from tools.breaks import Break, read_found
+from tools import docs, mutants
+from tools.breaks import Break, read_breaks, read_found
 from tools.mutants import Outcome, Verdict
 
+ROOT = Path(__file__).parents[2]
 SOURCE = "def add(a, b):\n    if a < 0:\n        return 0\n    return a + b\n"
 TESTS = """
 import pytest
@@ -100,3 +101,13 @@ def test_the_report_has_each_break_and_its_result():
     text = mutants.report(outcomes)
     assert "2 breaks: 1 found, 1 survived, 0 does not run." in text
     assert f"| S-SUM-01 `sums.add: a \\| b -> a` | `{SUM}` | found  |" in text
+
+
+def test_every_break_fits_the_code():
+    assert list(mutants.problems(read_breaks(ROOT / "tests"), ROOT)) == []
+
+
+def test_every_capability_has_a_break_that_was_found():
+    """After a change of a break or of its test, `./run mutants S-...` runs it again."""
+    known = {seed for area in docs.read_seeds().values() for seed in area}
+    assert sorted(known - docs.proofs().keys()) == []
