@@ -30,7 +30,7 @@ def cold_read(log: CommitLog, queue: ConsumeQueue, offset: int, size: int) -> Ca
     if not queue.min_offset <= offset < queue.end.value - NEAR:
         return None
     entries = queue.read(offset, _BATCH)
-    places = [(entries.offset(i), entries.size(i)) for i in range(len(entries))]
+    places = [(entry.offset, entry.size) for entry in entries if not entry.is_gap]
     if not places or (log.is_cached(places[0][0]) and log.is_cached(places[-1][0])):
         return None
     return partial(_cache, log, places, size)

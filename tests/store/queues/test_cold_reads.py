@@ -71,3 +71,18 @@ def test_offsets_outside_of_the_queue_need_no_thread(stores: Stores, monkeypatch
     store, *_ = filled(stores)
     assert store.cold_read("Orders", 0, offset, 1000) is None
     assert store.cold_read("Nowhere", 0, 0, 1000) is None
+
+
+@pytest.mark.guards("cold_reads.cold_read: not entry.is_gap -> True")
+def test_gaps_of_a_queue_are_not_read(stores: Stores, monkeypatch):
+    """The entry of a gap has offset 0 and a size of 2 GiB: reading it would read a whole file."""
+    monkeypatch.setattr(cold_reads, "NEAR", 0)
+    store, reads, _ = filled(stores)
+    queue = store.queues.get("Orders", 0)
+    assert queue is not None
+    queue.write_gap(60)
+    cache = store.cold_read("Orders", 0, 39, 1000)
+    assert cache is not None
+    cache()
+    assert 0 < sum(map(len, reads)) < 1500
+    stores.leave_damaged()
