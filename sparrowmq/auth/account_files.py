@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -245,7 +245,10 @@ def _together(documents: Mapping[Path, Document]) -> Accounts:
                     *(path, account.access_key, file_of[account.access_key]),
                 )
                 continue
-            by_key[account.access_key], file_of[account.access_key] = account, path
+            by_key[account.access_key], file_of[account.access_key] = (
+                replace(account, colleagues=file_of),
+                path,
+            )
     return Accounts(by_key, file_of, _addresses(documents.values()), documents)
 
 

@@ -12,7 +12,7 @@ Source: PlainPermissionManager, PlainAccessResource and Permission, Java 4.9.7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any, Final
@@ -62,6 +62,7 @@ class Account:
     Attributes:
         perms: by topic and retry topic; plain numbers, because each request reads them.
         is_unlimited: an administrator without listed permissions. With listed permissions, only these count.
+        colleagues: the access keys of all accounts that were loaded together with it.
     """
 
     access_key: str
@@ -71,6 +72,7 @@ class Account:
     topic_perm: int
     group_perm: int
     perms: Mapping[str, int]
+    colleagues: Container[str] = field(default=(), repr=False, compare=False)
 
     @property
     def is_unlimited(self) -> bool:

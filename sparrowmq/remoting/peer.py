@@ -7,7 +7,7 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol, TypeVar
 
 from sparrowmq.protocol.wire.header import Header, Request
@@ -17,9 +17,19 @@ R = TypeVar("R", bound=Header)
 
 
 class Principal(Protocol):
-    """An account, as handlers see it."""
+    """An account, as handlers see it. `auth/ownership.py` says what it may do with things of others."""
 
-    is_admin: bool
+    @property
+    def access_key(self) -> str:
+        """The name of the account."""
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may administrate."""
+
+    @property
+    def colleagues(self) -> Container[str]:
+        """The access keys of all accounts, which include its own."""
 
 
 class Peer(Protocol):
