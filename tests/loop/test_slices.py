@@ -1,0 +1,101 @@
+"""Long work pauses for other work, and short work does not."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from sparrowmq.loop import slices
+from sparrowmq.loop.slices import SLICE_S, Steps, each, in_slices, pause, to_end
+
+
+class Ticks:
+    """A clock that advances by half a slice with each reading."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def __call__(self) -> float:
+        self.readings += 1
+        return self.readings * SLICE_S / 2
+
+
+def counted(seen: list[int], most: int) -> Steps[str]:
+    for i in range(most):
+        seen.append(i)
+        yield
+    return "done"
+
+
+def test_short_work_is_done_at_once() -> None:
+    seen: list[int] = []
+    assert in_slices(counted(seen, 3), lambda: 0.0) == "done"
+    assert seen == [0, 1, 2]
+
+
+@pytest.mark.guards("in_slices: true now_s() < end_s")
+async def test_long_work_pauses_and_others_run_meanwhile() -> None:
+    seen: list[int] = []
+    rest = in_slices(counted(seen, 5), Ticks())
+    assert isinstance(rest, Awaitable)
+    assert seen == [0]
+    for i in range(5):
+        asyncio.get_running_loop().call_later(0, seen.append, 100 + i)
+    assert await rest == "done"
+    assert seen[0] == 0
+    assert [i for i in seen if i < 100] == [0, 1, 2, 3, 4]
+    assert seen[-1] == 4
+    assert not slices._lines
+
+
+async def test_works_that_pause_take_turns_and_one_continues_in_a_turn_of_the_loop() -> None:
+    seen: list[str] = []
+
+    async def work(name: str) -> None:
+        for _ in range(3):
+            await pause()
+            seen.append(name)
+
+    async def turns() -> None:
+        for _ in range(12):
+            seen.append("|")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(work("a"), work("b"), work("c"), turns())
+    assert "".join(seen).strip("|").replace("||", "|") == "a|b|c|a|b|c|a|b|c"
+
+
+async def test_cancelled_work_ends_its_steps_and_does_not_stop_the_others() -> None:
+    ended: list[str] = []
+
+    def endless() -> Steps[None]:
+        try:
+            while True:
+                yield
+        finally:
+            ended.append("closed")
+
+    task = asyncio.create_task(to_end(endless(), Ticks()))
+    other = asyncio.create_task(to_end(counted([], 9), Ticks()))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await other == "done"
+    assert ended == ["closed"]
+    assert not slices._lines
+
+
+async def test_an_error_of_the_work_reaches_the_caller_at_once_or_later() -> None:
+    def failing(after: int) -> Steps[None]:
+        yield from counted([], after)
+        raise ValueError(after)
+
+    with pytest.raises(ValueError, match="0"):
+        in_slices(failing(0))
+    with pytest.raises(ValueError, match="4"):
+        await to_end(failing(4), Ticks())
+
+
+async def test_each_item_is_a_step() -> None:
+    seen: list[int] = []
+    await to_end(each(range(4), seen.append), Ticks())
+    assert seen == [0, 1, 2, 3]
