@@ -52,6 +52,8 @@ class Writer:
             RemoteError: MESSAGE_ILLEGAL, the properties are too long, or ask for something impossible.
             StoreFailed, DiskFull: nothing was stored.
         """
+        if entry.properties.size_chars > MAX_SIZE_BYTES:  # before detours search and edit them
+            raise _too_long(entry.properties.size_chars)
         may_park = back_from is None
         for detour in self._detours:
             if may_park and entry.properties.has(detour.mark) and detour.park(entry):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker.detour import Detour
 from sparrowmq.broker.later.delay import delay_levels
 from sparrowmq.broker.message_writer import MAX_PROPERTIES_BYTES, Writer
 from sparrowmq.errors import RemoteError
@@ -75,6 +76,20 @@ def test_properties_are_stored_without_the_wish_to_wait_and_with_the_cluster(
     writer.put(one)
     writer.put_batch([other])
     assert one.properties.encode() == other.properties.encode() == kept.encode()
+
+
+@pytest.mark.guards("Writer.put: false entry.properties.size_chars > MAX_SIZE_BYTES")
+def test_properties_that_no_record_can_hold_are_refused_before_a_detour_reads_them(
+    store: MessageStore,
+) -> None:
+    def park(_: Entry) -> bool:
+        raise AssertionError("asked")
+
+    writer = Writer(
+        store, "C", (Detour("\x02DELAY\x01", park, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),)
+    )
+    with pytest.raises(RemoteError, match="the properties take 255012 bytes; at most 32747"):
+        put(writer, "DELAY\x011\x02" + "REAL_QID\x01\x02" * 25_500 + "a\x01b\x02")
 
 
 @pytest.mark.guards("Writer._complete: false room")

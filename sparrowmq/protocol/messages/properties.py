@@ -57,6 +57,11 @@ class Properties:
         """Decode the properties of a record or of a batch. Bytes that are not UTF-8 become U+FFFD."""
         return Properties(str(raw, "utf-8", "replace"))
 
+    @property
+    def size_chars(self) -> int:
+        """The characters of the string form: at most as many as it has bytes."""
+        return len(self._marked) - 1
+
     def get(self, name: str) -> str | None:
         """The property's value, the last one of a name; None if it is absent or empty."""
         return self.marked(mark(name))
@@ -88,11 +93,21 @@ class Properties:
         self._encoded = None
 
     def remove(self, name: str) -> None:
-        """Remove a property, if it exists."""
+        """Remove a property, if it exists, with all its repetitions."""
         name_mark = mark(name)
-        while (at := self._marked.rfind(name_mark)) >= 0:
-            self._marked = self._marked[:at] + self._marked[self._marked.find(VALUE_END, at + 1) :]
-            self._encoded = None
+        text = self._marked
+        at = text.find(name_mark)
+        if at < 0:
+            return
+        kept: list[str] = []  # one copy at the end: a copy for each repetition would be quadratic
+        begin = 0
+        while at >= 0:
+            kept.append(text[begin:at])
+            begin = text.find(VALUE_END, at + 1)
+            at = text.find(name_mark, begin)
+        kept.append(text[begin:])
+        self._marked = "".join(kept)
+        self._encoded = None
 
     def strike(self, pair: str) -> None:
         """Remove a property if it has this value. `pair` is its `mark`, the value, and 0x02."""

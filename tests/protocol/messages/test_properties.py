@@ -1,5 +1,7 @@
 """The property string: both directions, both brokers' endings, broken pairs, limits."""
 
+from time import perf_counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,6 +98,22 @@ def test_a_name_that_stands_there_twice_is_removed_twice() -> None:
     twice = Properties("TAGS\x01first\x02a\x01b\x02TAGS\x01last")
     twice.remove("TAGS")
     assert twice.render() == "a\x01b\x02"
+
+
+@pytest.mark.guards("Properties.remove: kept.append(text[begin:at]) -> kept.append(text[:at])")
+@pytest.mark.parametrize("separator", ["", "a\x01b\x02"])
+def test_removing_repeated_properties_takes_time_in_proportion_to_their_number(separator: str) -> None:
+    def seconds(times: int) -> float:
+        many = Properties(f"REAL_QID\x01\x02{separator}" * times)
+        begin = perf_counter()
+        many.remove("REAL_QID")
+        assert many.render() == separator * times
+        return perf_counter() - begin
+
+    few = min(seconds(2_000) for _ in range(5))
+    assert (
+        min(seconds(64_000) for _ in range(3)) < 8 * 32 * few
+    )  # a quadratic removal takes 1024 times as long
 
 
 def test_only_the_given_pair_is_struck() -> None:
