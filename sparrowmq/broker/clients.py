@@ -4,17 +4,24 @@ The broker knows a client by its heartbeats, every 30 s, and by the connection o
 UNREGISTER_CLIENT, by closing the connection, or by 120 s of silence. When the members or topics of a consumer group
 change, the broker notifies all its members (code 40), also the new one. So they share out the queues again at once,
 instead of within 20 s.
+
+Joining and leaving a group cost the same however many groups and members there are: the broker keeps the groups of each
+connection, and the members of each group by client id. One connection is in 500 groups at most.
 Source: ConsumerManager, ConsumerGroupInfo and ProducerManager, Java 4.9.8.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
@@ -24,6 +31,10 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 SILENCE_S = 120.0
+# The groups of one connection, of consumers and producers together. A client of an application has a few dozen.
+MOST_GROUPS: Final = 500
+# Above this number, one line of the log counts the groups that a client joins or leaves.
+_MOST_LOGGED: Final = 5
 
 
 @dataclass(slots=True)
@@ -40,6 +51,14 @@ class Member:
 
 
 @dataclass(slots=True)
+class _Presence:
+    """The groups of one connection, by name."""
+
+    consumes: dict[str, Member] = field(default_factory=dict)
+    produces: dict[str, Member] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class ConsumerGroup:
     """The connected members of a group, and its subscriptions by their latest heartbeats."""
 
@@ -50,6 +69,13 @@ class ConsumerGroup:
     fingerprint: int | None = None
     members: dict[Peer, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    # The members with the same id, in the order of arrival: a client that reconnects has two connections for a while.
+    by_id: dict[str, dict[Peer, Member]] = field(default_factory=dict)
+
+    def latest(self, client_id: str) -> Member | None:
+        """Return the member with a client id; of several, the one that joined last."""
+        found = self.by_id.get(client_id)
+        return next(reversed(found.values())) if found else None
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
         """Take over newer subscriptions. Returns whether topics were added or removed."""
@@ -71,15 +97,34 @@ class Clients:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Member]] = {}
-        # The producers with the same id, in the order of arrival: of several groups, or of a former connection.
-        self._by_id: dict[str, list[Member]] = {}
-        self._watched: set[Peer] = set()
+        # A producer's connections by its id, in the order of arrival, each with its number of groups.
+        self._by_id: dict[str, dict[Peer, int]] = {}
+        self._present: dict[Peer, _Presence] = {}
 
     def part(self) -> Part:
         """A part that looks for silent clients every ten seconds."""
         return Part(chores=(Chore("part with silent clients", 10, self.expire),))
 
     # Heartbeats -----------------------------------------------------------------------------------------------------
+
+    def admit(self, peer: Peer, client_id: str, consumed: Collection[str], produced: Collection[str]) -> None:
+        """Check the groups of a heartbeat before any of them is joined, and log those that are new.
+
+        Raises:
+            RemoteError: the connection would be in too many groups.
+        """
+        known = self._present.get(peer) or _Presence()
+        consumers = [name for name in consumed if name not in known.consumes]
+        producers = [name for name in produced if name not in known.produces]
+        joined = len(set(consumers)) + len(set(producers))
+        if joined and joined + len(known.consumes) + len(known.produces) > MOST_GROUPS:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"a connection is in {MOST_GROUPS} consumer and producer groups at most; this heartbeat would make it "
+                f"{joined + len(known.consumes) + len(known.produces)}: use several clients, or unregister groups",
+            )
+        _log_groups("consumer", client_id, consumers, f"connected from {peer.address}")
+        _log_groups("producer", client_id, producers, f"connected from {peer.address}")
 
     def consume(
         self,
@@ -92,7 +137,7 @@ class Clients:
         keep_subscriptions: bool = False,
         notify: bool = True,
     ) -> bool:
-        """Handle one consumer group's part of a heartbeat.
+        """Handle one consumer group's part of a heartbeat that was admitted.
 
         Args:
             keep_subscriptions: the heartbeat has no subscriptions, because they have not changed.
@@ -100,16 +145,14 @@ class Clients:
         Returns:
             Whether members or topics changed.
         """
-        group = self._consumers.setdefault(beat.group_name, ConsumerGroup(beat.group_name))
+        group = self._consumers.get(beat.group_name)
+        if group is None:
+            group = self._consumers[beat.group_name] = ConsumerGroup(beat.group_name)
         group.consume_type = str(beat.consume_type)
         group.message_model = str(beat.message_model)
         group.consume_from_where = str(beat.consume_from_where)
-        changed = self._seen(group.members, peer, client_id, language, version)
-        if changed:
-            log.info(
-                "consumer %s of group %s connected from %s", shown(client_id), shown(group.name), peer.address
-            )
-        self._tell_of_clash(group, peer)
+        changed = self._join(group, peer, client_id, language, version)
+        self._tell_of_clash(group, group.members[peer])
         if not keep_subscriptions:
             changed |= group.subscribe(beat.subscription_data_set)
         if changed and notify:
@@ -117,16 +160,16 @@ class Clients:
         return changed
 
     def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
-        """Handle one producer group's part of a heartbeat."""
+        """Handle one producer group's part of a heartbeat that was admitted."""
         members = self._producers.setdefault(group, {})
         former = members.get(peer)
-        if self._seen(members, peer, client_id, language, version):
-            if former is not None:
-                self._forget_id(former)
-            self._by_id.setdefault(client_id, []).append(members[peer])
-            log.info(
-                "producer %s of group %s connected from %s", shown(client_id), shown(group), peer.address
-            )
+        if not self._seen(members, peer, client_id, language, version):
+            return
+        if former is not None:
+            self._forget_id(former)
+        self._present[peer].produces[group] = members[peer]
+        counts = self._by_id.setdefault(client_id, {})
+        counts[peer] = counts.get(peer, 0) + 1
 
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
         """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
@@ -149,19 +192,30 @@ class Clients:
         self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
     ) -> None:
         """Remove a client from the groups that it leaves."""
-        if producer_group is not None:
-            self._remove_producer(peer, producer_group)
-        if consumer_group is not None:
-            self._remove_consumer(peer, consumer_group, notify)
+        known = self._present.get(peer)
+        if known is None:
+            return
+        if producer_group is not None and (gone := known.produces.pop(producer_group, None)) is not None:
+            self._remove_producer(gone, producer_group)
+            _log_groups("producer", gone.client_id, [producer_group], "left")
+        if consumer_group is not None and (gone := known.consumes.pop(consumer_group, None)) is not None:
+            self._remove_consumer(gone, consumer_group, notify)
+            _log_groups("consumer", gone.client_id, [consumer_group], "left")
 
-    def expire(self) -> None:
+    def expire(self) -> Coroutine[Any, Any, None]:
         """Remove clients that have been silent for too long, and close their connections."""
-        latest = self._clock.monotonic() - SILENCE_S
-        silent = {member.peer for member in self._all_members() if member.last_seen < latest}
-        for peer in silent:
-            log.warning("client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S)
-            self._ended(peer)
-            peer.close()
+        return to_end(self._without_silent(self._clock.monotonic() - SILENCE_S))
+
+    def _without_silent(self, latest: float) -> Steps[None]:
+        for peer, known in list(self._present.items()):
+            members = (*known.consumes.values(), *known.produces.values())
+            if any(member.last_seen < latest for member in members):
+                log.warning(
+                    "client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S
+                )
+                self._ended(peer)
+                peer.close()
+            yield
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -180,8 +234,8 @@ class Clients:
 
     def member(self, group: str, client_id: str) -> Member | None:
         """Return the member with a client id; of several, the one that joined last."""
-        found = [member for member in self.members(group) if member.client_id == client_id]
-        return max(found, key=lambda member: member.joined, default=None)
+        known = self._consumers.get(group)
+        return known.latest(client_id) if known else None
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Return the subscription of a group to a topic, by its members' heartbeats."""
@@ -200,88 +254,111 @@ class Clients:
         """All producer groups with members."""
         return ((group, list(members.values())) for group, members in self._producers.items())
 
-    def producer_by_id(self, client_id: str) -> Member | None:
+    def producer_by_id(self, client_id: str) -> Peer | None:
         """Return the latest connection of a producer with this client id. Replies to its requests go there."""
         found = self._by_id.get(client_id)
-        return found[-1] if found else None
+        return next(reversed(found)) if found else None
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _seen(
         self, members: dict[Peer, Member], peer: Peer, client_id: str, language: str, version: int
     ) -> bool:
+        """Return whether the client is new among the members."""
         now = self._clock.monotonic()
         known = members.get(peer)
         if known is not None and known.client_id == client_id:
             known.last_seen = now
             return False
         members[peer] = Member(client_id, peer, language, version, now, now)
-        if peer not in self._watched:
-            self._watched.add(peer)
+        if peer not in self._present:
+            self._present[peer] = _Presence()
             peer.on_end(self._ended)
         return True
 
-    def _tell_of_clash(self, group: ConsumerGroup, peer: Peer) -> None:
+    def _join(self, group: ConsumerGroup, peer: Peer, client_id: str, language: str, version: int) -> bool:
+        former = group.members.get(peer)
+        if not self._seen(group.members, peer, client_id, language, version):
+            return False
+        if former is not None:
+            _forget_member(group, former)
+        member = group.members[peer]
+        self._present[peer].consumes[group.name] = member
+        group.by_id.setdefault(client_id, {})[peer] = member
+        return True
+
+    def _tell_of_clash(self, group: ConsumerGroup, member: Member) -> None:
         """Log that two running programs use one client id, the usual reason for queues without a consumer.
 
         A client that reconnects has two connections with one id for a while. So this logs only if a heartbeat arrives
         on the OLDER connection after the newer one has joined. A dead connection never sends one.
         """
-        member = group.members[peer]
-        for other in group.members.values():
-            if other.client_id != member.client_id or other is member or member.clash_told:
-                continue
-            if other.joined > member.joined:
-                member.clash_told = True
-                log.warning(
-                    "client id %s is used in group %s from both %s and %s; queues are shared out by client id, so give "
-                    "each program its own (instanceName, or clientIP), or some queues will be consumed twice or never",
-                    shown(member.client_id),
-                    shown(group.name),
-                    member.peer.address,
-                    other.peer.address,
-                )
+        other = group.latest(member.client_id)
+        if other is None or member.clash_told or other.joined <= member.joined:
+            return
+        member.clash_told = True
+        log.warning(
+            "client id %s is used in group %s from both %s and %s; queues are shared out by client id, so give "
+            "each program its own (instanceName, or clientIP), or some queues will be consumed twice or never",
+            shown(member.client_id),
+            shown(group.name),
+            member.peer.address,
+            other.peer.address,
+        )
 
     def _ended(self, peer: Peer) -> None:
-        self._watched.discard(peer)
-        for name in [name for name, members in self._producers.items() if peer in members]:
-            self._remove_producer(peer, name)
-        for name in [name for name, group in self._consumers.items() if peer in group.members]:
-            self._remove_consumer(peer, name, notify=True)
+        known = self._present.pop(peer, None)
+        if known is None:
+            return
+        for name, gone in known.produces.items():
+            self._remove_producer(gone, name)
+        for name, gone in known.consumes.items():
+            self._remove_consumer(gone, name, notify=True)
+        for kind, members in (("producer", known.produces), ("consumer", known.consumes)):
+            for gone in list(members.values())[:1]:
+                _log_groups(kind, gone.client_id, list(members), "left")
 
-    def _remove_producer(self, peer: Peer, name: str) -> None:
-        members = self._producers.get(name, {})
-        if (gone := members.pop(peer, None)) is not None:
-            self._forget_id(gone)
-            log.info("producer %s of group %s left", shown(gone.client_id), shown(name))
+    def _remove_producer(self, gone: Member, name: str) -> None:
+        members = self._producers[name]
+        del members[gone.peer]
+        self._forget_id(gone)
         if not members:
-            self._producers.pop(name, None)
+            del self._producers[name]
 
     def _forget_id(self, gone: Member) -> None:
-        left = [member for member in self._by_id[gone.client_id] if member is not gone]
-        if left:
-            self._by_id[gone.client_id] = left
-        else:
-            del self._by_id[gone.client_id]
+        counts = self._by_id[gone.client_id]
+        counts[gone.peer] -= 1
+        if not counts[gone.peer]:
+            del counts[gone.peer]
+            if not counts:
+                del self._by_id[gone.client_id]
 
-    def _remove_consumer(self, peer: Peer, name: str, notify: bool) -> None:
-        group = self._consumers.get(name)
-        gone = group.members.pop(peer, None) if group else None
-        if group is None or gone is None:
-            return
-        log.info("consumer %s of group %s left", shown(gone.client_id), shown(name))
+    def _remove_consumer(self, gone: Member, name: str, notify: bool) -> None:
+        group = self._consumers[name]
+        del group.members[gone.peer]
+        _forget_member(group, gone)
         if not group.members:
             del self._consumers[name]
         elif notify:
             _notify(group)
 
-    def _all_members(self) -> Iterable[Member]:
-        for group in self._consumers.values():
-            yield from group.members.values()
-        for members in self._producers.values():
-            yield from members.values()
+
+def _forget_member(group: ConsumerGroup, gone: Member) -> None:
+    same = group.by_id[gone.client_id]
+    del same[gone.peer]
+    if not same:
+        del group.by_id[gone.client_id]
 
 
 def _notify(group: ConsumerGroup) -> None:
     for member in group.members.values():
         member.peer.tell(NotifyConsumerIdsChanged(group.name))
+
+
+def _log_groups(kind: str, client_id: str, groups: Sequence[str], did: str) -> None:
+    if len(groups) > _MOST_LOGGED:
+        first = shown(groups[0])
+        log.info("%s %s of %d groups, such as %s, %s", kind, shown(client_id), len(groups), first, did)
+        return
+    for group in groups:
+        log.info("%s %s of group %s %s", kind, shown(client_id), shown(group), did)

@@ -61,7 +61,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
         elif self.kind == TAG:
             tags = parse_tags(self.expression)
         force_setattr(self, "tags", tags)
-        force_setattr(self, "codes", frozenset(map(java_hash, tags)))
+        force_setattr(self, "codes", frozenset(map(tag_hash, tags)))
 
     @classmethod
     def build(
@@ -112,6 +112,7 @@ def string_hash(text: str) -> int:
     for start in range(0, len(units), _CHUNK):
         part = units[start : start + _CHUNK]
         total = total * _POWERS[_CHUNK - len(part)] + sum(map(mul, part, _POWERS[_CHUNK - len(part) + 1 :]))
+        total &= 0xFFFFFFFF  # without it, each chunk of a long text costs more than the one before
     return (total + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
@@ -119,6 +120,11 @@ def string_hash(text: str) -> int:
 def java_hash(text: str) -> int:
     """A cached `string_hash`, for repeated texts such as tags. Message keys differ: use `string_hash` for them."""
     return string_hash(text)
+
+
+def tag_hash(tag: str) -> int:
+    """Return the `string_hash` of a tag. Only short ones are kept, so that no client can fill the memory."""
+    return java_hash(tag) if len(tag) <= _CHUNK else string_hash(tag)
 
 
 _UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"

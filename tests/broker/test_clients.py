@@ -1,8 +1,11 @@
 import logging
+from time import process_time
+from typing import Any
 
 import pytest
 
-from sparrowmq.broker.clients import SILENCE_S, Clients
+from sparrowmq.broker.clients import MOST_GROUPS, SILENCE_S, Clients
+from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import Subscription
@@ -99,7 +102,7 @@ def test_a_broker_that_restarted_asks_for_all_subscriptions(clients):
     assert not clients.must_send_all("g", 7, without_subscriptions=False)
 
 
-@pytest.mark.guards("Clients._remove_consumer: drop notify")
+@pytest.mark.guards("Clients._remove_consumer: drop _notify")
 @pytest.mark.covers("S-START-11")
 async def test_who_says_goodbye_is_gone_and_the_others_are_told(clients, connect):
     one, two = await connect(), await connect()
@@ -129,7 +132,7 @@ async def test_a_closed_connection_is_a_goodbye_to_all_groups(clients, connect):
     await until(lambda: len(one.pushed) == 3)
 
 
-@pytest.mark.guards("Clients.expire: drop _ended")
+@pytest.mark.guards("Clients._without_silent: drop _ended")
 @pytest.mark.covers("S-CONS-13", "S-CONS-14")
 async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect, clock, caplog):
     silent, living = await connect(), await connect()
@@ -137,10 +140,10 @@ async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect
     await clock.advance(100)
     beat(clients, living, "living", "Orders")
     await clock.advance(SILENCE_S - 100)
-    clients.expire()
+    await clients.expire()
     assert ids(clients) == ["living", "silent"]
     await clock.advance(1)
-    clients.expire()
+    await clients.expire()
     assert ids(clients) == ["living"]
     await until(lambda: silent.near.closed)
     assert "sent no heartbeat for 120 s" in caplog.text
@@ -152,7 +155,7 @@ async def test_each_heartbeat_keeps_a_client_for_two_minutes_more(clients, conne
     for _ in range(3):
         beat(clients, peer, "one", "Orders")
         await clock.advance(SILENCE_S - 1)
-        clients.expire()
+        await clients.expire()
         assert ids(clients) == ["one"]
 
 
@@ -163,13 +166,13 @@ async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
     clients.produce(two.far, "two", "GO", 317, "p")
     assert [member.client_id for member in clients.producers("p")] == ["one", "two"]
     assert [group for group, _ in clients.producer_groups()] == ["p"]
-    assert clients.producer_by_id("two").peer is two.far
+    assert clients.producer_by_id("two") is two.far
     assert clients.producer_by_id("three") is None
     clients.leave(two.far, None, "p")
     assert [member.client_id for member in clients.producers("p")] == ["one"]
 
 
-@pytest.mark.guards("Clients.member: max -> min")
+@pytest.mark.guards("ConsumerGroup.latest: reversed -> iter")
 async def test_a_member_is_found_by_its_id_on_its_latest_connection(clients, connect, clock):
     old, new = await connect(), await connect()
     beat(clients, old, "one", "Orders")
@@ -214,6 +217,7 @@ async def test_a_client_id_cannot_write_lines_of_its_own_into_the_log(clients, c
     forged = "me\n2026-01-01 00:00:00 INFO all is well"
     for client_id in (forged, "x" * 1_000_000):
         for each in (peer, other, peer):
+            clients.admit(each.far, client_id, ["g"], ["p"])
             beat(clients, each, client_id, "Orders")
             await clock.advance(1)
         clients.produce(peer.far, client_id, "JAVA", 409, "p")
@@ -223,3 +227,80 @@ async def test_a_client_id_cannot_write_lines_of_its_own_into_the_log(clients, c
     assert sum("me\\n2026" in line for line in lines) >= 5
     assert sum("is used in group" in line for line in lines) == 2
     assert not [line[:80] for line in lines if "\n" in line or len(line) > 600]
+
+
+class Stranger:
+    """A connection without a socket."""
+
+    address, principal = "10.0.0.1:5", None
+
+    def __init__(self):
+        self.told = 0
+
+    def tell(self, notice):
+        self.told += 1
+
+    def on_end(self, ended):
+        """It ends when a test says so."""
+
+    def close(self):
+        """There is no socket."""
+
+
+def stranger() -> Any:
+    return Stranger()
+
+
+def seconds_to_leave(clock, groups):
+    """The time in which a client of so many groups joins and leaves; the best of three."""
+    best = 1e9
+    for _ in range(3):
+        clients, peer, begin = Clients(clock), stranger(), process_time()
+        for number in range(groups):
+            clients.produce(peer, "one", "JAVA", 409, f"p{number}")
+            clients.consume(peer, "one", "JAVA", 409, ConsumerBeat(f"g{number}"))
+        clients._ended(peer)
+        best = min(best, process_time() - begin)
+        assert not list(clients.producer_groups()) and not clients.consumer_groups()
+    return best
+
+
+def test_the_time_to_leave_grows_as_the_number_of_groups(clock):
+    assert seconds_to_leave(clock, 8000) < 9 * seconds_to_leave(clock, 2000)
+
+
+def test_a_connection_is_in_a_limited_number_of_groups(clients):
+    peer, producers = stranger(), [f"p{number}" for number in range(MOST_GROUPS - 1)]
+    clients.admit(peer, "one", ["g"], producers)
+    clients.consume(peer, "one", "JAVA", 409, ConsumerBeat("g"))
+    for name in producers:
+        clients.produce(peer, "one", "JAVA", 409, name)
+    clients.admit(peer, "one", ["g"], producers)
+    for consumed, produced in ((["h"], []), ([], ["another"])):
+        with pytest.raises(RemoteError, match="would make it 501: use several clients"):
+            clients.admit(peer, "one", consumed, produced)
+    clients.leave(peer, None, "p0")
+    clients.admit(peer, "one", ["h"], [])
+
+
+def test_many_groups_of_one_client_are_one_line_of_the_log(clients, caplog):
+    caplog.set_level(logging.INFO)
+    peer, names = stranger(), [f"p{number}" for number in range(200)]
+    clients.admit(peer, "one", names, names)
+    for name in names:
+        clients.produce(peer, "one", "JAVA", 409, name)
+        clients.consume(peer, "one", "JAVA", 409, ConsumerBeat(name))
+    clients._ended(peer)
+    assert [record.getMessage() for record in caplog.records] == [
+        "consumer one of 200 groups, such as p0, connected from 10.0.0.1:5",
+        "producer one of 200 groups, such as p0, connected from 10.0.0.1:5",
+        "producer one of 200 groups, such as p0, left",
+        "consumer one of 200 groups, such as p0, left",
+    ]
+
+
+async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, clock):
+    for _ in range(3):
+        clients.produce(stranger(), "one", "JAVA", 409, "p")
+    await clock.advance(SILENCE_S + 1)
+    assert [len(clients.producers("p")) for _ in clients._without_silent(clock.monotonic())] == [2, 1, 0]

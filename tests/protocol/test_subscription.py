@@ -113,3 +113,10 @@ def test_a_subscription_travels_as_java_writes_it() -> None:
         b'"subVersion":5,"tagsSet":["TagA","TagB"],"topic":"T"}'
     )
     assert json.decode(json.dumps(subscription), Subscription) == subscription
+
+
+def test_only_hashes_of_short_tags_are_kept() -> None:
+    java_hash.cache_clear()
+    subscription = Subscription.build("orders", "paid || " + "x" * 1000)
+    assert subscription.codes == {string_hash("paid"), string_hash("x" * 1000)}
+    assert java_hash.cache_info().currsize == 1

@@ -75,10 +75,12 @@ class ClientHandler:
         beat = Heartbeat.decode(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
+        produced = [names.check_group(each.group_name) for each in beat.producer_data_set]
+        consumed = [each.group_name for each in beat.consumer_data_set]
+        self._clients.admit(peer, beat.client_id, consumed, produced)
         before = self._topics.version
         changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
-        for producer in beat.producer_data_set:
-            group = names.check_group(producer.group_name)
+        for group in produced:
             self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
         reply = HeartBeatReply(
             is_sub_change=any(changed) or not beat.heartbeat_fingerprint,

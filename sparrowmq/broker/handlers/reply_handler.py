@@ -14,7 +14,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock
@@ -106,12 +106,8 @@ class ReplyHandler:
             store_host=hosts.unpack(self._rules.store_host),
             store_timestamp=now_ms,
         )
-        return await _tell(asker, push, body)
-
-
-async def _tell(asker: Member, push: PushReply, body: bytes) -> str | None:
-    try:
-        await asker.peer.call(push, body, timeout_s=ASKER_TIMEOUT_S)
-    except (NetworkError, RemoteError) as error:
-        return f"push reply message to {shown(asker.client_id)} fail. {error}"
-    return None
+        try:
+            await asker.call(push, body, timeout_s=ASKER_TIMEOUT_S)
+        except (NetworkError, RemoteError) as error:
+            return f"push reply message to {shown(client_id)} fail. {error}"
+        return None

@@ -36,7 +36,7 @@ from sparrowmq.protocol.messages.record_layout import (
     MAX_PROPERTIES_BYTES,
     MAX_TOPIC_BYTES_V1,
 )
-from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.protocol.subscription import tag_hash
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
@@ -310,7 +310,7 @@ class PlainScan:
         elif name_size == 4:
             name: int = read_i32_be(content, name_at)
             if name == _TAGS:
-                self._tags_code = java_hash(content[begin:end].decode())
+                self._tags_code = tag_hash(content[begin:end].decode())
             elif name == _KEYS:
                 self._keys_at = begin
                 self._keys_end = end

@@ -18,7 +18,7 @@ from typing import Final
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.protocol.subscription import tag_hash
 
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"
@@ -122,7 +122,7 @@ class Properties:
             return 0
         if len(tags) == 1 and ord(tags) <= _LAST_UNIT:  # its own hash
             return ord(tags)
-        return java_hash(tags)
+        return tag_hash(tags)
 
     @property
     def keys(self) -> tuple[str, ...]:

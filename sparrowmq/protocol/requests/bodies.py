@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import field
 
+from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire import json
@@ -174,6 +175,12 @@ class ConsumerBeat(Body):
         self.consume_from_where = _name(self.consume_from_where, CONSUME_FROM_WHERE)
 
 
+# The limits of one heartbeat, which a broker decodes in one piece. A client of an application has a few dozen groups.
+HEARTBEAT_BYTES: Final = 512 * 1024
+HEARTBEAT_OBJECTS: Final = 2000  # the client, its groups and their subscriptions
+HEARTBEAT_TAGS: Final = 2500
+
+
 class Heartbeat(Body):
     """A client and its groups; `without_sub` says: my subscriptions are those you know. (Java: HeartbeatData)"""
 
@@ -182,6 +189,24 @@ class Heartbeat(Body):
     consumer_data_set: list[ConsumerBeat] = []
     heartbeat_fingerprint: int | None = None
     without_sub: bool | None = None
+
+    @classmethod
+    def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse a heartbeat. Raises: RemoteProtocolError, it is too large, or as for other bodies.
+
+        Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
+        """
+        body = bytes(raw)
+        if (
+            len(body) > HEARTBEAT_BYTES
+            or body.count(b"{") > HEARTBEAT_OBJECTS
+            or body.count(b"||") > HEARTBEAT_TAGS
+        ):
+            raise RemoteProtocolError(
+                f"the heartbeat is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and "
+                f"subscriptions together, and {HEARTBEAT_TAGS} tags; use several clients for more"
+            )
+        return json.decode(body, cls)
 
 
 class ConsumerList(Body):

@@ -6,7 +6,15 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ClientConfigCheck, ConsumerList, LockedQueues, LockQueues
+from sparrowmq.protocol.requests.bodies import (
+    ClientConfigCheck,
+    ConsumerBeat,
+    ConsumerList,
+    Heartbeat,
+    LockedQueues,
+    LockQueues,
+    ProducerBeat,
+)
 from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
     GetConsumerListByGroup,
@@ -112,6 +120,31 @@ async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
     error = await client.refusal(HeartBeat(), body)
     assert error.code == ResponseCode.SYSTEM_ERROR
     assert words in error.remark
+
+
+@pytest.mark.guards("Heartbeat.decode: false len(body) > HEARTBEAT_BYTES")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"clientID":"one","producerDataSet":[' + b",".join([b'{"groupName":"p%d"}'] * 3000) + b"]}",
+        b'{"clientID":"one","consumerDataSet":[' + b",".join([b"{}"] * 3000) + b"]}",
+        b'{"clientID":"' + b"x" * 600_000 + b'"}',
+        b'{"clientID":"one","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"Orders","subString":"'
+        + b"||".join(b"%d" % number for number in range(3000))
+        + b'"}]}]}',
+    ],
+)
+async def test_a_heartbeat_of_too_many_things_is_refused(desk, client, body):
+    error = await client.refusal(HeartBeat(), body)
+    assert "the heartbeat is too large" in error.remark and "use several clients" in error.remark
+    assert desk.groups.get("g") is None
+
+
+async def test_a_refused_heartbeat_joins_no_group(desk, client):
+    body = Heartbeat("one", [ProducerBeat(f"p{number}") for number in range(501)], [ConsumerBeat("g")])
+    error = await client.refusal(HeartBeat(), body.encode())
+    assert "a connection is in 500 consumer and producer groups at most" in error.remark
+    assert list(desk.clients.producer_groups()) == desk.clients.consumer_groups() == []
 
 
 async def test_the_same_client_id_on_two_connections_is_logged(desk, connect, caplog):

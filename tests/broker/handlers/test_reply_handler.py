@@ -104,7 +104,7 @@ async def test_what_a_send_may_not_an_answer_may_not_either(tmp_path):
     assert error.code == ResponseCode.MESSAGE_ILLEGAL and not pushed
 
 
-@pytest.mark.guards("Clients.producer_by_id: -1 -> 0")
+@pytest.mark.guards("Clients.producer_by_id: reversed -> iter")
 async def test_an_asker_that_reconnected_has_its_answer_on_the_new_connection(tmp_path):
     async with live_broker(tmp_path) as live, asker(live) as before, asker(live) as now:
         await live.session.call(SendReplyV2(*ALL), b"42")
