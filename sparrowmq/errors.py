@@ -203,6 +203,11 @@ class NameServerUnreachable(NetworkError):
         self.reason = reason
 
     def __str__(self) -> str:
+        if isinstance(self.reason, ConnectionClosed):  # a server with client certificates does not say more
+            return (
+                f"cannot ask name server {self.addresses} ({self.reason}); if it takes encrypted connections only, "
+                "connect by TLS (tls.enable=true) and with a certificate"
+            )
         return (
             f"cannot ask name server {self.addresses} ({self.reason}); start one with `sparrowmq dev` or `mqnamesrv`, "
             "or check that this address and port are right and can be reached from here"

@@ -362,7 +362,8 @@ class Broker:
             rules, in_sync = primary_rules(self.settings), self.term.in_sync if self.term else None
             if self.term is not None:
                 rules = replace(rules, shipping=replace(rules.shipping, epoch=self.term.epoch))
-            parts.append(Primary(store, self._slaves, self._clock, rules, figures, in_sync).part())
+            primary = Primary(store, self._slaves, self._clock, rules, figures, in_sync, self._tls)
+            parts.append(primary.part())
         return parts, timed.is_over
 
     def _slave(

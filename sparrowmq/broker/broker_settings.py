@@ -125,6 +125,8 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Port where slaves read the log of the master. By default listenPort plus 1."""
     fast_port: int | None = setting("fastListenPort", None, _PORT_OR_OFF)
     """Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2."""
+    ha_bind: str | None = setting("haBindAddress", None, TEXT)
+    """Address where haListenPort listens. By default bindAddress."""
     register_period_ms: int = setting(
         "registerNameServerPeriod", 30_000, duration("ms", 10_000, 60_000), live=True
     )
@@ -244,7 +246,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     ha_master: str | None = setting("haMasterAddress", None, _ONE_ADDRESS)
     """Address and haListenPort of the master. By default a slave asks the name servers."""
     ha_secret: str | None = setting("haSecret", None, SECRET, secret=True)
-    """Secret that master and slaves share. Slaves of a master with aclEnable=true need one."""
+    """Secret that master and slaves share. aclEnable=true and tls.server.mode=enforcing need one."""
     nearest_slave_bytes: int = setting("haSlaveFallbehindMax", 256 << 20, size(1, 1 << 50))
     """Lag in bytes from which a SYNC_MASTER does not wait for a slave."""
     memory_percent: int = setting("accessMessageInMemoryMaxRatio", 40, integer(0, 100), live=True)

@@ -79,7 +79,7 @@ async def test_a_client_sends_consumes_and_administers_by_tls(closed: Closed) ->
 @pytest.mark.parametrize(
     ("tls", "why"),
     [
-        (False, "takes encrypted connections only: connect by TLS"),
+        (False, "if it takes encrypted connections only, connect by TLS"),
         (True, "certificate is refused: .*; trust the one that signed it"),
     ],
 )

@@ -5,7 +5,10 @@
     haListenPort=off     none
 
 A SYNC_MASTER needs this port, and a slave has none. Any host that reaches the port can read all messages. So with
-aclEnable=true it opens only with a haSecret, which Java's slaves do not support. Its traffic is not encrypted.
+aclEnable=true or tls.server.mode=enforcing it opens only with a haSecret, which Java's slaves do not support.
+
+TLS is as at listenPort: tls.server.mode decides, with the same certificates. A slave encrypts as it does to its name
+servers, by tls.enable. Java's replication has no TLS.
 Source: HAService.AcceptSocketService and BrokerStartup.createBrokerController, Java 4.9.8.
 """
 
@@ -19,6 +22,9 @@ from sparrowmq.broker.replication.primary import PrimaryRules
 from sparrowmq.broker.replication.slave_link import ShippingRules
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listen_address import refuse_public
+from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.tls_settings import TlsMode
 
 if TYPE_CHECKING:
     from sparrowmq.broker.replication.replica import ReplicaRules
@@ -50,11 +56,29 @@ def demand_role(settings: BrokerSettings) -> None:
         raise ConfigError(f"brokerId = {broker_id} is a slave's: set brokerRole=SLAVE, or brokerId=0")
     if role is BrokerRole.SYNC_MASTER and settings.ha_port == 0:
         raise ConfigError("a SYNC_MASTER needs slaves, and haListenPort=off lets none come")
-    if role is BrokerRole.SYNC_MASTER and not _may_listen(settings):
-        raise ConfigError(
-            "a SYNC_MASTER needs slaves, and with aclEnable=true none may come without a secret: set haSecret, "
-            "the same here and at the slaves"
+    if settings.ha_bind is not None:
+        refuse_public(settings.ha_bind, settings.insecure or settings.acl)
+    _demand_secret(settings)
+
+
+def _demand_secret(settings: BrokerSettings) -> None:
+    """Raises: ConfigError, the broker has to take part in replication, and lacks the secret for it."""
+    if _may_ship(settings):
+        return
+    cause = "aclEnable=true" if settings.acl else "tls.server.mode=enforcing"
+    if settings.failover:
+        who = f"a member with enableControllerMode=true may be master or slave, and with {cause} none may follow"
+    elif settings.role is BrokerRole.SYNC_MASTER:
+        who = f"a SYNC_MASTER needs slaves, and with {cause} none may come"
+    elif not settings.is_slave and settings.ha_port:
+        who = (
+            f"haListenPort = {settings.ha_port} gives the whole log to slaves, and with {cause} none may come"
         )
+    elif settings.is_slave and settings.tls_mode is TlsMode.ENFORCING:
+        who = f"with {cause} a slave follows no master"
+    else:
+        return
+    raise ConfigError(f"{who} without a secret: set haSecret, the same at the master and its slaves")
 
 
 def ha_door(settings: BrokerSettings, port: int) -> Door | None:
@@ -66,10 +90,10 @@ def ha_door(settings: BrokerSettings, port: int) -> Door | None:
         ConfigError: the port is required, and not free.
     """
     wanted = settings.ha_port
-    if settings.is_slave or wanted == 0 or not _may_listen(settings):
+    if settings.is_slave or wanted == 0 or not _may_ship(settings):
         return None
     beside = min(port + ABOVE, _HIGHEST) if settings.port else 0
-    door = Door(settings.bind_address, wanted or beside, "haListenPort")
+    door = Door(settings.ha_bind or settings.bind_address, wanted or beside, "haListenPort")
     try:
         door.bind()
     except ConfigError as error:
@@ -105,9 +129,11 @@ def replica_rules(settings: BrokerSettings) -> ReplicaRules:
         settings.ha_silence_ms / 1000,
         settings.slave_ack is SlaveAck.FLUSHED,
         settings.ha_secret,
+        tls=client_context(settings) if settings.talks_tls else None,
     )
 
 
-def _may_listen(settings: BrokerSettings) -> bool:
-    """Whether the port is safe to open: without access control, or with a secret for slaves."""
-    return not settings.acl or settings.ha_secret is not None
+def _may_ship(settings: BrokerSettings) -> bool:
+    """Whether the log may leave a master: with a secret for slaves, or where no client is checked either."""
+    is_guarded = settings.acl or settings.tls_mode is TlsMode.ENFORCING
+    return bool(settings.ha_secret) or not is_guarded

@@ -27,6 +27,8 @@ from sparrowmq.loop.watermark import Watermark
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.tls.opening import Opening
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 
@@ -56,6 +58,7 @@ class Primary:
     Args:
         door: the bound port for slaves.
         in_sync: the members in sync, if the master is elected.
+        tls: decides by the first byte whether a connection is encrypted; without it none is.
     Attributes:
         replicated: the offset up to which at least one slave has the log.
     """
@@ -68,6 +71,7 @@ class Primary:
         rules: PrimaryRules,
         figures: Figures,
         in_sync: InSync | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.replicated = in_sync.replicated if in_sync is not None else Watermark()
         self.links: set[SlaveLink] = set()
@@ -77,6 +81,7 @@ class Primary:
         self._rules = rules
         self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
         self._in_sync = in_sync
+        self._tls = tls
         if in_sync is not None:
             in_sync.shipped = self._shipped
             in_sync.on_advance = store.show_within(in_sync.shown_end)
@@ -101,7 +106,7 @@ class Primary:
 
     async def run(self) -> None:
         """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""
-        await self._door.serve(self._make, _BACKLOG, self.links)
+        await self._door.serve(self._opening, _BACKLOG, self.links)
 
     def look(self) -> None:
         """Send heartbeats, and close silent connections."""
@@ -122,6 +127,10 @@ class Primary:
         lacks = self._in_sync.lacks if self._in_sync is not None else self.lacks
         demand = Demand(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
         return Safety((demand,), self._clock, self._rules.timeout_s)
+
+    def _opening(self) -> SlaveLink | Opening:
+        link = self._make()
+        return link if self._tls is None else Opening(link, self._tls, self._clock, is_silent=True)
 
     def _make(self) -> SlaveLink:
         link = SlaveLink(

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Final
 
 from sparrowmq.broker.part import Part, Task
@@ -31,6 +32,7 @@ from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, Sparro
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.hosts import split_address
+from sparrowmq.remoting.tls.tls_errors import why_not
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class ReplicaRules:
         secret: the secret that both sides know (haSecret).
         introduction: the bytes by which a member introduces itself to an elected master.
         pause_s: the pause after a connection that ended, instead of PAUSE_S.
+        tls: encrypts the connection (tls.enable, tls.client.*).
     """
 
     master: str | None = None
@@ -64,6 +67,7 @@ class ReplicaRules:
     secret: str | None = field(default=None, repr=False)
     introduction: bytes = b""
     pause_s: float | None = None
+    tls: SSLContext | None = field(default=None, repr=False)
 
 
 class Replica:
@@ -184,11 +188,16 @@ class Replica:
                     ),
                     host,
                     port,
+                    ssl=rules.tls,
                 ),
                 CONNECT_S,
             )
         except (SparrowError, OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or f"no answer within {CONNECT_S:g} s"
+            if rules.tls is not None and isinstance(error, OSError):
+                reason = why_not(error)
+            else:
+                reason = getattr(error, "strerror", None) or str(error)
+            reason = reason or f"no answer within {CONNECT_S:g} s"
             raise BrokerUnreachable(address, reason) from error
         return link
 

@@ -110,6 +110,11 @@ class SlaveLink(asyncio.Protocol):
         host, port = transport.get_extra_info("peername")[:2]
         self.address = f"{host}:{port}"
 
+    def encrypted(self, transport: asyncio.Transport) -> None:
+        """Write to `transport`, which encrypts for the transport that the connection began with."""
+        self._transport = transport
+        transport.set_write_buffer_limits(_IN_FLIGHT)
+
     def data_received(self, chunk: bytes) -> None:
         self.last_heard = self._clock.monotonic()
         if not self._is_known:

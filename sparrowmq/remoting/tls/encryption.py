@@ -19,16 +19,33 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S: Final = 10.0  # for the whole handshake
 GOODBYE_S: Final = 1.0  # for a refused client to read the reason
 CHUNK_BYTES: Final = 256 * 1024  # of plain text that a session gets at once
+
+
+class Plain(Protocol):
+    """The protocol behind the encryption, which reads and writes plain bytes: a session, or the link of a slave.
+
+    Attributes:
+        address: of the peer.
+    """
+
+    address: str
+
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def encrypted(self, transport: asyncio.Transport) -> None:
+        """Write to `transport` from now on."""
 
 
 class Encryption(asyncio.Transport):
@@ -41,7 +58,7 @@ class Encryption(asyncio.Transport):
     def __init__(
         self,
         transport: asyncio.Transport,
-        session: Session,
+        session: Plain,
         context: ssl.SSLContext,
         clock: Clock,
         refused: Callable[[BaseException], object],

@@ -8,7 +8,7 @@ The session exists from the start. So a connection that sends nothing counts as 
 other. The same is true for one whose handshake does not end.
 
 A client that sends plain text where it is refused gets an answer that says so, before the connection ends. Unlike Java,
-which closes it without an answer.
+which closes it without an answer. A server that demands client certificates sends no answer either.
 Source: NettyRemotingServer.HandshakeHandler, Java 4.9.8.
 """
 
@@ -22,8 +22,8 @@ from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.wire.connection import Connection
-from sparrowmq.remoting.session import Buffer, Session, add_reply
-from sparrowmq.remoting.tls.encryption import Encryption
+from sparrowmq.remoting.session import Buffer, add_reply
+from sparrowmq.remoting.tls.encryption import Encryption, Plain
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_errors import why_refused
 from sparrowmq.remoting.tls.tls_settings import TlsMode
@@ -33,10 +33,15 @@ _ONLY_TLS: Final = "this server takes encrypted connections only: connect by TLS
 
 
 class Opening:
-    """The protocol of a new connection. `session` replaces it."""
+    """The protocol of a new connection. `session` replaces it.
 
-    def __init__(self, session: Session, tls: ServerTls, clock: Clock) -> None:
+    Args:
+        is_silent: whether a refused peer gets no answer.
+    """
+
+    def __init__(self, session: Plain, tls: ServerTls, clock: Clock, *, is_silent: bool = False) -> None:
         self._session = session
+        self._is_silent = is_silent or tls.demands_certificates
         self._tls = tls
         self._clock = clock
         self._transport: asyncio.Transport | None = None
@@ -100,7 +105,7 @@ class Opening:
     def _refuse(self, why: str, request: bytes = b"") -> None:
         if self._transport is not None:
             self._tls.tell(self._session.address, why)
-            if request:
+            if request and not self._is_silent:
                 self._transport.write(_refusal(request))
             self._transport.close()
 

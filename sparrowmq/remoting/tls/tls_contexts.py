@@ -65,6 +65,11 @@ class ServerTls:
             self.context = server_context(settings)
 
     @property
+    def demands_certificates(self) -> bool:
+        """Whether every client must show a certificate."""
+        return self.mode is TlsMode.ENFORCING and self._settings.client_auth is ClientAuth.REQUIRE
+
+    @property
     def makes_its_own(self) -> bool:
         """Whether a certificate is made if none is given."""
         return self._settings.certificate is None and self._settings.tls_test_mode is not False

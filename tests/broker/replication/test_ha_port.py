@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,14 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
 from sparrowmq.settings.settings import build
+from tests.broker.replication.pairs import Pair, pair
+from tests.certificates import Pair as Certificate
+from tests.certificates import authority, signed
 from tests.interop.apache import free_ports
 
 
@@ -36,6 +47,21 @@ def port_of(given: BrokerSettings, port: int = 0) -> int | None:
         ({"broker_id": 1}, "brokerId = 1 is a slave's: set brokerRole=SLAVE"),
         ({"role": BrokerRole.SYNC_MASTER, "ha_port": 0}, "haListenPort=off lets none come"),
         ({"role": BrokerRole.SYNC_MASTER, "acl": True}, "set haSecret"),
+        ({"ha_port": 10912, "acl": True}, "haListenPort = 10912 gives the whole log .* set haSecret"),
+        (
+            {"role": BrokerRole.SYNC_MASTER, "tls_mode": TlsMode.ENFORCING},
+            "=enforcing none may come .* set haSecret",
+        ),
+        (
+            {"ha_port": 10912, "tls_mode": TlsMode.ENFORCING, "ha_secret": ""},
+            "gives the whole log .* set haSecret",
+        ),
+        (
+            {"role": BrokerRole.SLAVE, "broker_id": 1, "tls_mode": TlsMode.ENFORCING},
+            "a slave follows no master",
+        ),
+        ({"failover": True, "acl": True}, "with aclEnable=true none may follow"),
+        ({"ha_bind": "0.0.0.0"}, "listening on 0.0.0.0 would let everybody"),
     ],
 )
 async def test_settings_that_do_not_fit_to_the_role_are_told_before_anything_is_opened(
@@ -69,12 +95,89 @@ def test_a_taken_one_is_a_warning_unless_it_has_to_be(caplog: pytest.LogCaptureF
                 port_of(settings(**given))
 
 
-@pytest.mark.guards("ha_port._may_listen: true not settings.acl or settings.ha_secret is not None")
+@pytest.mark.guards("ha_port._may_ship: true bool(settings.ha_secret) or not is_guarded")
 def test_a_slave_has_none_and_neither_has_a_master_with_access_control_and_no_secret() -> None:
     port = free_ports(2)[0]
     assert port_of(settings(port=port, role=BrokerRole.SLAVE, broker_id=1)) is None
     assert port_of(settings(port=port, acl=True)) is None
     assert port_of(settings(port=port, acl=True, ha_secret="Xq3")) == port + 1
+    enforcing = settings(port=port, tls_mode=TlsMode.ENFORCING)
+    assert port_of(enforcing) is None and port_of(replace(enforcing, ha_secret="Xq3")) == port + 1
+
+
+def test_the_port_listens_at_an_address_of_its_own() -> None:
+    door = ha_door(settings(port=0, ha_bind="127.0.0.2"), 1)
+    assert door is not None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", door.port))
+    door.close()
+
+
+@dataclass
+class Encrypted:
+    """A master and a slave that take encrypted connections only, from clients with a certificate."""
+
+    both: Pair
+    tls: dict[str, Any]
+    files: Path
+
+    def stranger(self, *, shows: Certificate | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.tls["trust"])
+        if shows is not None:
+            context.load_cert_chain(shows.certificate, shows.key)
+        return context
+
+
+@pytest.fixture
+async def encrypted(tmp_path: Path) -> AsyncIterator[Encrypted]:
+    ours = authority(tmp_path)
+    server = signed(tmp_path, "server", ours)
+    tls = {
+        "tls_mode": TlsMode.ENFORCING,
+        "certificate": server.certificate,
+        "key": server.key,
+        "trust": ours.certificate,
+        "client_auth": ClientAuth.REQUIRE,
+        "client_certificate": server.certificate,
+        "client_key": server.key,
+        "client_trust": ours.certificate,
+        "tls_enabled": True,
+        "ha_secret": "Xq3",
+        "namesrv": (),
+    }
+    async with pair(tmp_path, **tls) as both:
+        both.pool = Pool(SystemClock(), tls=client_context(both.slave_settings))
+        yield Encrypted(both, tls, tmp_path)
+
+
+@pytest.mark.guards("Primary._opening: true self._tls is None")
+async def test_a_slave_takes_the_log_by_tls_and_strangers_get_nothing(encrypted: Encrypted) -> None:
+    both = encrypted.both
+    master = await both.start("master")
+    await both.send(b"secret")
+    await both.start("slave", ha_master=master.ha_address)
+    await both.same()
+    assert await said(master.ha_address, bytes(8)) == b""  # the whole log, without TLS and haSecret
+    assert await said(master.ha_address, b"SMQ-HA-1" + bytes(32)) == b""
+    with pytest.raises(ssl.SSLError, match="certificate required"):
+        await said(master.ha_address, bytes(8), encrypted.stranger())
+    known = signed(
+        encrypted.files, "reader", Certificate(encrypted.tls["trust"], encrypted.files / "authority.key")
+    )
+    assert await said(master.ha_address, bytes(8), encrypted.stranger(shows=known)) == b""
+
+
+async def said(address: str, words: bytes, context: ssl.SSLContext | None = None) -> bytes:
+    """The bytes that a server answers, up to the end of the connection."""
+    reader, writer = await asyncio.open_connection(*address.split(":"), ssl=context)
+    writer.write(words)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.transport.abort()
 
 
 def test_the_highest_port_has_none_above_it() -> None:
