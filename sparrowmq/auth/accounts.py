@@ -5,6 +5,7 @@
     topicPerms    orders=PUB       DENY, PUB, SUB, PUB|SUB, SUB|PUB; any other word is DENY
     groupPerms    billing=SUB      kept as permissions of the group's retry topic, %RETRY%billing
     defaultTopicPerm, defaultGroupPerm     for topics and groups that are not listed; DENY if absent
+                                   not for the broker's own topics and groups, which hold messages of others
     whiteRemoteAddress             addresses from which it needs no signature
 
 Source: PlainPermissionManager, PlainAccessResource and Permission, Java 4.9.7.
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from sparrowmq.auth.address_patterns import Addresses
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.names import RETRY, retry_topic
+from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, SYSTEM_GROUP_PREFIX, is_internal, retry_topic
 from sparrowmq.protocol.signature import SigningKey
 from sparrowmq.settings.setting_kinds import BOOLEAN
 
@@ -45,6 +46,9 @@ class Perm(IntFlag):
     PUB = 1
     SUB = 2
 
+
+_ALL: Final = int(Perm.PUB | Perm.SUB)
+_OWN_GROUPS: Final = retry_topic(SYSTEM_GROUP_PREFIX)  # the beginning of their retry topics
 
 PERMS: Final[Mapping[str, Perm]] = {
     "DENY": Perm.DENY,
@@ -84,8 +88,25 @@ class Account:
         if owned is None:
             if self.is_unlimited:
                 return True
-            owned = self.group_perm if resource.startswith(RETRY) else self.topic_perm
+            owned = self._unlisted(resource)
         return owned & needed != 0
+
+    def _unlisted(self, resource: str) -> int:
+        """The permission on a topic or retry topic that is not listed.
+
+        Unlike Java: the broker's own topics and groups belong to administrators. Delayed, half and staged messages of
+        every topic wait there, and replies. An empty name is a record of an unknown topic. A dead-letter topic also
+        needs the permission to consume as its group.
+        """
+        if resource.startswith(RETRY):
+            is_own = resource.startswith(_OWN_GROUPS)
+        else:
+            is_own = is_internal(resource) or resource.endswith(REPLY_SUFFIX) or not resource
+            if resource.startswith(DLQ) and not self.may(retry_topic(resource.removeprefix(DLQ)), Perm.SUB):
+                return 0
+        if is_own:
+            return _ALL if self.is_admin else 0
+        return self.group_perm if resource.startswith(RETRY) else self.topic_perm
 
 
 def parse_account(fields: Mapping[str, Any]) -> Account:

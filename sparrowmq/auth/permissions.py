@@ -3,8 +3,10 @@
     access of its row      needs
     WRITE                  PUB of the topic; to %RETRY%group SUB of the group, and of the producer's own
     READ                   SUB of the topic and of the group that the header names
-    CLIENT                 any account
+    CLIENT                 any account; for the offsets of a topic's queues PUB or SUB of the topic
     ADMIN, CLUSTER         an administrator
+
+Every account may send to the trace topic, and answer requests. The broker's own topics belong to administrators.
 
 A group is checked as its retry topic. Some requests name their topics and groups in the body, or only by an offset:
 NAMED_ELSEWHERE lists them. Absent names are not checked here; the handler refuses them.
@@ -45,11 +47,16 @@ class Caller(Protocol):
     principal: Any
 
 
-Need = tuple[str, int]  # a topic or retry topic, and the permission
-TopicAt = Callable[[int], str | None]  # the topic of the record at an offset of the log
+Need = tuple[str, int]  # a topic or retry topic, and the permissions of which one is enough
+
+# The topic of the record at an offset of the log; for a message that waits in a topic of the broker, its real topic.
+# None: no record begins there. UNKNOWN: the bytes resemble a record, but are none of a queue.
+TopicAt = Callable[[int], str | None]
+UNKNOWN: Final = ""  # only administrators may read it
 
 PUB: Final = int(Perm.PUB)
 SUB: Final = int(Perm.SUB)
+TRACES: Final = (TRACE_TOPIC, PUB)  # every account may write traces
 ADMINISTRATORS: Final = frozenset({Access.ADMIN, Access.CLUSTER})
 
 
@@ -69,12 +76,10 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 def check(account: Account, row: Row, asked: list[Need]) -> None:
     """Do nothing if the account has the permissions. Raises: AccessDenied."""
-    if (TRACE_TOPIC, PUB) in asked:
-        return  # every client may write traces
     if row.access in ADMINISTRATORS and not account.is_admin:
         raise needs_admin(account, row)
     for resource, needed in asked:
-        if not account.may(resource, needed):
+        if not account.may(resource, needed) and (resource, needed) != TRACES:
             raise denied(resource)
 
 
@@ -85,6 +90,10 @@ def needs_admin(account: Account, row: Row) -> AccessDenied:
 
 
 def denied(resource: str) -> AccessDenied:
+    if resource == UNKNOWN:
+        return AccessDenied(
+            "No permission for this record: no queue has it, so only administrators may read it"
+        )
     kind = "group" if resource.startswith(RETRY) else "topic"
     return AccessDenied(f"No default permission for {kind}:{resource.removeprefix(RETRY)}")
 
@@ -114,8 +123,16 @@ def _to_read(row: Row, header: Request[Any]) -> Iterator[Need]:
 
 
 def _of_reply(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """A reply goes to the client that asked, not to a topic."""
-    return iter(())
+    """A reply goes to the client that asked. ReplyHandler accepts only the topic of answers, also in a namespace."""
+    assert isinstance(header, headers.SendReply | headers.SendReplyV2)
+    if "%" in header.topic:
+        yield header.topic, PUB
+
+
+def _of_queue(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    """The offsets of a queue are for those who may send to its topic or consume it. Unlike Java: not for everybody."""
+    topic: str = header.topic  # type: ignore[attr-defined]
+    yield topic, SUB if topic.startswith(RETRY) else PUB | SUB
 
 
 def _of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
@@ -165,6 +182,10 @@ def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 
 NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_queue,
+    RequestCode.GET_MAX_OFFSET: _of_queue,
+    RequestCode.GET_MIN_OFFSET: _of_queue,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _of_queue,
     RequestCode.HEART_BEAT: _of_heartbeat,
     RequestCode.SEND_REPLY_MESSAGE: _of_reply,
     RequestCode.SEND_REPLY_MESSAGE_V2: _of_reply,

@@ -32,7 +32,7 @@ from sparrowmq.protocol.wire.header import Request
 
 PLAIN: Final = "plain"
 ENTRY_POINTS: Final = "sparrowmq.access"
-_WORDS: Final = {permissions.PUB: "PUB", permissions.SUB: "SUB"}
+_WORDS: Final = {permissions.PUB: "PUB", permissions.SUB: "SUB", permissions.PUB | permissions.SUB: "PUB|SUB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class AccessRequest:
         code, name: of the request, such as 310 and SEND_MESSAGE_V2.
         access: the access of its row in the request table: read, write, client, admin or cluster.
         address: of the peer, `host:port`.
-        topics, groups: those of the request, each with PUB or SUB.
+        topics, groups: those of the request, each with PUB or SUB; with PUB|SUB if one of them is enough.
         fields: the header as it arrived, with AccessKey and Signature if it is signed.
     """
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparrowmq.broker.batch_staging import TOPIC_PROPERTY
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, RemoteProtocolError
+from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -64,10 +68,33 @@ class AccessControl:
 
 
 def topics_of(store: MessageStore) -> TopicAt:
-    """Return a function that finds the topic of the record at an offset of the log."""
+    """Return a function that finds whose record is at an offset of the log (permissions.TopicAt).
+
+    A record counts only if its queue has it at this offset: a client can send a body that resembles a record, even one
+    that covers the records of others behind it.
+    """
 
     def topic_at(offset: int) -> str | None:
+        from sparrowmq.auth.permissions import UNKNOWN  # a broker without access control never asks
+
         view = store.record_at(offset)
-        return None if view is None else record.decode(view, check_crc=False).topic
+        if view is None:
+            return None
+        try:
+            found = record.decode(view, check_crc=False)
+        except RemoteProtocolError:
+            return UNKNOWN
+        store.dispatch()
+        queue = store.queues.get(found.topic, found.queue_id)
+        entry = queue.entry(found.queue_offset) if queue is not None else None
+        if entry is None or entry.offset != offset:
+            return UNKNOWN
+        return found.topic if not names.is_internal(found.topic) else _real_topic(found) or UNKNOWN
 
     return topic_at
+
+
+def _real_topic(message: StoredMessage) -> str | None:
+    """The topic to which a waiting message goes; None for the broker's own records."""
+    real = TOPIC_PROPERTY if message.topic == names.STAGED_TOPIC else Property.REAL_TOPIC
+    return message.properties.get(real)

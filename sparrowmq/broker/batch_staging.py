@@ -79,7 +79,7 @@ _RUN: Final = "STAGED_RUN"
 _BATCH: Final = "STAGED_BATCH"
 _ATTEMPT: Final = "STAGED_ATTEMPT"
 _NUMBER: Final = "STAGED_NUMBER"
-_TOPIC: Final = "STAGED_TOPIC"
+TOPIC_PROPERTY: Final = "STAGED_TOPIC"
 _QUEUE: Final = "STAGED_QUEUE"
 _OPEN, _PART, _COMMIT, _DONE = "open", "part", "commit", "done"
 
@@ -256,7 +256,7 @@ class Staging:
             for part in batches.decode(entry.body):
                 self._check(part)
         to = entry.topic, entry.queue_id
-        said = {_ATTEMPT: attempt, _NUMBER: str(number), _TOPIC: to[0], _QUEUE: str(to[1])}
+        said = {_ATTEMPT: attempt, _NUMBER: str(number), TOPIC_PROPERTY: to[0], _QUEUE: str(to[1])}
         placed = self._append(_PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
         self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
         return placed
@@ -520,7 +520,9 @@ class Staging:
         elif source.batch <= author.last_batch:
             return
         elif kind == _PART:
-            piece = Piece(message.physical_offset, message.store_size, (said[_TOPIC], int(said[_QUEUE])))
+            piece = Piece(
+                message.physical_offset, message.store_size, (said[TOPIC_PROPERTY], int(said[_QUEUE]))
+            )
             self._add(source, said[_ATTEMPT], int(said[_NUMBER]), position, piece)
         elif kind == _COMMIT:
             body = msgspec.json.decode(message.body, type=CommitBody)

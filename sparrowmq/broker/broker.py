@@ -278,7 +278,7 @@ class Broker:
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )
         self._tell_changes(store, groups, sends, pulls)
-        replies = ReplyRules(settings.store_replies, store.settings.store_host)
+        replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             storage(store, self._turn, figures, partial(_refuse_writes, registration, topics)),

@@ -156,6 +156,11 @@ def is_closed_to_clients(topic: str) -> bool:
     return topic in CLOSED_TOPICS
 
 
+def is_internal(topic: str) -> bool:
+    """Whether the topic holds messages of others that wait or were set aside. Traces and benchmarks are not such."""
+    return topic in CLOSED_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
 def check_namespace(namespace: str) -> str:
     """Return the namespace if it is valid; empty means no namespace. Raises: InvalidName."""
     if namespace and ("%" in namespace or not _ALLOWED.fullmatch(namespace)):

@@ -56,7 +56,17 @@ def needs(request, body=b""):
             ClientConfigCheck("me", "g", Subscription("t")).encode(),
             [("%RETRY%g", SUB), ("t", SUB)],
         ),
-        (headers.GetMaxOffset("t", 0), b"", []),
+        (headers.GetMaxOffset("t", 0), b"", [("t", PUB | SUB)]),
+        (headers.GetMinOffset("t", 0), b"", [("t", PUB | SUB)]),
+        (headers.GetEarliestMsgStoretime("t", 0), b"", [("t", PUB | SUB)]),
+        (headers.SearchOffset("t", 0, 0), b"", [("t", PUB | SUB)]),
+        (headers.SearchOffset("%RETRY%g", 0, 0), b"", [("%RETRY%g", SUB)]),
+        (headers.SendReply("p", "c_REPLY_TOPIC", "d", 4, 0, 0, 0, 0), b"", []),
+        (
+            headers.SendReply("p", "shop%c_REPLY_TOPIC", "d", 4, 0, 0, 0, 0),
+            b"",
+            [("shop%c_REPLY_TOPIC", PUB)],
+        ),
         (admin_headers.DeleteTopic("t"), b"", []),
     ],
     ids=lambda value: type(value).__name__,
@@ -111,3 +121,44 @@ def test_traces_are_taken_from_every_account():
     permissions.check(account(), BY_CODE[310], [("RMQ_SYS_TRACE_TOPIC", PUB)])
     with pytest.raises(AccessDenied):
         permissions.check(account(), BY_CODE[11], [("RMQ_SYS_TRACE_TOPIC", SUB)])
+
+
+def test_a_trace_allows_nothing_else_of_its_request():
+    with pytest.raises(AccessDenied, match="topic:orders"):
+        permissions.check(account(), BY_CODE[310], [("RMQ_SYS_TRACE_TOPIC", PUB), ("orders", PUB)])
+    with pytest.raises(AccessDenied, match="admin"):
+        permissions.check(account(), BY_CODE[17], [("RMQ_SYS_TRACE_TOPIC", PUB)])
+
+
+INTERNAL = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_wheel_timer",
+    "rmq_sys_STAGED",
+    "rmq_sys_something",
+    "DefaultCluster_REPLY_TOPIC",
+    "%RETRY%CID_RMQ_SYS_TRANS",
+    "%RETRY%CID_RMQ_SYS_something",
+    permissions.UNKNOWN,
+]
+
+
+@pytest.mark.parametrize("resource", INTERNAL)
+@pytest.mark.parametrize("needed", [PUB, SUB, PUB | SUB])
+def test_the_brokers_own_topics_and_groups_are_for_administrators_and_who_is_listed(resource, needed):
+    anything = {"defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "PUB|SUB"}
+    assert not account(**anything).may(resource, needed)
+    assert account(admin="true").may(resource, needed)
+    assert account(admin="true", topicPerms=["orders=PUB"]).may(resource, needed)
+    if resource and not resource.startswith("%"):
+        assert account(topicPerms=[f"{resource}=PUB|SUB"]).may(resource, needed)
+
+
+def test_dead_letters_are_for_who_may_consume_as_their_group():
+    assert not account(defaultTopicPerm="SUB", groupPerms=["g=DENY"]).may("%DLQ%g", SUB)
+    assert not account(defaultGroupPerm="SUB").may("%DLQ%g", SUB)
+    assert account(defaultTopicPerm="SUB", groupPerms=["g=SUB"]).may("%DLQ%g", SUB)
+    assert account(topicPerms=["%DLQ%g=SUB"]).may("%DLQ%g", SUB)

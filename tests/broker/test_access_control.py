@@ -2,6 +2,7 @@
 
 import logging
 
+import msgspec
 import pytest
 
 from sparrowmq.broker.access_control import AccessControl
@@ -9,12 +10,29 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import AccessDenied, ConfigError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.protocol.requests.headers import HeartBeat, ViewMessage
+from sparrowmq.protocol.requests.headers import (
+    CommitBatch,
+    ConsumerSendMsgBack,
+    GetEarliestMsgStoretime,
+    GetMaxOffset,
+    GetMinOffset,
+    HeartBeat,
+    LitePullMessage,
+    LockBatchMq,
+    QueryConsumerOffset,
+    QueryMessage,
+    SearchOffset,
+    StageBatch,
+    UpdateConsumerOffset,
+    ViewMessage,
+)
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
-from tests.auth.asked import ADMIN, SAMPLE, USER, beat
+from tests.auth.asked import ADMIN, SAMPLE, USER, beat, locks
 from tests.broker.live import live_broker, pull_request, send_request
 
 
@@ -154,6 +172,109 @@ async def test_a_message_is_read_by_its_offset_by_those_who_may_read_its_topic(t
         for named in (None, "topicB"):
             with pytest.raises(AccessDenied, match="topic:topicA"):
                 await user.call(ViewMessage(offsets["topicA"], named))
+
+
+READERS = """
+accounts:
+- {accessKey: operator, secretKey: secretOfOperator, admin: true}
+- accessKey: reader-of-most
+  secretKey: secretOfReader
+  defaultTopicPerm: SUB
+  defaultGroupPerm: SUB
+  topicPerms: [orders=DENY]
+"""
+OPERATOR, READER = ("operator", "secretOfOperator"), ("reader-of-most", "secretOfReader")
+SECRET = b"a secret of orders"
+SYSTEM_TOPICS = (
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_wheel_timer",
+    "rmq_sys_STAGED",
+    "DefaultCluster_REPLY_TOPIC",
+)
+
+
+async def store_waiting(session, topic, due_ms):
+    """Store a delayed, a timed, a half and a staged message of a topic. Returns their log offsets."""
+    offsets = []
+    for number, properties in enumerate(
+        ({"DELAY": "18"}, {"TIMER_DELIVER_MS": str(due_ms)}, {"TRAN_MSG": "true", "PGROUP": "p"})
+    ):
+        flag = 4 if "TRAN_MSG" in properties else 0
+        known = {"KEYS": "key", "UNIQ_KEY": f"{topic}-{number}"} | properties
+        placed = await session.call(send_request(topic, 0, known, sys_flag=flag), SECRET)
+        offsets.append(int(placed.header.msg_id[16:], 16))
+    return offsets
+
+
+async def denied(session, request, body=b""):
+    with pytest.raises(AccessDenied):
+        await session.call(request, body)
+
+
+async def test_system_topics_show_no_messages_of_denied_topics(tmp_path, file, people):
+    file.write_text(READERS)
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
+        who = people(live.broker)
+        operator, reader = await who.session(*OPERATOR), await who.session(*READER)
+        due_ms = SystemClock().now_ms() + 3_600_000
+        theirs, own = [await store_waiting(operator, topic, due_ms) for topic in ("orders", "prices")]
+        for topic, offsets in (("orders", theirs), ("prices", own)):
+            at = live.broker.store.end
+            stage = StageBatch(topic, 0, f"writer-{topic}", "run", 0, "attempt", 0, 1_700_000_000_000)
+            await operator.call(stage, batch.encode([BatchPart(SECRET, b"UNIQ_KEY\x01u\x02")]))
+            theirs.append(at)  # the record that opens the writer's run, which is of no topic
+            queue = live.broker.store.queues.obtain("rmq_sys_STAGED", 0)
+            offsets.append(queue.last_entry()[0])
+        # A commit is a record of no topic, and a body is no record at all.
+        at = live.broker.store.end
+        commit = CommitBatch("writer-prices", "run", 0)
+        await operator.call(commit, b'{"attempts":{"attempt":1}}')
+        theirs += [at]
+        for offset in theirs:
+            await denied(reader, ViewMessage(offset))
+            await denied(reader, ConsumerSendMsgBack(offset, "own", 0))
+            assert (await operator.call(ViewMessage(offset))).body
+        for offset in own:
+            assert SECRET in (await reader.call(ViewMessage(offset))).body
+        for topic in SYSTEM_TOPICS:
+            for number in (0, 17):
+                await denied(reader, pull_request(topic, number))
+            lite = msgspec.structs.asdict(pull_request(topic))
+            await denied(reader, LitePullMessage(**lite))
+            for key in ("key", "orders-0", "orders#orders-0"):
+                await denied(reader, QueryMessage(topic, key, 32, 0, due_ms))
+                await denied(reader, QueryMessage(topic, key, 32, 0, due_ms, unique_key_query=True))
+            for ask in (GetMaxOffset, GetMinOffset, GetEarliestMsgStoretime):
+                await denied(reader, ask(topic, 0))
+            await denied(reader, SearchOffset(topic, 0, 0))
+            await denied(reader, QueryConsumerOffset("own", topic, 0))
+            await denied(reader, UpdateConsumerOffset("own", topic, 0, 1))
+            await denied(reader, HeartBeat(), beat(("own", topic)))
+            await denied(reader, LockBatchMq(), locks("own", topic))
+        await denied(reader, HeartBeat(), beat(("CID_RMQ_SYS_TRANS", "prices")))
+        await operator.call(GetMaxOffset("SCHEDULE_TOPIC_XXXX", 17))
+
+
+@pytest.mark.guards("access_control.topics_of.topic_at: entry.offset != offset -> False")
+async def test_a_body_that_resembles_a_record_is_no_record(tmp_path, file, people):
+    """Its header may claim the bytes behind it, which are messages of others."""
+    file.write_text(READERS.replace("SUB", "PUB|SUB"))
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
+        who = people(live.broker)
+        operator, reader = await who.session(*OPERATOR), await who.session(*READER)
+        placed = await operator.call(send_request("prices"), b"")
+        real = bytes((await operator.call(ViewMessage(int(placed.header.msg_id[16:], 16)))).body)
+        placed = await operator.call(send_request("prices"), real)
+        stored = (await operator.call(ViewMessage(int(placed.header.msg_id[16:], 16)))).body
+        at = live.broker.store.end + bytes(stored).index(real)
+        await reader.call(send_request("prices"), real[:28] + at.to_bytes(8, "big") + real[36:])
+        assert (await operator.call(ViewMessage(at))).body
+        with pytest.raises(AccessDenied, match="no queue has it"):
+            await reader.call(ViewMessage(at))
 
 
 @pytest.mark.covers("S-ACL-01", breaks="AccountFiles.look: return None")

@@ -3,9 +3,11 @@
     asker ── request, REPLY_TO_CLIENT=its id ──> topic ──> answerer
     asker <── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker <── SEND_REPLY_MESSAGE ── answerer
 
-The answerer sends to `<cluster>_REPLY_TOPIC`. No client needs to consume this topic: the send succeeds when the asker
-has confirmed the answer. Without that confirmation the code is 1, whether the answer was stored or not. The answerer
-may then try another broker, to which the asker may be connected. Source: ReplyMessageProcessor, Java 4.9.8.
+The answerer sends to `<cluster>_REPLY_TOPIC`; Java's answerer in a namespace, to this name in its namespace. Unlike
+Java, which checks no topic here, every other topic is refused: an account needs no permission to answer. No client
+needs to consume the topic: the send succeeds when the asker has confirmed the answer. Without that confirmation the
+code is 1, whether the answer was stored or not. The answerer may then try another broker, to which the asker may be
+connected. Source: ReplyMessageProcessor, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.remoting.peer import Peer
@@ -39,10 +42,12 @@ class ReplyRules:
     """The rules for answers.
 
     Attributes:
+        cluster: the cluster, whose topic of answers is `<cluster>_REPLY_TOPIC`.
         is_stored: whether the broker also stores answers (storeReplyMessageEnable).
         store_host: this broker's address in the format of records.
     """
 
+    cluster: str
     is_stored: bool
     store_host: bytes
 
@@ -54,11 +59,13 @@ class ReplyHandler:
         self._sends = sends
         self._clients = clients
         self._rules = rules
+        self._topic = rules.cluster + REPLY_SUFFIX
         self._clock = clock
 
     @handles(SendReply, SendReplyV2)
     async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Answer:
         """Push the answer to the asker; the reply's code says whether that succeeded."""
+        self._check_topic(header.topic)
         self._sends.admit(header, body, peer)
         # Unlike Java, store before the push: otherwise an answer that was pushed but not stored looks like a failure.
         place: ReplyHeader = self._store(header, body, peer) if self._rules.is_stored else None
@@ -69,6 +76,15 @@ class ReplyHandler:
             return Answer(header=place)
         log.warning("an answer sent by %s is lost: %s", peer.address, failure)
         return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
+
+    def _check_topic(self, topic: str) -> None:
+        """Raises: RemoteError, the topic is not the one of answers."""
+        namespace, _, name = topic.rpartition("%")
+        if name != self._topic or "%" in namespace:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"answers go to the topic {self._topic}, and not to {shown(topic)}; use a send for other topics",
+            )
 
     def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""

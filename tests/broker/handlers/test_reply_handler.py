@@ -109,3 +109,20 @@ async def test_an_asker_that_reconnected_has_its_answer_on_the_new_connection(tm
     async with live_broker(tmp_path) as live, asker(live) as before, asker(live) as now:
         await live.session.call(SendReplyV2(*ALL), b"42")
     assert not before and len(now) == 1
+
+
+@pytest.mark.parametrize(
+    "topic", ["orders", "%RETRY%billing", f"%RETRY%{TOPIC}", f"a%b%{TOPIC}", "made_REPLY_TOPIC"]
+)
+async def test_an_answer_to_another_topic_is_neither_stored_nor_pushed(tmp_path, topic):
+    async with live_broker(tmp_path) as live, asker(live) as pushed:
+        end = live.broker.store.end
+        error = await refused(live, msgspec.structs.replace(SendReplyV2(*ALL), topic=topic))
+        assert live.broker.store.end == end
+    assert error.code == ResponseCode.NO_PERMISSION and TOPIC in error.remark and not pushed
+
+
+async def test_javas_answerer_in_a_namespace_may_answer(tmp_path):
+    async with live_broker(tmp_path) as live, asker(live) as pushed:
+        await live.session.call(msgspec.structs.replace(SendReplyV2(*ALL), topic=f"shop%{TOPIC}"), b"42")
+    assert len(pushed) == 1
