@@ -25,7 +25,7 @@ def scenarios() -> Iterator[Any]:
         yield pytest.param(file.stem, marks=[pytest.mark.nightly, pytest.mark.timeout(600)] if slow else [])
 
 
-@pytest.mark.guards("clients: 120.0 -> 180.0", "queue_locks: 60.0 -> 58.0", "route_table: 120000 -> 180000")
+@pytest.mark.guards("clients: 120.0 -> 180.0", "queue_locks: 60.0 -> 58.0", "route_table: 120.0 -> 180.0")
 @pytest.mark.parametrize("name", list(scenarios()))
 def test_a_scenario_goes_as_it_is_told(name, tmp_path, request):
     file = FOLDER / f"{name}.txt"

@@ -204,12 +204,13 @@ class Clients:
 
     def expire(self) -> Coroutine[Any, Any, None]:
         """Remove clients that have been silent for too long, and close their connections."""
-        return to_end(self._without_silent(self._clock.monotonic() - SILENCE_S))
+        return to_end(self._without_silent())
 
-    def _without_silent(self, latest: float) -> Steps[None]:
+    def _without_silent(self) -> Steps[None]:
+        age = self._clock.age
         for peer, known in list(self._present.items()):
             members = (*known.consumes.values(), *known.produces.values())
-            if any(member.last_seen < latest for member in members):
+            if any(age(member.last_seen) > SILENCE_S for member in members):
                 log.warning(
                     "client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S
                 )

@@ -20,7 +20,7 @@ LOCK_LIFE_S = 60.0
 @dataclass(slots=True)
 class _Lock:
     client_id: str
-    expires: float
+    taken: float
 
 
 class QueueLocks:
@@ -36,13 +36,13 @@ class QueueLocks:
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock the queues that are free, or locked by this client already. Returns the queues that it holds now."""
-        now = self._clock.monotonic()
+        now, age = self._clock.monotonic(), self._clock.age
         locks = self._groups.setdefault(group, {})
         mine = []
         for queue in queues:
             held = locks.get(queue)
-            if held is None or held.client_id == client_id or held.expires <= now:
-                locks[queue] = _Lock(client_id, now + LOCK_LIFE_S)
+            if held is None or held.client_id == client_id or age(held.taken) >= LOCK_LIFE_S:
+                locks[queue] = _Lock(client_id, now)
                 mine.append(queue)
         return mine
 
@@ -57,13 +57,13 @@ class QueueLocks:
     def holder(self, group: str, queue: MessageQueue) -> str | None:
         """The client that holds the queue, if any."""
         held = self._groups.get(group, {}).get(queue)
-        return held.client_id if held is not None and held.expires > self._clock.monotonic() else None
+        return held.client_id if held is not None and self._clock.age(held.taken) < LOCK_LIFE_S else None
 
     def forget_expired(self) -> None:
         """Drop expired locks, so that groups that no longer exist take no memory."""
-        now = self._clock.monotonic()
+        age = self._clock.age
         for group, locks in list(self._groups.items()):
-            for queue in [queue for queue, held in locks.items() if held.expires <= now]:
+            for queue in [queue for queue, held in locks.items() if age(held.taken) >= LOCK_LIFE_S]:
                 del locks[queue]
             if not locks:
                 del self._groups[group]

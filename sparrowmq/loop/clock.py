@@ -12,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from sparrowmq.loop.running_time import of_loop
+
 T = TypeVar("T")
 
 
@@ -30,6 +32,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back."""
 
+    def age(self, moment: float) -> float:
+        """Seconds since a moment of `monotonic` in which the running loop ran: its pauses do not count."""
+
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call `callback(*args)` on the running loop after `delay_s` seconds."""
 
@@ -47,6 +52,9 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
+
+    def age(self, moment: float) -> float:
+        return of_loop(self.monotonic).age(moment)
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
         return asyncio.get_running_loop().call_later(delay_s, callback, *args)

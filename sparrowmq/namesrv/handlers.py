@@ -98,7 +98,7 @@ class BrokerHandlers:
             said.data_version,
             ha_address=header.ha_server_addr,
             via=peer,
-            now_ms=self._clock.now_ms(),
+            now_s=self._clock.monotonic(),
         )
         self._watch(peer)
         reply = (
@@ -116,8 +116,8 @@ class BrokerHandlers:
     @handles(ask.QueryDataVersion)
     def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Answer:
         asked = DataVersion.decode(body)
-        now_ms = self._clock.now_ms()
-        changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_ms=now_ms)
+        now_s = self._clock.monotonic()
+        changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_s=now_s)
         self._watch(peer)
         known = self._routes.version_of(header.broker_addr)
         return Answer(header=ask.QueryDataVersionReply(changed), body=known if known else b"")

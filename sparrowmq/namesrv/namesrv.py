@@ -130,6 +130,6 @@ class Namesrv:
     async def _expire(self) -> None:
         while True:
             await self._clock.sleep(SCAN_PERIOD_S)
-            for session in self.routes.expire(self._clock.now_ms()):
+            for session in self.routes.expire(self._clock.age):
                 if isinstance(session, Session):
                     session.close()

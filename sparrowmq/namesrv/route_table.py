@@ -16,7 +16,7 @@ Source: RouteInfoManager, Java 4.9.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -35,7 +35,7 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
-EXPIRY_MS: Final = 120_000
+EXPIRY_S: Final = 120.0
 
 
 class BrokerId(NamedTuple):
@@ -72,7 +72,7 @@ class _Group:
 @dataclass(slots=True)
 class _Living:
     who: BrokerId
-    heard_ms: int
+    heard_s: float
     version: DataVersion
     ha_address: str
     via: object
@@ -102,7 +102,7 @@ class Routes:
         *,
         ha_address: str,
         via: object,
-        now_ms: int,
+        now_s: float,
     ) -> Master | None:
         """Register a broker over the connection `via`. Returns the master's addresses to a slave."""
         before = self._living.get(who.address)
@@ -119,15 +119,15 @@ class Routes:
                     topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
                 )
                 self._topics.setdefault(topic.topic_name, {})[who.name] = queues
-        self._living[who.address] = _Living(who, now_ms, version, ha_address, via)
+        self._living[who.address] = _Living(who, now_s, version, ha_address, via)
         return None if who.id == MASTER_ID else self._master_of(who.name)
 
-    def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_ms: int) -> bool:
+    def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_s: float) -> bool:
         """Whether the broker is registered with this version of its topics. If so, this is a sign of life."""
         living = self._shown_at(who.address)
         if living is None or living.who != who or not living.version.is_same(version):
             return False
-        living.heard_ms, living.via = now_ms, via
+        living.heard_s, living.via = now_s, via
         return True
 
     def version_of(self, address: str) -> DataVersion | None:
@@ -145,11 +145,15 @@ class Routes:
         for living in [each for each in self._living.values() if each.via is via]:
             self._forget(living, "its connection ended")
 
-    def expire(self, now_ms: int) -> list[object]:
-        """Forget every broker that was silent for too long. Returns their connections."""
-        silent = [each for each in self._living.values() if now_ms - each.heard_ms > EXPIRY_MS]
+    def expire(self, age: Callable[[float], float]) -> list[object]:
+        """Forget every broker that was silent for too long. Returns their connections.
+
+        Args:
+            age: the seconds since a moment, as clocks count them (`Clock.age`).
+        """
+        silent = [each for each in self._living.values() if age(each.heard_s) > EXPIRY_S]
         for living in silent:
-            self._forget(living, f"it was silent for {EXPIRY_MS // 1000} s")
+            self._forget(living, f"it was silent for {EXPIRY_S:g} s")
         return [living.via for living in silent]
 
     # What operators do ----------------------------------------------------------------------------------------------

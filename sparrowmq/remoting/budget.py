@@ -146,15 +146,15 @@ class Budget:
     def _check_soon(self) -> None:
         if not self._check_due:
             self._check_due = True
+            self._clock.age(0)  # notice pauses from now on
             self._clock.call_later(GRACE_S, self._check)
 
     def _check(self) -> None:
         self._check_due = False
         if not self._waiting:
             return
-        now = self._clock.monotonic()
         for holder, frame in list(self._frames.items()):
-            age_s = now - frame.since
+            age_s = self._clock.age(frame.since)
             got_bytes = holder.pending_bytes - frame.held_bytes
             if age_s >= GRACE_S and got_bytes < age_s * FAIR_RATE:
                 log.warning(

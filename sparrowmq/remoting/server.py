@@ -152,15 +152,15 @@ class Server:
     async def drop_silent_peers(self) -> None:
         """End the sessions of peers that vanished silently, until cancelled. The owner runs it in its task group."""
         period_s = min(self._limits.idle_s, self._limits.partial_frame_s) / 3
+        self._clock.age(0)  # notice pauses from now on
         while True:
             await self._clock.sleep(period_s)
-            now = self._clock.monotonic()
             for session in list(self.sessions):
-                self._end_if_gone(session, now)
+                self._end_if_gone(session)
 
-    def _end_if_gone(self, session: Session, now: float) -> None:
-        limits = self._limits
-        silent_s, partial_s = now - session.last_read, now - session.partial_since
+    def _end_if_gone(self, session: Session) -> None:
+        limits, clock = self._limits, self._clock
+        silent_s, partial_s = clock.age(session.last_read), clock.age(session.partial_since)
         if silent_s > limits.idle_s:
             log.info("closing %s: silent for %.0f s", session.address, silent_s)
         elif session.pending_bytes and (

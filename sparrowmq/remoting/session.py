@@ -135,6 +135,8 @@ class Session:
         self._is_paused = False
         self._end_callbacks: list[Callable[[Session], object]] = []
         self._expiry_due = False
+        self._expiry_at = 0.0
+        self._is_late = False
 
     def __repr__(self) -> str:
         return f"<session {self.local} - {self.address}>"
@@ -234,11 +236,11 @@ class Session:
     @property
     def is_mute(self) -> bool:
         """Whether the peer has sent nothing for a second, while a request that it answers at once is older."""
-        since = self._clock.monotonic() - MUTE_S
-        if self.closed or self.last_read > since:
+        age = self._clock.age
+        if self.closed or age(self.last_read) < MUTE_S:
             return False
         return any(
-            entry.deadline - entry.timeout_s <= since and not entry.is_long_poll
+            age(entry.deadline - entry.timeout_s) >= MUTE_S and not entry.is_long_poll
             for entry in self._wire.waiting
         )
 
@@ -471,11 +473,16 @@ class Session:
     def _watch_expiry(self) -> None:
         if not self._expiry_due:
             self._expiry_due = True
+            self._expiry_at = self._clock.monotonic() + EXPIRY_PERIOD_S
             self._clock.call_later(EXPIRY_PERIOD_S, self._expire)
 
     def _expire(self) -> None:
         self._expiry_due = False
         now = self._clock.monotonic()
+        self._is_late = now - self._expiry_at > EXPIRY_PERIOD_S and not self._is_late
+        if self._is_late:  # after a pause of this process, whose answers may wait in the socket: read first
+            self._watch_expiry()
+            return
         # Cancelled requests are removed here too: a callback for each request would cost more than this check.
         for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.is_abandoned):
             what = type(waiting.request).__name__

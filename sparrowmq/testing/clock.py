@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sparrowmq.loop.running_time import TICK_S, Pauses
+
 T = TypeVar("T")
 
 # After each timer the loop gets this many turns, so that the work of the timer can set its own timers.
@@ -46,12 +48,16 @@ class ManualClock:
         self._elapsed_s = 0.0
         self._timers: list[tuple[float, int, ManualTimer]] = []
         self._sequence = itertools.count()
+        self._pauses = Pauses()
 
     def now_ms(self) -> int:
         return self._start_ms + round(self._elapsed_s * 1000)
 
     def monotonic(self) -> float:
         return self._elapsed_s
+
+    def age(self, moment: float) -> float:
+        return max(0.0, self._elapsed_s - moment - self._pauses.since(moment))
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> ManualTimer:
         timer = ManualTimer(self._elapsed_s + max(delay_s, 0.0), callback, args)
@@ -97,6 +103,12 @@ class ManualClock:
                 await self._settle()
         self._elapsed_s = until
         await self._settle()
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass in which the loop does not run, as in a stopped process; then run the timers that are due."""
+        self._elapsed_s += seconds
+        self._pauses.add(self._elapsed_s, max(0.0, seconds - TICK_S))
+        await self.advance()
 
 
 async def _turns() -> None:

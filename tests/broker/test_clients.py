@@ -149,6 +149,16 @@ async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect
     assert "sent no heartbeat for 120 s" in caplog.text
 
 
+@pytest.mark.guards(
+    "Clients._without_silent: age(member.last_seen) -> self._clock.monotonic() - member.last_seen"
+)
+async def test_a_pause_of_the_broker_is_no_silence_of_its_clients(clients, connect, clock):
+    beat(clients, await connect(), "paused", "Orders")
+    await clock.pause(SILENCE_S + 5)
+    await clients.expire()
+    assert ids(clients) == ["paused"]
+
+
 @pytest.mark.guards("Clients._seen: drop last_seen")
 async def test_each_heartbeat_keeps_a_client_for_two_minutes_more(clients, connect, clock):
     peer = await connect()
@@ -303,4 +313,4 @@ async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, c
     for _ in range(3):
         clients.produce(stranger(), "one", "JAVA", 409, "p")
     await clock.advance(SILENCE_S + 1)
-    assert [len(clients.producers("p")) for _ in clients._without_silent(clock.monotonic())] == [2, 1, 0]
+    assert [len(clients.producers("p")) for _ in clients._without_silent()] == [2, 1, 0]

@@ -49,6 +49,14 @@ async def test_locking_again_starts_the_minute_anew(locks, clock):
     assert locks.lock("g", "two", QUEUES[:2]) == QUEUES[1:2]
 
 
+async def test_a_pause_of_the_broker_expires_no_lock(locks, clock):
+    locks.lock("g", "one", QUEUES[:1])
+    await clock.pause(90)
+    assert locks.lock("g", "two", QUEUES[:1]) == []
+    locks.forget_expired()
+    assert locks.holder("g", QUEUES[0]) == "one"
+
+
 def test_unlocking_frees_at_once_but_only_ones_own(locks):
     locks.lock("g", "one", QUEUES[:1])
     locks.unlock("g", "two", QUEUES)

@@ -26,7 +26,7 @@ async def test_a_broker_is_gone_as_soon_as_its_connection_ends(namesrv, session,
         await session.call(ask.GetRoute("Orders"))
 
 
-@pytest.mark.covers("S-ROUTE-06", breaks="route_table: EXPIRY_MS = 240_000")
+@pytest.mark.covers("S-ROUTE-06", breaks="route_table: EXPIRY_S = 240.0")
 @pytest.mark.covers("S-THR-01", breaks="Namesrv._expire: drop expire")
 async def test_a_silent_broker_is_dropped_after_two_minutes_and_its_connection_closed(settings, eventually):
     clock = ManualClock()
@@ -41,6 +41,19 @@ async def test_a_silent_broker_is_dropped_after_two_minutes_and_its_connection_c
         await clock.advance(seconds=20)
         assert namesrv.routes.route("Orders") is None
         await eventually(lambda: broker.closed)
+        pool.close()
+
+
+@pytest.mark.guards("Routes.expire: age(each.heard_s) -> 1e9")
+async def test_a_pause_of_the_name_server_is_no_silence_of_brokers(settings):
+    clock = ManualClock()
+    async with Namesrv(settings, clock) as namesrv:
+        pool = Pool(clock)
+        broker = await pool.session(namesrv.address)
+        await broker.call(REGISTRATION, BODY)
+        await clock.pause(600)
+        assert namesrv.routes.route("Orders") is not None
+        assert not broker.closed
         pool.close()
 
 

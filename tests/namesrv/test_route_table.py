@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.namesrv.route_table import EXPIRY_MS, BrokerId, Master, Routes
+from sparrowmq.namesrv.route_table import EXPIRY_S, BrokerId, Master, Routes
 from sparrowmq.protocol.requests.bodies import DataVersion, QueueRoute, TopicConfig
 
 A = BrokerId("East", "broker-a", 0, "10.0.0.1:10911")
@@ -9,10 +9,10 @@ B = BrokerId("East", "broker-b", 0, "10.0.0.3:10911")
 C = BrokerId("West", "broker-c", 0, "10.0.0.4:10911")
 
 
-def announce(routes, who, *topics, version=1, via=None, now_ms=0):
+def announce(routes, who, *topics, version=1, via=None, now_s=0):
     configs = [TopicConfig(name, 4, 4, 6) for name in topics]
     return routes.announce(
-        who, configs, DataVersion(version), ha_address=f"ha-{who.address}", via=via or who, now_ms=now_ms
+        who, configs, DataVersion(version), ha_address=f"ha-{who.address}", via=via or who, now_s=now_s
     )
 
 
@@ -45,8 +45,8 @@ def test_a_topic_that_no_broker_has_has_no_route(routes):
 
 def test_each_broker_has_its_own_number_of_queues_and_permission(routes):
     version = DataVersion(1)
-    routes.announce(A, [TopicConfig("T", 8, 4, 6)], version, ha_address="", via=A, now_ms=0)
-    routes.announce(B, [TopicConfig("T", 2, 2, 4, topic_sys_flag=3)], version, ha_address="", via=B, now_ms=0)
+    routes.announce(A, [TopicConfig("T", 8, 4, 6)], version, ha_address="", via=A, now_s=0)
+    routes.announce(B, [TopicConfig("T", 2, 2, 4, topic_sys_flag=3)], version, ha_address="", via=B, now_s=0)
     assert routes.route("T").queue_datas == [
         QueueRoute("broker-a", 8, 4, 6),
         QueueRoute("broker-b", 2, 2, 4, 3),
@@ -55,9 +55,9 @@ def test_each_broker_has_its_own_number_of_queues_and_permission(routes):
 
 def test_a_new_version_changes_topics_and_the_same_one_does_not(routes):
     announce(routes, A, "T", version=1)
-    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(1), ha_address="", via=A, now_ms=1)
+    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(1), ha_address="", via=A, now_s=1)
     assert queues(routes, "T") == {"broker-a": 4}
-    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(2), ha_address="", via=A, now_ms=2)
+    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(2), ha_address="", via=A, now_s=2)
     assert queues(routes, "T") == {"broker-a": 9}
 
 
@@ -108,17 +108,17 @@ def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes)
     announce(routes, A, "Orders")
     announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", via="twin")
     routes.leave(twin)
-    assert not routes.is_current(A, DataVersion(1), via=A, now_ms=1)
+    assert not routes.is_current(A, DataVersion(1), via=A, now_s=1)
     assert routes.version_of(A.address) is None
     announce(routes, A, "Orders")
     assert addresses(routes, "Orders") == {"broker-a": {0: A.address}} and routes.route("Bills") is None
-    assert routes.is_current(A, DataVersion(1), via=A, now_ms=1)
+    assert routes.is_current(A, DataVersion(1), via=A, now_s=1)
 
 
 def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
     announce(routes, A, "Orders")
     twin = A._replace(address="10.9.9.9:10911")
-    routes.announce(twin, [TopicConfig("Orders", 9, 9)], DataVersion(5), ha_address="", via="twin", now_ms=0)
+    routes.announce(twin, [TopicConfig("Orders", 9, 9)], DataVersion(5), ha_address="", via="twin", now_s=0)
     assert queues(routes, "Orders") == {"broker-a": 9}
     announce(routes, A, "Orders")
     assert queues(routes, "Orders") == {"broker-a": 4}
@@ -151,32 +151,32 @@ def test_the_end_of_an_older_connection_changes_nothing(routes):
     announce(routes, A, "Orders", via="new")
     routes.lost("old")
     assert queues(routes, "Orders") == {"broker-a": 4}
-    assert routes.is_current(A, DataVersion(1), via="newest", now_ms=1)
+    assert routes.is_current(A, DataVersion(1), via="newest", now_s=1)
     routes.lost("new")
     assert queues(routes, "Orders") == {"broker-a": 4}
 
 
 @pytest.mark.covers("S-ROUTE-06")
 def test_a_broker_that_was_silent_for_two_minutes_is_gone(routes):
-    announce(routes, A, "Orders", via="a", now_ms=0)
-    announce(routes, B, "Orders", via="b", now_ms=1)
-    assert routes.expire(EXPIRY_MS) == []
-    assert routes.expire(EXPIRY_MS + 1) == ["a"]
+    announce(routes, A, "Orders", via="a", now_s=0)
+    announce(routes, B, "Orders", via="b", now_s=1)
+    assert routes.expire(lambda heard_s: EXPIRY_S - heard_s) == []
+    assert routes.expire(lambda heard_s: EXPIRY_S + 1 - heard_s) == ["a"]
     assert queues(routes, "Orders") == {"broker-b": 4}
 
 
-@pytest.mark.guards("Routes.is_current: drop now_ms")
+@pytest.mark.guards("Routes.is_current: drop now_s")
 def test_asking_for_the_version_keeps_a_broker_alive(routes):
     announce(routes, A, "Orders", version=7)
-    assert routes.is_current(A, DataVersion(7), via=A, now_ms=EXPIRY_MS)
-    assert routes.expire(EXPIRY_MS + 1) == []
+    assert routes.is_current(A, DataVersion(7), via=A, now_s=EXPIRY_S)
+    assert routes.expire(lambda heard_s: EXPIRY_S + 1 - heard_s) == []
 
 
 @pytest.mark.guards("Routes.is_current: false not living.version.is_same(version)")
 def test_another_version_or_an_unknown_broker_must_register(routes):
     announce(routes, A, "Orders", version=7)
-    assert not routes.is_current(A, DataVersion(8), via=A, now_ms=0)
-    assert not routes.is_current(B, DataVersion(7), via=B, now_ms=0)
+    assert not routes.is_current(A, DataVersion(8), via=A, now_s=0)
+    assert not routes.is_current(B, DataVersion(7), via=B, now_s=0)
     assert routes.version_of(A.address) == DataVersion(7) and routes.version_of(B.address) is None
 
 
@@ -193,7 +193,7 @@ def test_a_drained_broker_takes_no_messages_until_it_is_undrained(routes):
 
 
 def test_undraining_gives_no_permission_that_the_topic_never_had(routes):
-    routes.announce(A, [TopicConfig("T", 1, 1, 4)], DataVersion(1), ha_address="", via=A, now_ms=0)
+    routes.announce(A, [TopicConfig("T", 1, 1, 4)], DataVersion(1), ha_address="", via=A, now_s=0)
     routes.drain("broker-a")
     routes.undrain("broker-a")
     assert routes.route("T").queue_datas[0].perm == 4
@@ -275,6 +275,6 @@ def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
     caplog.set_level("INFO")
     announce(routes, BrokerId("East", "broker-a", 0, "10.0.0.1:1\nINFO all is well"))
     announce(routes, BrokerId("East", "broker-a", 0, "x" * 1_000_000))
-    routes.expire(EXPIRY_MS * 2)
+    routes.expire(lambda heard_s: 2 * EXPIRY_S - heard_s)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) >= 4 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]

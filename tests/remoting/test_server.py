@@ -1,7 +1,9 @@
 """Listening, limits, silence, graceful stop."""
 
 import asyncio
+import signal
 import struct
+import sys
 
 import pytest
 
@@ -122,6 +124,66 @@ async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> Non
         with pytest.raises(ConnectionClosed):
             await session.call(PULL, timeout_s=1000)
         watching.cancel()
+
+
+@pytest.mark.guards(
+    "Server._end_if_gone: clock.age(session.last_read) -> clock.monotonic() - session.last_read"
+)
+async def test_a_pause_of_the_process_is_no_silence_of_its_peers(serve: Serve) -> None:
+    clock = ManualClock()
+    async with serve(answer, clock=clock) as (server, session):
+        await session.call(PULL)
+        _, half = await asyncio.open_connection("127.0.0.1", server.port)
+        half.write(struct.pack(">i", 100))
+        await until(lambda: any(peer.pending_bytes for peer in server.sessions))
+        watching = asyncio.ensure_future(server.drop_silent_peers())
+        await clock.advance(5)
+        await clock.pause(125)
+        await clock.advance(10)
+        assert len(server.sessions) == 2
+        await clock.advance(110)
+        assert not server.sessions, "silence counts again"
+        watching.cancel()
+        half.close()
+
+
+STOPPED = """
+import asyncio, sys
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.requests.headers import PullMessageReply
+from sparrowmq.remoting.server import Server, ServerLimits
+
+async def main():
+    def answer(session, command):
+        session.reply(command, 0, PullMessageReply(0, 1, 0, 0))
+    limits = ServerLimits(idle_s=2.5, partial_frame_s=2.5)
+    async with Server(answer, SystemClock(), "127.0.0.1", 0, limits) as server:
+        print(server.port, flush=True)
+        await server.drop_silent_peers()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_stopped_server_reads_its_peers_before_it_judges_them() -> None:
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STOPPED, stdout=asyncio.subprocess.PIPE
+    )
+    assert server.stdout is not None
+    try:
+        port = int(await server.stdout.readline())
+        session = Session(lambda session, command: None, SystemClock())
+        await asyncio.get_running_loop().create_connection(protocol_of(lambda: session), "127.0.0.1", port)
+        await session.call(PULL, timeout_s=30)
+        server.send_signal(signal.SIGSTOP)
+        asked = session.call(PULL, timeout_s=30)
+        await asyncio.sleep(4)  # real time of another process, longer than its limit
+        server.send_signal(signal.SIGCONT)
+        await asked
+        session.close()
+    finally:
+        server.kill()
+        await server.wait()
 
 
 @pytest.mark.guards("Server._end_if_gone: false partial_s")

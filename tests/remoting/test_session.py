@@ -85,6 +85,28 @@ async def test_no_answer_in_time_is_a_timeout_that_names_the_request(serve: Serv
             await session.call(pull(), timeout_s=0.05)
 
 
+@pytest.mark.guards("Session._expire: now - self._expiry_at > EXPIRY_PERIOD_S and not self._is_late -> False")
+async def test_a_client_reads_answers_before_it_judges_requests_after_a_pause() -> None:
+    clock, transport = ManualClock(), _Transport()
+    session, peer = Session(echo, clock), _Transport()
+    session.connection_made(transport)
+    asked = session.call(pull(4), timeout_s=3)
+    await clock.advance(2)
+    await clock.pause(60)
+    assert not session.is_mute
+    other = Session(echo, clock)
+    other.connection_made(peer)
+    other.data_received(b"".join(transport.events))
+    await clock.advance()
+    session.data_received(b"".join(peer.events))
+    assert (await asked).header.next_begin_offset == 4
+    late = session.call(pull(), timeout_s=3)
+    await clock.pause(60)
+    await clock.advance(0.2)
+    with pytest.raises(RequestTimeout):
+        await late
+
+
 async def test_an_answer_that_nobody_waits_for_any_more_harms_nobody(serve: Serve) -> None:
     async with serve(echo) as (_, session):
         given_up = session.call(pull(1))

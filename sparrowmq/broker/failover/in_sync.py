@@ -160,12 +160,14 @@ class InSync:
             if reached >= self._end_before or member not in self._caught_up:
                 self._caught_up[member] = now
         self._end_before = end
-        late = {m for m, since in self._caught_up.items() if now - since > self._catch_up_s}
+        late = {m for m, since in self._caught_up.items() if self._clock.age(since) > self._catch_up_s}
         for member in self._ends.keys() - self.members - self._joining.keys():
             if end - self._ends[member] <= NEAR_BYTES:
                 self._joining[member] = (end, now)
         ready = {m for m, (mark, _) in self._joining.items() if self._ends[m] >= mark}
-        for member in [m for m, (_, since) in self._joining.items() if now - since > self._catch_up_s]:
+        for member in [
+            m for m, (_, since) in self._joining.items() if self._clock.age(since) > self._catch_up_s
+        ]:
             del self._joining[member]
         gone = (self._left | late | (self.members - self._ends.keys())) - {self._me}
         return (self.members - gone) | (ready - late)

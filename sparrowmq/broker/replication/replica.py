@@ -204,7 +204,7 @@ class Replica:
     def _look(self, link: Upstream) -> None:
         """Send a heartbeat if it is due, and leave a master that is silent."""
         now = self._clock.monotonic()
-        if now - link.last_heard > self._rules.silence_s:
+        if self._clock.age(link.last_heard) > self._rules.silence_s:
             link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
         elif now - link.last_reported >= self._rules.report_s:
             link.report()

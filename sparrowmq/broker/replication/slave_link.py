@@ -153,7 +153,7 @@ class SlaveLink(asyncio.Protocol):
     def look(self) -> None:
         """Send a heartbeat if it is due, and disconnect a silent slave."""
         now = self._clock.monotonic()
-        if now - self.last_heard > self._rules.silence_s:
+        if self._clock.age(self.last_heard) > self._rules.silence_s:
             self.close(f"it said nothing for {self._rules.silence_s:g} s")
         elif self._is_idle and now - self._last_sent >= self._rules.heartbeat_s:
             self._send_heartbeat()
