@@ -33,11 +33,13 @@ HAVE = {
 # Requests to be known, whose body or fields name a group.
 NAME_A_GROUP = {34, 35, 46}
 REPLIES = {324, 325}  # they go to whoever asked, and need no topic
+QUEUE_OFFSETS = {29, 30, 31, 32}  # for those who may send to the topic, or consume it
 
 # Where ours denies and Apache's does not; docs/understand/differences.md tells why.
 # All other codes that administrators have, too.
 STRICTER = {
     **{code: {"DENY", "PUB"} for code in (14, 33, 41, 42, 46, 361)},
+    **dict.fromkeys(QUEUE_OFFSETS, {"DENY"}),
     320: {"DENY", "SUB"},
     **{code: {HOME} for code in (17, 25, 200, 207, 215)},
 }
@@ -60,6 +62,8 @@ def is_allowed(answer: str) -> bool:
 
 def may(name: str, code: int) -> bool:
     """What the rules say about an account, or an account's address, with the right signature."""
+    if code in QUEUE_OFFSETS:
+        return name in HAVE[Access.READ] | HAVE[Access.WRITE]
     row = BY_CODE[code]
     access = Access.READ if code in NAME_A_GROUP else Access.CLIENT if code in REPLIES else row.access
     return name in HAVE[access]
