@@ -4,5 +4,6 @@ nonsense.py   values, texts and bytes that are wrong in the ways that wrong thin
 frames.py     requests of the table, well formed, spoiled or garbage
 live.py       sends them to a server and sees that it answers, lives, and does not grow
 decoders.py   every function that reads what a stranger wrote, and what may leave it
+access/       `./run fuzz --access`: attacks on what belongs to others
 __main__.py   `./run fuzz`
 """

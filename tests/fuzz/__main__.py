@@ -1,4 +1,7 @@
-"""`python -m tests.fuzz [--minutes N] [--seed S]`: nonsense for live servers and for every decoder."""
+"""`python -m tests.fuzz [--minutes N] [--seed S]`: nonsense for live servers and for every decoder.
+
+`--access [--cases N]` attacks what belongs to others instead; tests/fuzz/access says how.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.request_table import ROWS, Role
+from tests.fuzz.access import command
 from tests.fuzz.decoders import try_all
 from tests.fuzz.live import Found, Live
 from tests.fuzz.pushed import push_to_client
@@ -34,16 +38,33 @@ def main() -> int:
         help="about how long (default 2; 10 are 1 M frames, 10 M decodes)",
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier run")
+    parser.add_argument(
+        "--access", action="store_true", help="attack an account's things on a broker with accounts"
+    )
+    parser.add_argument("--cases", type=int, default=100_000, help="of --access (default 100,000)")
+    parser.add_argument("--replay", metavar="CASES", help="repeat the cases that --access printed")
+    parser.add_argument("--replays", action="store_true", help="captured frames too, which only TLS prevents")
     arguments = parser.parse_args()
+    if arguments.access:
+        print(f"seed {arguments.seed}", flush=True)
+        found = command.replay(arguments.replay) if arguments.replay else None
+        if found is None:
+            found = command.attack_all(arguments.seed, arguments.cases, arguments.replays, progress)
+        return said(found, arguments.seed)
     print(f"seed {arguments.seed}, about {arguments.minutes:g} minutes", flush=True)
     decodes = int(arguments.minutes * DECODES_A_MINUTE)
     frames = int(arguments.minutes * FRAMES_A_MINUTE)
     violations = decode_all(arguments.seed, decodes)
     violations += live_all(arguments.seed, frames)
     violations += client_all(arguments.seed, frames // CLIENT_SHARE)
+    return said(violations, arguments.seed)
+
+
+def said(violations: list[str], seed: int) -> int:
+    """Print the violations. Returns the exit code."""
     for violation in violations:
         print(f"VIOLATION {violation}")
-    print(f"{len(violations)} violations, seed {arguments.seed}")
+    print(f"{len(violations)} violations, seed {seed}")
     return 1 if violations else 0
 
 

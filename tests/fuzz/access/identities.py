@@ -1,0 +1,40 @@
+"""Who sends requests."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from tests.fuzz.access.victim import ADMIN, OWNER, WHITE
+from tests.fuzz.access.wire import Credentials
+
+
+class Identity(NamedTuple):
+    """A sender of requests.
+
+    Attributes:
+        may: whether it may do everything that the generator asks for, so that nothing is judged.
+        replays: it sends captured frames of the owner, with other codes.
+    """
+
+    name: str
+    credentials: Credentials | None
+    source: str = "127.0.0.1"
+    may: bool = False
+    replays: bool = False
+
+
+IDENTITIES: Final = {
+    identity.name: identity
+    for identity in (
+        Identity("nobody", None),
+        Identity("unknown", Credentials("unknown-account", "unknown-secret")),
+        Identity("forger", Credentials(OWNER.access_key, "not-the-secret")),
+        Identity("denied", Credentials("denied-account", "denied-secret")),
+        Identity("other", Credentials("other-account", "other-secret")),
+        Identity("reader", Credentials("reader-account", "reader-secret")),
+        Identity("replayer", None, replays=True),
+        Identity("owner", OWNER, may=True),
+        Identity("admin", ADMIN, may=True),
+        Identity("white", None, WHITE, may=True),
+    )
+}

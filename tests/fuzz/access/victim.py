@@ -1,0 +1,242 @@
+"""The victim: an account with everything that a broker can keep for an account, and a judge of all of it.
+
+    orders                 messages, delayed, timed and half messages, a lock, offsets, a staged batch, a group
+    asks                   a request that waits for its answer
+    %RETRY%owners, %DLQ%owners
+    rmq_sys_..., and so on where the broker keeps the delayed, timed, half and staged ones
+
+`prepare` renews what a round uses up. `targets` says how each thing is named in requests: by field name, as in the
+structs of the request table. judge.py sees whether all of it is as the victim left it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from sparrowmq.broker.broker import Broker
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.messages.properties import render
+from sparrowmq.protocol.requests import admin_headers as admin
+from sparrowmq.protocol.requests import bodies, headers
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.testing.clock import ManualClock
+from tests.broker.live import send_request
+from tests.fuzz.access.wire import Credentials, Wire
+
+# It is in every body and in some names of the victim, and in no name that an attacker knows.
+MARKER: Final = b"s3cr3t"
+SECRET: Final = MARKER.decode()
+OWNER: Final = Credentials("owner-account", "owner-secret")
+ADMIN: Final = Credentials("admin-account", "admin-secret")
+WHITE: Final = "127.0.0.9"
+REPLY_TOPIC: Final = "DefaultCluster_REPLY_TOPIC"
+ACCOUNTS: Final = f"""
+globalWhiteRemoteAddresses:
+  - {WHITE}
+accounts:
+  - accessKey: {OWNER.access_key}
+    secretKey: {OWNER.secret_key}
+    topicPerms: [orders=PUB|SUB, asks=PUB|SUB, {REPLY_TOPIC}=PUB]
+    groupPerms: [owners=PUB|SUB, owner-producers=PUB|SUB, locks=PUB|SUB, waiters=PUB|SUB]
+  - accessKey: {ADMIN.access_key}
+    secretKey: {ADMIN.secret_key}
+    admin: true
+  - accessKey: denied-account
+    secretKey: denied-secret
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+  - accessKey: other-account
+    secretKey: other-secret
+    topicPerms: [theirs=PUB|SUB, theirs-2=PUB|SUB, {REPLY_TOPIC}=PUB]
+    groupPerms: [theirs=PUB|SUB, theirs-2=PUB|SUB]
+  - accessKey: reader-account
+    secretKey: reader-secret
+    defaultTopicPerm: SUB
+    topicPerms: [orders=DENY, asks=DENY, {SECRET}-audit=DENY, theirs=PUB|SUB]
+    groupPerms: [theirs=PUB|SUB, theirs-2=SUB]
+"""
+STAGED_COUNT: Final = 2
+TIMER_S: Final = 600
+LEVEL: Final = 14  # ten minutes
+SETTLE_S: Final = 10.0
+BEAT_S: Final = 60
+
+Target = dict[str, Any]  # the value of each field of requests that names one thing
+
+
+class Victim:
+    """The owner's things at one broker.
+
+    Attributes:
+        main, asker: connections of the owner; `asker` waits for answers.
+        admin: a connection of an administrator.
+        targets: by name, the fields that name each thing.
+        unread: the bodies that were sent to topic `orders`, and that the judge has not seen there yet.
+    """
+
+    def __init__(self, broker: Broker, clock: ManualClock) -> None:
+        self._address = broker.address
+        self._clock = clock
+        self.round = 0
+        self.unread: list[bytes] = []
+        self.targets: dict[str, Target] = {}
+
+    async def settle_in(self) -> None:
+        """Make what lasts for the whole life of the broker."""
+        self.main = await Wire.to(self._address, OWNER)
+        self.asker = await Wire.to(self._address, OWNER)
+        self.admin = await Wire.to(self._address, ADMIN)
+        for topic in ("orders", "asks", f"{SECRET}-audit", "theirs", "theirs-2"):
+            await self.admin.ask(admin.UpdateAndCreateTopic(topic, 1, 1, 6, "TBW102", "SINGLE_TAG", 0))
+        for group in ("owners", "locks", "waiters", "theirs", "theirs-2"):
+            config = bodies.GroupConfig(group, retry_max_times=5).encode()
+            await self.admin.ask(admin.UpdateAndCreateSubscriptionGroup(), config)
+        await self.beat()
+        await self._fill()
+        await self._time()
+        self.targets["half"] = await self._half("lasting")
+
+    async def prepare(self) -> None:
+        """Renew what one round uses up."""
+        self.round += 1
+        await self.beat()
+        await self.main.ask(headers.UpdateConsumerOffset("owners", "orders", 0, 2))
+        self.targets["commit"] = await self._half(f"committed-{self.round}")
+        self.targets["rollback"] = await self._half(f"rolled-back-{self.round}")
+        await self._lock()
+        await self._stage()
+        await self._ask_for_reply()
+
+    def close(self) -> None:
+        for wire in (self.main, self.asker, self.admin):
+            wire.close()
+
+    # What it owns -------------------------------------------------------------------------------------------------
+
+    async def beat(self) -> None:
+        consumer = bodies.ConsumerBeat(
+            "owners", subscription_data_set=[Subscription("orders", f"{SECRET}-tag", version=1)]
+        )
+        producers = [bodies.ProducerBeat("owner-producers")]
+        for wire, client_id in ((self.main, f"{SECRET}@2"), (self.asker, "owner@1")):
+            beat = bodies.Heartbeat(client_id, producers, [consumer])
+            await wire.ask(headers.HeartBeat(), beat.encode())
+
+    async def _fill(self) -> None:
+        keys = {"KEYS": "order-1", "UNIQ_KEY": "7F00000100002A9F0000000000000001", "TAGS": "t"}
+        first = await self._send("orders", b"first", keys)
+        await self._send("orders", b"second", {})
+        lasting = {"topic": "orders", "key": "order-1", "consumer_group": "owners", "group": "owners"}
+        self.targets["message"] = {**lasting, **_named(first), "queue_id": 0, "queue_offset": 0}
+        for name, most, topic in (("retry", 5, "%RETRY%owners"), ("dead", 0, "%DLQ%owners")):
+            back = headers.ConsumerSendMsgBack(_offset(first), "owners", LEVEL, None, "orders", None, most)
+            await self.main.ask(back)
+            self.targets[name] = {
+                "topic": topic,
+                "group": "owners",
+                "consumer_group": "theirs",
+                "queue_id": 0,
+            }
+        await self.main.ask(headers.UpdateConsumerOffset("owners", "orders", 0, 2))
+
+    async def _time(self) -> None:
+        delayed = await self._send("orders", b"delayed", {"DELAY": str(LEVEL), "KEYS": "order-2"}, False)
+        unique = "7F00000100002A9F0000000000000002"
+        timed = await self._send(
+            "orders",
+            b"timed",
+            {"TIMER_DELAY_SEC": str(TIMER_S), "UNIQ_KEY": unique, "KEYS": "order-3"},
+            False,
+        )
+        system = {"group": "theirs", "consumer_group": "theirs", "queue_offset": 0}
+        self.targets["delayed"] = {
+            **system, **_named(delayed), "topic": "SCHEDULE_TOPIC_XXXX", "queue_id": LEVEL - 1, "key": "order-2",
+        }  # fmt: skip
+        self.targets["timed"] = {
+            **system, **_named(timed), "topic": "rmq_sys_wheel_timer", "queue_id": 0, "key": "order-3",
+        }  # fmt: skip
+        handle = timed.header(headers.SendMessageReply).recall_handle
+        self.targets["recall"] = {
+            "topic": "orders",
+            "recall_handle": handle,
+            "producer_group": "owner-producers",
+        }
+
+    async def _half(self, body: str) -> Target:
+        unique = f"7F00000100002A9F{self.round:08}{len(body):08}"
+        marks = {"TRAN_MSG": "true", "PGROUP": "owner-producers", "UNIQ_KEY": unique, "KEYS": "order-4"}
+        sent = await self._send("orders", body.encode(), marks, False)
+        reply = sent.header(headers.SendMessageReply)
+        return {
+            **_named(sent),
+            "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
+            "queue_id": 0,
+            "key": "order-4",
+            "consumer_group": "theirs",
+            "producer_group": "owner-producers",
+            "commit_log_offset": _offset(sent),
+            "tran_state_table_offset": reply.queue_offset,
+            "queue_offset": reply.queue_offset,
+            "transaction_id": unique,
+            "commit_or_rollback": (8, 12),
+        }
+
+    async def _lock(self) -> None:
+        queues = bodies.LockQueues("locks", "owner@1", [MessageQueue("orders", "broker-0", 0)])
+        await self.main.ask(headers.LockBatchMq(), queues.encode())
+        self.targets["lock"] = {
+            "consumer_group": "locks", "client_id": "owner@1", "topic": "orders", "broker_name": "broker-0",
+            "queue_id": 0,
+        }  # fmt: skip
+
+    async def _stage(self) -> None:
+        parts = [
+            batch.BatchPart(
+                b"%s staged-%d-%d" % (MARKER, self.round, number),
+                b"UNIQ_KEY\x01%016d%016d\x02" % (self.round, number),
+            )
+            for number in range(STAGED_COUNT)
+        ]
+        born = self._clock.now_ms()
+        header = headers.StageBatch("orders", 0, "query", "run-1", self.round, "attempt", 0, born)
+        await self.main.ask(header, batch.encode(parts))
+        self.targets["staged"] = {
+            "topic": "rmq_sys_STAGED", "queue_id": 0, "writer": "query", "run": ("run-1", "run-2"),
+            "batch": (self.round, self.round, 1 << 62), "attempt": "attempt", "number": (0, 1), "group": "theirs",
+            "consumer_group": "theirs", "queue_offset": 2 * self.round - 1,
+        }  # fmt: skip
+
+    async def _ask_for_reply(self) -> None:
+        self.correlation = f"correlation-{self.round}"
+        marks = {"REPLY_TO_CLIENT": "owner@1", "CORRELATION_ID": self.correlation, "TTL": "3000"}
+        await self._send("asks", b"ask %d" % self.round, marks)
+        self.targets["reply"] = {"topic": REPLY_TOPIC, "client_id": "owner@1", "properties": render(marks)}
+
+    async def _send(
+        self, topic: str, body: bytes, properties: dict[str, str], arrives: bool = True
+    ) -> Command:
+        whole = b"%s %s" % (MARKER, body)
+        if arrives and topic == "orders":
+            self.unread.append(whole)
+        request = send_request(topic, 0, properties, producer_group="owner-producers")
+        return await self.main.ask(request, whole)
+
+
+def accounts_at(folder: Path) -> Path:
+    """Write the file of accounts."""
+    path = folder / "plain_acl.yml"
+    path.write_text(ACCOUNTS)
+    return path
+
+
+def _named(sent: Command) -> Target:
+    """How requests name a stored message."""
+    reply = sent.header(headers.SendMessageReply)
+    return {"offset": _offset(sent), "msg_id": reply.msg_id, "origin_msg_id": reply.msg_id}
+
+
+def _offset(sent: Command) -> int:
+    return parse_offset_id(sent.header(headers.SendMessageReply).msg_id).physical_offset
