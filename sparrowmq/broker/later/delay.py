@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 # The number of a level's messages to deliver before other work of the broker gets its turn.
 TURN: Final = 128
+TURN_BYTES: Final = 1 << 20
 # A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
 # once if it is one millisecond further, small corrections of the clock are waited out.
 CLOCK_SLACK_MS: Final = 60_000
@@ -202,11 +203,15 @@ class DelayedDelivery:
             return LONGEST_WAIT_S
         each.offset = max(each.offset, queue.min_offset)
         entries = queue.read(each.offset, TURN)
+        size = 0
         for i in range(len(entries)):
+            if size >= TURN_BYTES:
+                break
             wait_ms = self._wait_ms(each.level, entries.tags_code(i))
             if wait_ms > 0:
                 return wait_ms / 1000
             if not entries.is_gap(i):
+                size += entries.size(i)
                 message = self._way_back.message(entries.offset(i), entries.size(i))
                 if message is not None:
                     self._way_back.put(message)

@@ -8,7 +8,8 @@
 
 The store knows the pending timers and their times, and explains why no timer is lost or doubled
 (store/timers/timers.py). One coroutine sleeps until the next slot of 16 ms is over or the queue grows. It delivers
-`TURN` messages before the sockets get their turn. A message with a delay level, such as every retry, uses that level
+`TURN` messages, or about 1 MB, before the sockets get their turn. The recalls of a slot are read in such turns too,
+once, before its first message. A message with a delay level, such as every retry, uses that level
 and loses its timer properties, as in Java. A delivered message keeps all these properties; TIMER_OUT_MS shows that it
 has waited already.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
@@ -37,11 +39,12 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
-from sparrowmq.store.timers.timers import Timer, settling
+from sparrowmq.store.timers.timers import Timer, Timers, settling
 
 log = logging.getLogger(__name__)
 
 TURN: Final = 64
+TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
 SAVE_PERIOD_S: Final = 1.0
 MAX_DELAY_S: Final = 40 * 86_400
 
@@ -151,6 +154,7 @@ class TimedDelivery:
         self.delivery = Delivery("messages for a time", self._deliver_some, clock)
         self._alarms = Alarms()
         self._way_back = WayBack("message for a time", store, writer, detour)
+        self._recalled_ids = _RecalledIds(self._way_back)
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
         self._recalled = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
@@ -202,20 +206,25 @@ class TimedDelivery:
         timers = self._timers
         self._learn()
         due = timers.due(self._clock.now_ms(), TURN)
-        recalled: frozenset[str] | None = None
-        for timer in due:
+        for timer in _turn_of(due) if self._recalled_ids.are_known(timers) else ():
             try:
-                recalled = self._recalled_keys() if recalled is None else recalled
-                self._deliver(timer, recalled)
+                self._deliver(timer)
             except CorruptRecord as bad:
                 self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
                 timers.put_off_next(self._clock.now_ms() + _DAMAGE_PAUSE_MS)
             else:
                 timers.settle_next()
-        for _ in range(TURN):
+        self._roll_some()
+        return timers.wait_ms(self._clock.now_ms()) / 1000
+
+    def _roll_some(self) -> None:
+        timers = self._timers
+        size, count = 0, 0
+        while size < TURN_BYTES and count < TURN:
             timer_to_roll = timers.to_roll()
             if timer_to_roll is None:
                 break
+            size, count = size + timer_to_roll.size, count + 1
             try:
                 self._roll(timer_to_roll)
             except CorruptRecord as bad:
@@ -223,7 +232,6 @@ class TimedDelivery:
                 timers.put_off_roll()
             else:
                 timers.rolled()
-        return timers.wait_ms(self._clock.now_ms()) / 1000
 
     def _learn(self) -> None:
         """Take over new timers, including those of this turn, so that every accepted recall takes effect."""
@@ -231,16 +239,14 @@ class TimedDelivery:
         self._timers.learn()
         self.delivery.wake_at(self._timers.queue.end, self._timers.next_offset + 1)
 
-    def _deliver(self, timer: Timer, recalled: frozenset[str]) -> None:
+    def _deliver(self, timer: Timer) -> None:
         message = self._way_back.message(timer.offset, timer.size)
         if message is None:
             return
         properties = message.properties
-        if recalled:
-            key = delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQ_KEY, ""))
-            if key in recalled:
-                self._recalled.value += 1
-                return
+        if self._recalled_ids.include(properties):
+            self._recalled.value += 1
+            return
         properties[Property.TIMER_ENQUEUE_MS] = str(message.store_timestamp_ms)
         properties[Property.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
         if self._way_back.put(message):
@@ -255,16 +261,60 @@ class TimedDelivery:
         if self._way_back.put(message, again_at_ms=timer.due):
             self._rolled.value += 1
 
-    def _recalled_keys(self) -> frozenset[str]:
-        """Return the keys that the recalls of this slot name, each in its own topic: a client that may write to one
-        topic must not recall messages of another.
+
+class _RecalledIds:
+    """The messages that the recalls of one slot name. Each recall is read once, before the slot's first message."""
+
+    def __init__(self, way_back: WayBack) -> None:
+        self._way_back = way_back
+        self._slot = 0
+        self._read = 0  # recalls of the slot that have been read
+        self._keys: set[str] = set()
+        self._damage: CorruptRecord | None = None
+
+    def are_known(self, timers: Timers) -> bool:
+        """Read a turn's worth of recalls; return whether all recalls of the current slot have been read.
+
+        A slot with a damaged recall is known too: none of its messages can be delivered.
         """
-        keys = set()
-        for timer in self._timers.recalls:
-            recall = self._way_back.message(timer.offset, timer.size)
-            if recall is None:
-                continue
-            key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
-            if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
-                keys.add(key)
-        return frozenset(keys)
+        if self._slot != timers.slot:
+            self._slot, self._read, self._keys, self._damage = timers.slot, 0, set(), None
+        for recall in _turn_of(timers.recalls(self._read, TURN)):
+            try:
+                self._add(recall)
+            except CorruptRecord as bad:
+                self._damage, self._read = bad, timers.recall_count
+                return True
+            self._read += 1
+        return self._read >= timers.recall_count
+
+    def include(self, properties: Mapping[str, str]) -> bool:
+        """Whether a message of the slot was recalled. Raises: CorruptRecord, a recall is damaged."""
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)  # it would grow with each message
+        if not self._keys:
+            return False
+        key = delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQ_KEY, ""))
+        return key in self._keys
+
+    def _add(self, timer: Timer) -> None:
+        """Add a recall if it names a message of its own topic.
+
+        A client that may write to one topic must not recall messages of another.
+        """
+        recall = self._way_back.message(timer.offset, timer.size)
+        if recall is None:
+            return
+        key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
+        if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
+            self._keys.add(key)
+
+
+def _turn_of(timers: Sequence[Timer]) -> Iterator[Timer]:
+    """Yield timers whose records together have about `TURN_BYTES`, at least one."""
+    size = 0
+    for timer in timers:
+        if size >= TURN_BYTES:
+            break
+        size += timer.size
+        yield timer

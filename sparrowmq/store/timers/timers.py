@@ -35,7 +35,7 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 _PREPARED_BEFORE_BODY_SIZE: Final = 8
-_PIECE: Final = 512  # queue entries per read
+_PIECE: Final = 512  # queue entries per read, and recalls that are settled at once
 _LEAST_DUE: Final = 1 << 33  # a hash has 32 bits, a time in ms more
 _MOST_LOG_BYTES: Final = 16 << 20  # bytes of the log that a start reads because the file does not cover them
 
@@ -63,6 +63,8 @@ class Timers:
     Args:
         queue: of the timer topic.
         hold: gets the part of the log that timers need.
+    Attributes:
+        slot: the number of slots taken so far; it changes when `due` returns timers of another slot.
     """
 
     def __init__(self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: Hold) -> None:
@@ -72,9 +74,11 @@ class Timers:
         self._wheel = TimerWheel(commit_log.file_size)
         self._hold = hold
         # Entries that were taken from the wheel and are not settled: a slot, its recalls, and timers to roll.
+        self.slot = 0
         self._hand = b""
         self._at = 0
         self._recalls = b""
+        self._recalls_at = 0  # settled up to here, once the slot is empty
         self._put_off_ms = 0  # when the slot's timers come again that could not be settled; 0 if all could
         self._to_roll = bytearray()
         self._rolling: Iterator[bytes] | None = None
@@ -108,7 +112,8 @@ class Timers:
 
     def wait_ms(self, now_ms: int) -> int:
         """Return the time in ms for which no timer is due."""
-        is_busy = self._hand or self._to_roll or self._hold.wanted or self._wheel.turn(now_ms)
+        is_taken = self._hand or self._recalls or self._to_roll
+        is_busy = is_taken or self._hold.wanted or self._wheel.turn(now_ms)
         return 0 if is_busy else self._wheel.wait_ms(now_ms)
 
     def is_over(self, due_ms: int, now_ms: int) -> bool:
@@ -116,9 +121,13 @@ class Timers:
         return self._wheel.is_over(due_ms, now_ms)
 
     @property
-    def recalls(self) -> list[Timer]:
-        """The recalls of the slot that `due` returns."""
-        return _timers(self._recalls)
+    def recall_count(self) -> int:
+        """The number of recalls of the slot that `due` returns."""
+        return len(self._recalls) // ENTRY_SIZE
+
+    def recalls(self, begin: int, most: int) -> list[Timer]:
+        """Return some of the slot's recalls, from number `begin` on."""
+        return _timers(self._recalls[begin * ENTRY_SIZE : (begin + most) * ENTRY_SIZE])
 
     def settle_next(self) -> None:
         """Settle the first of the timers that `due` returned."""
@@ -175,7 +184,12 @@ class Timers:
             return None
         pending = None
         if self._file.wants_replacement:
-            pending = [*self._wheel.slots(), self._hand[self._at :], self._recalls, bytes(self._to_roll)]
+            pending = [
+                *self._wheel.slots(),
+                self._hand[self._at :],
+                self._recalls[self._recalls_at :],
+                bytes(self._to_roll),
+            ]
         return Saved(list(self._settled), pending, self._next, end)
 
     def save(self, saved: Saved) -> None:
@@ -208,25 +222,32 @@ class Timers:
         self._at += ENTRY_SIZE
         if self._at == len(self._hand):
             self._hand, self._at = b"", 0
-            self._settle_recalls()
 
     def _needed(self) -> int | None:
         return self._wheel.oldest
 
     def _settle_recalls(self) -> None:
-        for recall in _timers(self._recalls):
+        """Settle some recalls of the slot, whose messages are all settled or put off."""
+        end = self._recalls_at + _PIECE * ENTRY_SIZE
+        for recall in _timers(self._recalls[self._recalls_at : end]):
             if self._put_off_ms:
                 self._put_back(recall.offset, recall.size, self._put_off_ms | RECALL)
             else:
                 self._settle(recall.offset)
-        self._recalls, self._put_off_ms = b"", 0
+        self._recalls_at = end
+        if end >= len(self._recalls):
+            self._recalls, self._recalls_at, self._put_off_ms = b"", 0, 0
 
     def _next_slot(self, now_ms: int) -> None:
-        if self._wheel.turn(now_ms):
-            return
-        self._hand, self._recalls = self._wheel.take(now_ms)
-        if not self._hand:
-            self._settle_recalls()  # the timers that they recall are not in this slot
+        """Take the next slot that is over. The previous slot's recalls and the wheel's pouring come before it."""
+        if self._recalls:
+            self._settle_recalls()
+        elif not self._wheel.turn(now_ms):
+            self._put_off_ms = 0
+            self.slot += 1
+            self._hand, self._recalls = self._wheel.take(
+                now_ms
+            )  # recalls without messages: what they name is gone
 
     def _unknown(self) -> Known:
         """Return the state without a file: everything in the queue, and the log from its first timer on."""

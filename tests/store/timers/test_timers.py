@@ -1,3 +1,5 @@
+import pytest
+
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.timers.timer_wheel import RECALL
@@ -100,11 +102,35 @@ def test_what_is_taken_and_not_settled_is_in_the_file(stores):
     while timers.wait_ms(NOW + 16) == 0 and not timers.due(NOW + 16, 10):
         pass
     timers.settle_next()
-    assert [each.offset for each in timers.recalls] == [recall]
+    assert timers.recall_count == 1 and [each.offset for each in timers.recalls(0, 10)] == [recall]
     save(store, timers)
     timers.close()
     timers = store.timers()
     assert len(timers) == 3 and due(timers, NOW + 16) == offsets[1:]
+    timers.close()
+
+
+@pytest.mark.guards("Timers.unsaved: self._recalls[self._recalls_at :] -> b''")
+def test_many_recalls_of_a_slot_are_settled_in_pieces_after_its_messages(stores):
+    store = stores.open()
+    message_at = timer(store, NOW)
+    recalls = [timer(store, NOW | RECALL, TIMER_DEL_UNIQKEY="Orders+x") for _ in range(1200)]
+    timers = store.timers()
+    timers.learn()
+    while timers.wait_ms(NOW + 16) == 0 and not timers.due(NOW + 16, 10):
+        pass
+    timers.settle_next()
+    assert len(timers) == 1200 and timers._settled == [message_at]
+    assert timers.due(NOW + 16, 10) == [] and timers.wait_ms(NOW + 16) == 0
+    assert 0 < len(timers) < 1200
+    left = len(timers)
+    save(store, timers)
+    timers.close()
+    timers = store.timers()
+    assert len(timers) == left
+    while timers.wait_ms(NOW + 16) == 0:
+        assert timers.due(NOW + 16, 10) == []
+    assert len(timers) == 0 and sorted(timers._settled) == recalls[-left:]
     timers.close()
 
 
