@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +76,12 @@ class Budget:
 
     Attributes:
         busy: the number of connections that have more answers than fit into one turn.
+        lines: the log lines that peers cause.
     """
 
     def __init__(self, clock: Clock, limits: BudgetLimits | None = None) -> None:
         self.busy = 0
+        self.lines = LogLimit(clock)
         self._clock = clock
         self._limits = limits or BudgetLimits()
         self._frames: dict[Holder, _Frame] = {}
@@ -106,7 +109,8 @@ class Budget:
             self._grant(holder, frame)
             return True
         if self._waiting_bytes + frame.held_bytes > self._limits.frame_bytes:
-            log.warning("ending %s: too much waits for room for unfinished frames", holder.address)
+            text = "ending %s: too much waits for room for unfinished frames"
+            self.lines.log(log, logging.WARNING, text, holder.address)
             holder.abort()
             return False
         self._waiting[holder] = frame
@@ -157,7 +161,9 @@ class Budget:
             age_s = self._clock.age(frame.since)
             got_bytes = holder.pending_bytes - frame.held_bytes
             if age_s >= GRACE_S and got_bytes < age_s * FAIR_RATE:
-                log.warning(
+                self.lines.log(
+                    log,
+                    logging.WARNING,
                     "ending %s: %d bytes in %.0f s of a frame of %d, and others wait for room",
                     holder.address,
                     got_bytes,
@@ -182,7 +188,9 @@ class Budget:
         self._unread_bytes += held_bytes
         while self._unread_bytes > self._limits.unread_bytes and len(self._unread) > 1:
             slowest = next(iter(self._unread))
-            log.warning(
+            self.lines.log(
+                log,
+                logging.WARNING,
                 "ending %s: %d peers do not read their answers, this one for longest",
                 slowest.address,
                 len(self._unread),

@@ -1,8 +1,10 @@
 """A listening socket and its sessions: limits, silent peers, graceful stop.
 
-When the limit of connections is reached, a new one takes the place of a connection that never sent a byte. So a program
-that opens idle connections locks other clients out for SILENT_S at most. If all connections have sent something, the
-new one is closed at once. Its owner sees that immediately, and connected clients notice nothing.
+When the limit of connections is reached, a new one takes the place of the connection that is open for longest without a
+complete request that was allowed: idle ones, half frames, endless TLS handshakes, unknown accounts. So a program that
+opens such connections locks no client out, not for a second. A new client has the time until all others without a
+request have lost their places; it needs a round trip. If all connections have sent a request, the new one is closed at
+once. Its owner sees that immediately, and connected clients notice nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)
 
-SILENT_S: Final = 1.0  # the time for the first byte of a new connection before it may lose its place
 SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
 FRAMES_AT_ONCE: Final = 256  # of one peer, before others have their turn
 REFUSALS_TOLD_S: Final = 60.0  # seconds between two log lines about connections above the limit
@@ -36,7 +37,7 @@ class ServerLimits:
     """The number of peers, and the time until a silent one is closed.
 
     Attributes:
-        connections: above this number a silent connection or the new one is closed (see above).
+        connections: above this number one without a request, or the new one, is closed (see above).
         backlog: the number of connections that may wait to be accepted.
         idle_s: a peer that sends no byte for this time is closed (Java: serverChannelMaxIdleTimeSeconds, 120). A peer
             that does not read its answers counts as silent, because nothing is read from it.
@@ -90,7 +91,8 @@ class Server:
         self._budget = Budget(clock, self._limits.together)
         self._door = Door(host, port)
         self._others: list[tuple[Door, Dispatch]] = []
-        self._silent: dict[Session, float] = {}  # since when they sent nothing: the oldest first
+        # Those that have sent no request when they were last looked at; the oldest first.
+        self._strangers: dict[Session, None] = {}
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
 
@@ -162,12 +164,15 @@ class Server:
         limits, clock = self._limits, self._clock
         silent_s, partial_s = clock.age(session.last_read), clock.age(session.partial_since)
         if silent_s > limits.idle_s:
-            log.info("closing %s: silent for %.0f s", session.address, silent_s)
+            self._budget.lines.log(
+                log, logging.INFO, "closing %s: silent for %.0f s", session.address, silent_s
+            )
         elif session.pending_bytes and (
             silent_s > limits.partial_frame_s
             or partial_s > limits.partial_frame_s + session.frame_bytes / SLOWEST_RATE
         ):
-            log.warning("closing %s: unfinished frame for %.0f s", session.address, partial_s)
+            text = "closing %s: unfinished frame for %.0f s"
+            self._budget.lines.log(log, logging.WARNING, text, session.address, partial_s)
         else:
             return
         _end(session)
@@ -191,34 +196,31 @@ class Server:
 
     def _admit(self, session: Session) -> None:
         self.sessions.add(session)
-        self._silent[session] = session.last_read
+        self._strangers[session] = None
         session.on_end(self._part)
         if len(self.sessions) > self._limits.connections:
-            (self._longest_silent() or session).abort()
+            self._oldest_stranger().abort()
             self._refused += 1
             self._tell_of_refusals()
 
     def _part(self, session: Session) -> None:
         self.sessions.discard(session)
-        self._silent.pop(session, None)
+        self._strangers.pop(session, None)
 
-    def _longest_silent(self) -> Session | None:
-        latest = self._clock.monotonic() - SILENT_S
-        while self._silent:
-            session, since = next(iter(self._silent.items()))
-            if since > latest:
-                break
-            del self._silent[session]
-            if session.last_read == since and not session.closed:
+    def _oldest_stranger(self) -> Session:
+        """Return the connection to end. The new one is the last of the strangers, so there is always one."""
+        while True:
+            session = next(iter(self._strangers))
+            del self._strangers[session]
+            if not session.is_introduced:
                 return session
-        return None
 
     def _tell_of_refusals(self) -> None:
         now = self._clock.monotonic()
         if now - self._refusals_told < REFUSALS_TOLD_S:
             return
         log.warning(
-            "%d connections are the most that may be open; %d above that were closed (idle ones first). "
+            "%d connections are the most that may be open; %d above that were closed (those without a request first). "
             "A higher `ulimit -n` allows more, up to %d",
             self._limits.connections,
             self._refused,

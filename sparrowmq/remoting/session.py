@@ -330,9 +330,16 @@ class Session:
         try:
             return self._wire.receive(data)
         except RemoteProtocolError as error:
-            log.warning("closing the connection of %s: %s", self.address, shown(error))
+            self._log("closing the connection of %s: %s", self.address, shown(error))
             self.close()
             return []
+
+    def _log(self, text: str, *args: object) -> None:
+        """Log a warning, of which the peers of a server may cause only some."""
+        if self._budget is None:
+            log.warning(text, *args)
+        else:
+            self._budget.lines.log(log, logging.WARNING, text, *args)
 
     def _handle(self, received: list[Command]) -> None:
         dispatch, most = self._dispatch, LEAST_TURN_BYTES

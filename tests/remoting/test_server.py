@@ -21,6 +21,7 @@ PULL = PullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17)
 
 
 def answer(session: Session, command: Command) -> None:
+    session.introduce(command)
     session.reply(command, 0, PullMessageReply(0, 1, 0, 0))
 
 
@@ -55,38 +56,33 @@ async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
 
 @pytest.mark.guards("Server._admit: false _limits")
 async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
-    async with serve(answer, limits=ServerLimits(connections=2)) as (server, session):
+    async with serve(answer, limits=ServerLimits(connections=1)) as (server, session):
         await session.call(PULL)
-        _, second = await asyncio.open_connection("127.0.0.1", server.port)
-        third_reader, third = await asyncio.open_connection("127.0.0.1", server.port)
-        assert await third_reader.read() == b""
+        second_reader, second = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await second_reader.read() == b""
         await session.call(PULL)
-        for writer in (second, third):
-            writer.close()
+        second.close()
 
 
-@pytest.mark.guards("Server._admit: self._longest_silent() or session -> session")
-async def test_who_never_spoke_gives_its_place_to_who_comes(serve: Serve) -> None:
-    clock = ManualClock()
-    async with serve(answer, clock=clock, limits=ServerLimits(connections=3)) as (server, session):
-        await clock.advance(0.5)
+@pytest.mark.guards("Server._oldest_stranger: drop not session.is_introduced")
+async def test_connections_without_a_request_give_their_places_at_once(serve: Serve) -> None:
+    async with serve(answer, limits=ServerLimits(connections=20)) as (server, session):
         await session.call(PULL)
-        silent_reader, silent = await asyncio.open_connection("127.0.0.1", server.port)
-        _, fresh = await asyncio.open_connection("127.0.0.1", server.port)
-        await until(lambda: len(server.sessions) == 3)
-        await clock.advance(0.9)
-        early_reader, early = await asyncio.open_connection("127.0.0.1", server.port)
-        assert await early_reader.read() == b"", "a second has not passed since the others came"
-        await clock.advance(0.2)
-        late = Session(lambda session, command: None, clock)
+        strangers = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(19)]
+        for _, writer in strangers:
+            writer.write(b"\0")
+        await until(lambda: sum(peer.pending_bytes for peer in server.sessions) == 19)
+        late = Session(lambda session, command: None, SystemClock())
         await asyncio.get_running_loop().create_connection(
             protocol_of(lambda: late), "127.0.0.1", server.port
         )
         await late.call(PULL)
-        assert await silent_reader.read() == b""
+        assert await strangers[0][0].read() == b"", "the oldest of them"
+        more = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(100)]
+        await late.call(PULL)
         await session.call(PULL)
         late.close()
-        for writer in (silent, fresh, early):
+        for _, writer in (*strangers, *more):
             writer.close()
 
 

@@ -1,0 +1,37 @@
+"""Log lines that peers can cause at will: a few a minute of each kind, and a count of the others.
+
+Otherwise a program that opens connections and sends nonsense fills the disk, and hides the lines that matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sparrowmq.loop.clock import Clock
+
+LINES: Final = 20  # of one kind in one period
+PERIOD_S: Final = 60.0
+
+
+class LogLimit:
+    """Passes on log lines, of each kind up to LINES in PERIOD_S. The text before its arguments is the kind."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By text: the end of its period, the number of lines in it, and the number left out since the last one.
+        self._kinds: dict[str, tuple[float, int, int]] = {}
+
+    def log(self, log: logging.Logger, level: int, text: str, *args: object) -> None:
+        """Log a line, unless there were too many of its kind."""
+        now = self._clock.monotonic()
+        end, lines, left_out = self._kinds.get(text, (0.0, 0, 0))
+        if now >= end:
+            end, lines = now + PERIOD_S, 0
+        if lines >= LINES:
+            self._kinds[text] = (end, lines, left_out + 1)
+            return
+        self._kinds[text] = (end, lines + 1, 0)
+        if left_out:
+            text, args = text + " (%d more such lines were left out before)", (*args, left_out)
+        log.log(level, text, *args)
