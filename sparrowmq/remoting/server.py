@@ -1,10 +1,10 @@
 """A listening socket and its sessions: limits, silent peers, graceful stop.
 
-When the limit of connections is reached, a new one takes the place of the connection that is open for longest without a
-complete request that was allowed: idle ones, half frames, endless TLS handshakes, unknown accounts. So a program that
-opens such connections locks no client out, not for a second. A new client has the time until all others without a
-request have lost their places; it needs a round trip. If all connections have sent a request, the new one is closed at
-once. Its owner sees that immediately, and connected clients notice nothing.
+When the limit of connections is reached, a new one takes the place of a stranger: a connection without a complete
+request that was allowed. Idle connections, half frames, endless TLS handshakes and unknown accounts are strangers; the
+oldest one goes first. So they lock no client out, not for a second. A new client becomes known with its first request.
+If there is no stranger, the new connection is closed at once. Its owner sees that immediately, and connected clients
+notice nothing.
 """
 
 from __future__ import annotations
