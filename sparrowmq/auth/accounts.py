@@ -47,6 +47,7 @@ class Perm(IntFlag):
     SUB = 2
 
 
+PORT_BYTES: Final = 4  # behind the address in a peer's host
 _ALL: Final = int(Perm.PUB | Perm.SUB)
 _OWN_GROUPS: Final = retry_topic(SYSTEM_GROUP_PREFIX)  # the beginning of their retry topics
 
@@ -90,6 +91,10 @@ class Account:
                 return True
             owned = self._unlisted(resource)
         return owned & needed != 0
+
+    def may_from(self, host: bytes, resource: str, needed: int) -> bool:
+        """Likewise; from its own addresses it may do everything that is not for administrators."""
+        return self.may(resource, needed) or bool(self.addresses and self.addresses.has(host[:-PORT_BYTES]))
 
     def _unlisted(self, resource: str) -> int:
         """The permission on a topic or retry topic that is not listed.

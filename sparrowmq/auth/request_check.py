@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import AccountFiles
-from sparrowmq.auth.accounts import Account, Perm
+from sparrowmq.auth.accounts import PORT_BYTES, Account, Perm
 from sparrowmq.auth.permissions import Caller, TopicAt
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.names import RETRY
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 Check = Callable[[Caller, Command, Row, Request[Any]], None]
 
 _PUB: Final = int(Perm.PUB)
-_PORT_BYTES: Final = 4  # behind the address in a peer's host
 _MOST_TOLD: Final = 1000  # denials that the log has, of different people or reasons
 _MOST_ADDRESSES: Final = 10_000
 
@@ -104,14 +103,14 @@ class AccountCheck:
     @staticmethod
     def _is_at_home(account: Account, peer: Caller, row: Row) -> bool:
         """Whether the account's own addresses allow the request. Raises: AccessDenied, it is for administrators."""
-        if not account.addresses or not account.addresses.has(peer.host[:-_PORT_BYTES]):
+        if not account.addresses or not account.addresses.has(peer.host[:-PORT_BYTES]):
             return False
         if row.access in permissions.ADMINISTRATORS and not account.is_admin:
             raise permissions.needs_admin(account, row)
         return True
 
     def _has_white_address(self, peer: Caller) -> bool:
-        address = peer.host[:-_PORT_BYTES]
+        address = peer.host[:-PORT_BYTES]
         known = self._is_white.get(address)
         if known is None:
             if len(self._is_white) >= _MOST_ADDRESSES:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparrowmq.broker.batch_staging import TOPIC_PROPERTY
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
 from sparrowmq.broker.access_control import AccessControl, topics_of
-from sparrowmq.broker.batch_staging import Staging
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
@@ -56,6 +55,7 @@ from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_r
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.spare_room import SpareRoom
+from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.storage import storage, while_writable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions

@@ -31,6 +31,9 @@ class Principal(Protocol):
     def colleagues(self) -> Container[str]:
         """The access keys of all accounts, which include its own."""
 
+    def may_from(self, host: bytes, resource: str, needed: int) -> bool:
+        """Whether a peer with this `host` has a permission on a topic or retry topic in its name."""
+
 
 class Peer(Protocol):
     """The other end of a connection. Two peers are equal only if they are the same object.

@@ -39,7 +39,7 @@ QUEUE_OFFSETS = {29, 30, 31, 32}  # for those who may send to the topic, or cons
 # All other codes that administrators have, too.
 STRICTER = {
     **{code: {"DENY", "PUB"} for code in (14, 33, 41, 42, 46, 361)},
-    **dict.fromkeys(QUEUE_OFFSETS, {"DENY"}),
+    **{code: {"DENY"} for code in QUEUE_OFFSETS},
     320: {"DENY", "SUB"},
     **{code: {HOME} for code in (17, 25, 200, 207, 215)},
 }

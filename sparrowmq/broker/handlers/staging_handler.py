@@ -1,6 +1,7 @@
 """STAGE_BATCH (32001) and COMMIT_BATCH (32002): batches of messages that appear once or not at all. Not in RocketMQ.
 
 Staging makes the same checks as a send, so a commit never has to refuse a message.
+Both need PUB of the topics that they write to, and a writer that belongs to the account (staging/writers.py).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.batch_staging import CommitBody, Source, Staging
+from sparrowmq.broker.staging.batch_staging import Staging
+from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
@@ -25,6 +27,8 @@ from sparrowmq.store.message_store import MessageStore
 
 _MOST_NAME: Final = 255
 _TEMPLATE_QUEUES: Final = 4
+_END_OF_BATCHES: Final = 1 << 63
+_PUB: Final = 1  # the permission of auth/accounts.py, which a broker without access control does not load
 
 
 class StagingHandler:
@@ -43,28 +47,46 @@ class StagingHandler:
     @handles(StageBatch)
     def stage(self, header: StageBatch, body: bytes, peer: Peer) -> After:
         """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
-        if len(body) > self._max_body_bytes:
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the body takes {len(body)} bytes; this broker's maxMessageSize is {self._max_body_bytes}",
-            )
+        self._check_size(body)
         self._admit(header.topic, header.queue_id, peer)
         places = batch.places(body)
         entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
-        source = _source(header)
+        source = self._source(header, peer)
         placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry, places)
         return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> After:
         """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
+        self._check_size(body)
         try:
             given = msgspec.json.decode(body, type=CommitBody)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
-        decided = self._staging.commit(_source(header), given.attempts, given.others)
+        source, principal = self._source(header, peer), peer.principal
+        if principal is not None:
+            for topic in self._staging.topics_of(source, given.attempts):
+                if not principal.may_from(peer.host, topic, _PUB):
+                    raise AccessDenied(f"No default permission for topic:{topic}")
+        decided = self._staging.commit(source, given.attempts, given.others)
         others = msgspec.json.encode(decided.others).decode() if decided.others else None
         return After(self._store.safety(True), decided.end, CommitBatchReply(decided.is_repeated, others))
+
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self._max_body_bytes:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the body takes {len(body)} bytes; this broker's maxMessageSize is {self._max_body_bytes}",
+            )
+
+    def _source(self, header: StageBatch | CommitBatch, peer: Peer) -> Source:
+        if not 0 <= header.batch < _END_OF_BATCHES:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0, and end at 2^63-1"
+            )
+        writer = _name("writer", header.writer)
+        owner = owner_for(self._staging.writers, writer, peer)
+        return Source(writer, _name("run", header.run), header.batch, owner)
 
     def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
         """Refuse a topic or queue that takes no messages. Creates the topic if a send would."""
@@ -82,12 +104,6 @@ class StagingHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, topic[{name}] has {topic.write_queue_nums} write queues",
             )
-
-
-def _source(header: StageBatch | CommitBatch) -> Source:
-    if header.batch < 0:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0")
-    return Source(_name("writer", header.writer), _name("run", header.run), header.batch)
 
 
 def _name(what: str, name: str) -> str:

@@ -1,10 +1,11 @@
-"""sparrowmq.broker.batch_staging: a committed batch appears once, whatever dies in between."""
+"""sparrowmq.broker.staging.batch_staging: a committed batch appears once, whatever dies in between."""
 
 import pytest
 
-from sparrowmq.broker.batch_staging import FORGOTTEN_MS, REMEMBERED_RUNS, Source, Staging
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS, Staging
+from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.metrics.figures import Figures
@@ -139,7 +140,8 @@ async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_pat
     await found.staging.close()
     last = found.kill(tmp_path / "again")  # told by the file
     assert last.staging.commit(again, {}).others == others
-    assert last.staging.commit(source(1, "run-2"), {}).is_repeated is False
+    last.stage(source(1, "run-2"), "b", 0, "2")
+    assert last.staging.commit(source(1, "run-2"), {"b": 1}).is_repeated is False
     assert last.staging.commit(source(1, "run-2"), {}).others == {}
     found.store.close()
     last.store.close()

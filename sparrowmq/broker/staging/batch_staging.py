@@ -33,7 +33,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +43,20 @@ from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.broker.staging.writers import (
+    REMEMBERED_RUNS,
+    Address,
+    Attempt,
+    Author,
+    CommitBody,
+    Decision,
+    Others,
+    Piece,
+    Publication,
+    SavedAuthor,
+    SavedStaging,
+    Source,
+)
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
@@ -63,8 +76,6 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# The latest runs that are remembered of a writer. It begins a run when it is started again.
-REMEMBERED_RUNS: Final = 32
 # A writer without requests for so long is forgotten, with the messages that it staged.
 FORGOTTEN_MS: Final = 30 * 86_400_000
 SAVE_PERIOD_S: Final = 5.0
@@ -81,105 +92,8 @@ _ATTEMPT: Final = "STAGED_ATTEMPT"
 _NUMBER: Final = "STAGED_NUMBER"
 TOPIC_PROPERTY: Final = "STAGED_TOPIC"
 _QUEUE: Final = "STAGED_QUEUE"
+_OWNER: Final = "STAGED_OWNER"
 _OPEN, _PART, _COMMIT, _DONE = "open", "part", "commit", "done"
-
-Address = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The writer, run and batch of a request."""
-
-    writer: str
-    run: str
-    batch: int
-
-    def __str__(self) -> str:
-        return f"batch {self.batch} of {shown(self.writer)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Staged messages for one queue: the place of their record, and the queue to publish them in."""
-
-    offset: int
-    size: int
-    to: Address
-
-
-@dataclass(slots=True)
-class Attempt:
-    """The staged messages of one attempt at a part of a batch."""
-
-    batch: int
-    run: str
-    position: int  # of its first record in the topic's queue
-    pieces: dict[int, Piece] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Publication:
-    """A committed batch on its way to its queues. Messages that were published before a restart are skipped."""
-
-    source: Source
-    previous_batch: int
-    previous_others: Others
-    position: int  # of the first record that it needs
-    pieces: deque[Piece]
-    begins: dict[Address, int] = field(default_factory=dict)  # the ends of its queues at the commit
-    skipped: dict[Address, int] = field(default_factory=dict)  # published messages of the next pieces
-    retry_s: float = 0.0  # the time to try a damaged piece again, by the monotonic clock
-
-
-Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The answer to a commit: the offset up to which the log must be safe, and the decision."""
-
-    end: int
-    is_repeated: bool
-    others: Others
-
-
-@dataclass(slots=True)
-class Author:
-    """The state of a writer."""
-
-    runs: list[str] = field(default_factory=list)  # only the last one may write
-    last_batch: int = -1
-    others: Others = field(default_factory=dict)  # of the last batch
-    used_ms: int = 0
-    commit_end: int = 0  # the end of the record that committed the last batch
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-
-
-class SavedAuthor(msgspec.Struct):
-    """The state of a writer in the file."""
-
-    runs: list[str]
-    last_batch: int
-    used_ms: int
-    others: Others = {}
-
-
-class SavedStaging(msgspec.Struct):
-    """The content of stagedBatches.json."""
-
-    position: int = 0
-    writers: dict[str, SavedAuthor] = {}
-
-
-class CommitBody(msgspec.Struct):
-    """The body of a commit, in its request and in its record: the number of answered requests of each attempt.
-
-    `others` has the same for other brokers. The record also has the ends of the queues then, by "topic@queue".
-    """
-
-    attempts: dict[str, int]
-    begins: dict[str, int] = {}
-    others: Others = {}
 
 
 class Staging:
@@ -278,6 +192,11 @@ class Staging:
             return Decision(author.commit_end, True, decided)
         pieces, position = self._pieces(author, source, attempts)
         others = others or {}
+        if not pieces and not others:
+            raise RemoteError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"{source} has no staged messages; stage them before the commit",
+            )
         body = msgspec.json.encode(CommitBody(dict(attempts), self._ends(pieces), others))
         placed = self._append(_COMMIT, source, body)
         publication = Publication(source, author.last_batch, author.others, position, deque(pieces))
@@ -285,6 +204,14 @@ class Staging:
         self._committed.value += 1
         self._wake.set()
         return Decision(placed.end, False, others)
+
+    def topics_of(self, source: Source, attempts: Mapping[str, int]) -> set[str]:
+        """The topics to which a commit of these attempts would publish."""
+        author = self.writers.get(source.writer)
+        if author is None or source.batch <= author.last_batch:
+            return set()
+        named = [author.attempts[name] for name in attempts if name in author.attempts]
+        return {piece.to[0] for each in named for piece in each.pieces.values()}
 
     # Publishing ------------------------------------------------------------------------------------------------------
 
@@ -366,6 +293,7 @@ class Staging:
                 )
             self._append(_OPEN, source, b"open")
             author = self._begin_run(source)
+        author.owner = source.owner
         author.used_ms = self._clock.now_ms()
         return author
 
@@ -473,6 +401,8 @@ class Staging:
     ) -> Placed:
         self._topics.ensure_own(STAGED_TOPIC)
         found = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
+        if source.owner is not None:
+            found[_OWNER] = source.owner
         properties = Properties(render(found | dict(said or {})))
         born_ms = self._clock.now_ms() if born_ms is None else born_ms
         entry = Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host)
@@ -498,7 +428,9 @@ class Staging:
     def _recover(self, saved: SavedStaging) -> None:
         self._saved = saved
         for name, each in saved.writers.items():
-            self.writers[name] = Author(each.runs, each.last_batch, each.others, each.used_ms)
+            self.writers[name] = Author(
+                each.runs, each.last_batch, each.others, each.used_ms, owner=each.owner
+            )
         for position, message in self._records(STAGED_TOPIC, 0, saved.position):
             self._replay(position, message)
         for publication in self._pending:
@@ -510,8 +442,9 @@ class Staging:
 
     def _replay(self, position: int, message: StoredMessage) -> None:
         said = message.properties
-        source = Source(said[_WRITER], said[_RUN], int(said[_BATCH]))
+        source = Source(said[_WRITER], said[_RUN], int(said[_BATCH]), said.get(_OWNER))
         author = self._begin_run(source)
+        author.owner = source.owner
         author.used_ms = message.store_timestamp_ms
         kind = said[_KIND]
         if kind == _DONE:
@@ -578,7 +511,7 @@ class Staging:
         writers = {}
         for name, each in self.writers.items():
             batch, others = undone.get(name, (each.last_batch, each.others))
-            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others)
+            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others, each.owner)
         return SavedStaging(min(positions, default=self._end), writers)
 
     def _forget(self) -> None:

@@ -1,0 +1,1 @@
+"""Staged batches: messages that appear once or not at all."""

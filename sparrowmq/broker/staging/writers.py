@@ -1,0 +1,159 @@
+"""The writers of staged batches: their runs, attempts and owners.
+
+A writer belongs to the account that sent its first request (auth/ownership.py). Its records and stagedBatches.json keep
+the owner, so a restart does too. Other accounts get AccessDenied: they could commit a batch without its messages, and
+end its run. A writer without an owner, of an older version or of a time without access control, belongs to the first
+account that uses it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from sparrowmq.auth.ownership import Signer, may_act_for, may_take_over, owner_of
+from sparrowmq.errors import AccessDenied, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.safe_text import shown
+
+# The latest runs that are remembered of a writer. It begins a run when it is started again.
+REMEMBERED_RUNS: Final = 32
+# A writer's state stays for 30 days, so the number of writers is limited.
+MOST_WRITERS: Final = 100_000
+MOST_OF_AN_OWNER: Final = 1_000
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The writer, run and batch of a request, and the owner of the writer."""
+
+    writer: str
+    run: str
+    batch: int
+    owner: str | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} of {shown(self.writer)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Staged messages for one queue: the place of their record, and the queue to publish them in."""
+
+    offset: int
+    size: int
+    to: Address
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The staged messages of one attempt at a part of a batch."""
+
+    batch: int
+    run: str
+    position: int  # of its first record in the topic's queue
+    pieces: dict[int, Piece] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Publication:
+    """A committed batch on its way to its queues. Messages that were published before a restart are skipped."""
+
+    source: Source
+    previous_batch: int
+    previous_others: Others
+    position: int  # of the first record that it needs
+    pieces: deque[Piece]
+    begins: dict[Address, int] = field(default_factory=dict)  # the ends of its queues at the commit
+    skipped: dict[Address, int] = field(default_factory=dict)  # published messages of the next pieces
+    retry_s: float = 0.0  # the time to try a damaged piece again, by the monotonic clock
+
+
+Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a commit: the offset up to which the log must be safe, and the decision."""
+
+    end: int
+    is_repeated: bool
+    others: Others
+
+
+@dataclass(slots=True)
+class Author:
+    """The state of a writer."""
+
+    runs: list[str] = field(default_factory=list)  # only the last one may write
+    last_batch: int = -1
+    others: Others = field(default_factory=dict)  # of the last batch
+    used_ms: int = 0
+    commit_end: int = 0  # the end of the record that committed the last batch
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    owner: str | None = None
+
+
+class SavedAuthor(msgspec.Struct):
+    """The state of a writer in the file."""
+
+    runs: list[str]
+    last_batch: int
+    used_ms: int
+    others: Others = {}
+    owner: str | None = None
+
+
+class SavedStaging(msgspec.Struct):
+    """The content of stagedBatches.json."""
+
+    position: int = 0
+    writers: dict[str, SavedAuthor] = {}
+
+
+class CommitBody(msgspec.Struct):
+    """The body of a commit, in its request and in its record: the number of answered requests of each attempt.
+
+    `others` has the same for other brokers. The record also has the ends of the queues then, by "topic@queue".
+    """
+
+    attempts: dict[str, int]
+    begins: dict[str, int] = {}
+    others: Others = {}
+
+
+def owner_for(writers: Mapping[str, Author], name: str, peer: Signer) -> str | None:
+    """Return the owner of a writer when this peer uses it; a new writer belongs to the peer.
+
+    Raises:
+        AccessDenied: the writer belongs to another account.
+        RemoteError: the writer would be one too many.
+    """
+    author, asking = writers.get(name), owner_of(peer)
+    if author is None:
+        _refuse_too_many(writers, asking)
+        return asking
+    if author.owner is None:
+        return asking
+    if not may_take_over(peer, author.owner):
+        raise AccessDenied(f"writer {shown(name)} belongs to another account")
+    # An administrator who acts for the owner leaves the writer to its owner.
+    return author.owner if may_act_for(peer, author.owner) else asking
+
+
+def _refuse_too_many(writers: Mapping[str, Author], owner: str | None) -> None:
+    """Raises: RemoteError."""
+    of_owner = 0 if owner is None else sum(each.owner == owner for each in writers.values())
+    if of_owner >= MOST_OF_AN_OWNER or len(writers) >= MOST_WRITERS:
+        most = f"{MOST_OF_AN_OWNER} of this account" if of_owner >= MOST_OF_AN_OWNER else f"{MOST_WRITERS}"
+        raise RemoteError(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"the broker keeps {most} writers of staged batches, and has them; use the names of writers again. A "
+            "writer is forgotten after 30 days without a request",
+        )
