@@ -48,6 +48,15 @@ class AccessControl:
                 raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
             self.guard = Guard([self._check(name, settings, topic_at) for name in names])
 
+    def may_send(self, account: str, topic: str) -> bool | None:
+        """Whether an account, by its access key, may send to a topic; None if there is no such account."""
+        if self.files is None:
+            return True
+        from sparrowmq.auth.permissions import PUB
+
+        found = self.files.now.by_key.get(account)
+        return None if found is None else found.may(topic, PUB)
+
     def part(self, *handlers: object) -> Part:
         """A part with the handlers, and with the periodic look at the account files."""
         if self.files is None:

@@ -58,6 +58,7 @@ from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.storage import storage, while_writable
 from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
@@ -217,7 +218,12 @@ class Broker:
         who = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, who, self._clock))
         spare = SpareRoom(self.settings.config_path).part()
-        parts = (*self._parts(store, topics, registration, pool), access_part, spare, registration.part())
+        parts = (
+            *self._parts(store, topics, registration, pool, access.may_send),
+            access_part,
+            spare,
+            registration.part(),
+        )
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
@@ -244,7 +250,7 @@ class Broker:
         return guard if self.term is None else refusing_once_over(guard, self.term.holds)
 
     def _parts(
-        self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool
+        self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool, may_send: MaySend
     ) -> tuple[Part, ...]:
         """All parts, each with its handlers, chores, tasks and saves."""
         settings, clock, folder, figures = self.settings, self._clock, self.settings.config_path, Figures()
@@ -259,7 +265,7 @@ class Broker:
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
         rules = self._transaction_rules()
-        transactions = Transactions(store, topics, offsets, clients, clock, rules, figures)
+        transactions = Transactions(store, topics, offsets, clients, clock, rules, figures, may_send)
         writer = Writer(store, settings.cluster, (transactions.detour, at_time, by_level))
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures

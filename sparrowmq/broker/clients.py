@@ -13,15 +13,17 @@ Source: ConsumerManager, ConsumerGroupInfo and ProducerManager, Java 4.9.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sparrowmq.auth.ownership import may_act_for, owner_of
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.names import is_open_producer_group
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
@@ -39,7 +41,11 @@ _MOST_LOGGED: Final = 5
 
 @dataclass(slots=True)
 class Member:
-    """A client on one connection, in one group."""
+    """A client on one connection, in one group.
+
+    Attributes:
+        owner: the account that announced it (auth/ownership.py).
+    """
 
     client_id: str
     peer: Peer
@@ -47,6 +53,7 @@ class Member:
     version: int
     joined: float
     last_seen: float
+    owner: str | None
     clash_told: bool = False
 
 
@@ -90,13 +97,44 @@ class ConsumerGroup:
         return changed
 
 
+@dataclass(slots=True)
+class _ProducerGroup:
+    """The connected members of a producer group.
+
+    Attributes:
+        owner: the account whose members are in the group. Administrators may join, but do not own the group.
+        by_owner: the same members by their account.
+    """
+
+    name: str
+    owner: str | None = None
+    members: dict[Peer, Member] = field(default_factory=dict)
+    by_owner: dict[str | None, dict[Peer, Member]] = field(default_factory=dict)
+
+    def add(self, member: Member) -> None:
+        principal = member.peer.principal
+        if principal is not None and not principal.is_admin and not is_open_producer_group(self.name):
+            self.owner = member.owner
+        self.members[member.peer] = member
+        self.by_owner.setdefault(member.owner, {})[member.peer] = member
+
+    def remove(self, member: Member) -> None:
+        del self.members[member.peer]
+        same = self.by_owner[member.owner]
+        del same[member.peer]
+        if not same:
+            del self.by_owner[member.owner]
+            if member.owner == self.owner:
+                self.owner = None
+
+
 class Clients:
     """All clients of the broker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Peer, Member]] = {}
+        self._producers: dict[str, _ProducerGroup] = {}
         # A producer's connections by its id, in the order of arrival, each with its number of groups.
         self._by_id: dict[str, dict[Peer, int]] = {}
         self._present: dict[Peer, _Presence] = {}
@@ -159,15 +197,25 @@ class Clients:
             _notify(group)
         return changed
 
+    def may_produce(self, peer: Peer, group: str) -> bool:
+        """Whether the account of the current request may be in a producer group. Another account may be in it."""
+        known = self._producers.get(group)
+        return known is None or may_act_for(peer, known.owner)
+
     def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
         """Handle one producer group's part of a heartbeat that was admitted."""
-        members = self._producers.setdefault(group, {})
-        former = members.get(peer)
-        if not self._seen(members, peer, client_id, language, version):
+        known = self._producers.get(group)
+        if known is None:
+            known = self._producers[group] = _ProducerGroup(group)
+        former = known.members.get(peer)
+        member = self._seen(former, peer, client_id, language, version)
+        if member is None:
             return
         if former is not None:
+            known.remove(former)
             self._forget_id(former)
-        self._present[peer].produces[group] = members[peer]
+        known.add(member)
+        self._present[peer].produces[group] = member
         counts = self._by_id.setdefault(client_id, {})
         counts[peer] = counts.get(peer, 0) + 1
 
@@ -249,11 +297,17 @@ class Clients:
 
     def producers(self, group: str) -> list[Member]:
         """The connected members of a producer group."""
-        return list(self._producers.get(group, {}).values())
+        known = self._producers.get(group)
+        return list(known.members.values()) if known else []
+
+    def producers_by_owner(self, group: str) -> Mapping[str | None, Mapping[Peer, Member]]:
+        """The connected members of a producer group, by the account that announced them."""
+        known = self._producers.get(group)
+        return known.by_owner if known else {}
 
     def producer_groups(self) -> Iterator[tuple[str, list[Member]]]:
         """All producer groups with members."""
-        return ((group, list(members.values())) for group, members in self._producers.items())
+        return ((name, list(group.members.values())) for name, group in self._producers.items())
 
     def producer_by_id(self, client_id: str) -> Peer | None:
         """Return the latest connection of a producer with this client id. Replies to its requests go there."""
@@ -263,27 +317,26 @@ class Clients:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _seen(
-        self, members: dict[Peer, Member], peer: Peer, client_id: str, language: str, version: int
-    ) -> bool:
-        """Return whether the client is new among the members."""
+        self, known: Member | None, peer: Peer, client_id: str, language: str, version: int
+    ) -> Member | None:
+        """Return the member of a group that a client becomes; None if it is the known one."""
         now = self._clock.monotonic()
-        known = members.get(peer)
         if known is not None and known.client_id == client_id:
             known.last_seen = now
-            return False
-        members[peer] = Member(client_id, peer, language, version, now, now)
+            return None
         if peer not in self._present:
             self._present[peer] = _Presence()
             peer.on_end(self._ended)
-        return True
+        return Member(client_id, peer, language, version, now, now, owner_of(peer))
 
     def _join(self, group: ConsumerGroup, peer: Peer, client_id: str, language: str, version: int) -> bool:
         former = group.members.get(peer)
-        if not self._seen(group.members, peer, client_id, language, version):
+        member = self._seen(former, peer, client_id, language, version)
+        if member is None:
             return False
         if former is not None:
             _forget_member(group, former)
-        member = group.members[peer]
+        group.members[peer] = member
         self._present[peer].consumes[group.name] = member
         group.by_id.setdefault(client_id, {})[peer] = member
         return True
@@ -320,10 +373,10 @@ class Clients:
                 _log_groups(kind, gone.client_id, list(members), "left")
 
     def _remove_producer(self, gone: Member, name: str) -> None:
-        members = self._producers[name]
-        del members[gone.peer]
+        group = self._producers[name]
+        group.remove(gone)
         self._forget_id(gone)
-        if not members:
+        if not group.members:
             del self._producers[name]
 
     def _forget_id(self, gone: Member) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from librt.strings import BytesWriter
 
+from sparrowmq.auth.ownership import owner_of
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
@@ -106,6 +107,8 @@ class SendHandler:
             header.reconsume_times or 0,
         )
         entry.group = header.producer_group
+        if peer.principal is not None:
+            entry.owner = owner_of(peer)
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety

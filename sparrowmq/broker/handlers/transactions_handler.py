@@ -48,6 +48,7 @@ class TransactionHandler:
                 header.commit_log_offset,
                 header.producer_group,
                 commit=said == SysFlag.COMMIT,
+                peer=peer,
             )
         except RemoteError as error:
             log.warning("%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), error.remark)

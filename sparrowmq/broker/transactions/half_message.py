@@ -7,6 +7,9 @@
                                               5.x: many of them, a comma after each
     discard  TRANS_CHECK_MAX_TIME_TOPIC[0]    checked too often, or too old
 
+With access control, a half message has the property TRAN_OWNER: the account that sent it. Its copies keep the property.
+The committed message and the message in a check-back do not have it.
+
 Copies also have TRAN_PREPARED_QUEUE_OFFSET, the queue offset of the first copy. It links the copies after a crash. Java
 writes and reads this property only in copies that it makes without asking a producer.
 Source: TransactionalMessageBridge, EndTransactionProcessor and AbstractTransactionalMessageCheckListener, Java 4.9.7;
@@ -36,6 +39,7 @@ ROOM: Final = len(Property.TRAN_PREPARED_QUEUE_OFFSET) + 21 + len(Property.TRANS
 MARK: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
 _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
+_OWNER: Final = mark(Property.TRAN_OWNER)
 _DELAY: Final = mark(Property.DELAY)
 _DELAYS: Final = tuple(
     (name, mark(name))
@@ -85,9 +89,13 @@ def park(entry: Entry, group: str) -> Destination:
     if own_group is None:
         own_group = group
         properties.put(Property.PGROUP, group)
+    if properties.has(_OWNER):  # only the broker says who sent a message
+        properties.remove(Property.TRAN_OWNER)
     entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
     entry.terms = Terms(properties)
-    to = Destination(entry.topic, entry.queue_id, own_group, entry.terms)
+    to = Destination(entry.topic, entry.queue_id, own_group, entry.terms, entry.owner)
+    if entry.owner is not None:
+        properties.add(f"{Property.TRAN_OWNER}\x01{entry.owner}\x02")
     move(entry, HALF_TOPIC, 0)
     return to
 
@@ -111,12 +119,7 @@ def destination(half: Half) -> Destination:
     """Return a half message's destination for a commit. Raises: InvalidMessage, it has no address."""
     properties = half.properties
     topic, queue_id = address(properties.marked(REAL_TOPIC), properties.marked(REAL_QID))
-    return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties))
-
-
-def group_of(half: Half) -> str | None:
-    """Return the producer group of a half message."""
-    return half.properties.marked(_GROUP)
+    return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties), half.owner)
 
 
 def discarded(half: StoredMessage) -> Entry:
@@ -150,6 +153,9 @@ def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTr
     """
     asked = restore(half)
     asked.properties = entry.properties
+    if asked.properties.has(_OWNER):
+        asked.properties = Properties(entry.properties.render())
+        asked.properties.remove(Property.TRAN_OWNER)
     unique_key = half.unique_key
     header = CheckTransactionState(
         tran_state_table_offset=placed.queue_offset,

@@ -38,6 +38,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
+from sparrowmq.broker.transactions.deciders import Deciders, MaySend
 from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
@@ -50,6 +51,7 @@ from sparrowmq.protocol.messages.half_record import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
@@ -104,6 +106,7 @@ class Transactions:
         clock: Clock,
         rules: TransactionRules,
         figures: Figures,
+        may_send: MaySend = lambda account, topic: True,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -111,6 +114,7 @@ class Transactions:
         self._clients = clients
         self._clock = clock
         self._rules = rules
+        self._deciders = Deciders(may_send)
         self._host = store.settings.store_host
         self._alarms = Alarms()
         self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
@@ -172,27 +176,31 @@ class Transactions:
         self._parked_to = None
         self._begun.value += 1
 
-    def end(self, queue_offset: int, offset: int, group: str, *, commit: bool) -> Placed | None:
+    def end(
+        self, queue_offset: int, offset: int, group: str, *, commit: bool, peer: Peer | None = None
+    ) -> Placed | None:
         """Commit a transaction or roll it back; return its last record, or None if it had the same end before.
 
         Args:
             queue_offset, offset: of the half message, or of a copy, in the half topic and in the log.
+            peer: the client that asks for the end.
         Raises:
             RemoteError: no such half message, one of another group, or a transaction that ended differently.
+            AccessDenied: the client's account may not end it.
             StoreFailed, DiskFull: nothing was stored.
         """
         transaction = self.open.find(queue_offset)
         newest = transaction if transaction is not None and transaction.offset == offset else None
-        half = self._half_at(offset, newest)
-        to = newest.to if newest is not None else None
-        if (half_message.group_of(half) if to is None else to.group) != group:
+        half = self._half_at(queue_offset, offset, newest)
+        to = newest.to if newest is not None and newest.to is not None else _destination(half)
+        if to.group != group:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if half.queue_offset != queue_offset:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        if peer is not None:
+            self._deciders.check(peer, to.owner, to.topic)
         if transaction is None:
             self._refuse_another_end(queue_offset, commit)
             return None
-        placed = self._commit(transaction, half) if commit else self._finish(transaction)
+        placed = self._finish(transaction, Commit(half, to)) if commit else self._finish(transaction)
         self._remember(queue_offset, commit)
         (self._committed if commit else self._rolled_back).value += 1
         return placed
@@ -303,7 +311,13 @@ class Transactions:
 
     def _ask_producer(self, half: StoredMessage, entry: Entry, placed: Placed) -> None:
         group = half.properties.get(Property.PGROUP, "")
-        producers = self._clients.producers(group)
+        owner, topic = half.properties.get(Property.TRAN_OWNER), half.properties.get(Property.REAL_TOPIC, "")
+        producers = [
+            member
+            for account, members in self._clients.producers_by_owner(group).items()
+            if self._deciders.may_be_asked(account, owner, topic)
+            for member in members.values()
+        ]
         if not producers:
             log.warning("no producer of group %s is online to ask about %s", shown(group), half)
             return
@@ -344,14 +358,6 @@ class Transactions:
             Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to)
         )
 
-    def _commit(self, transaction: Transaction, half: Half) -> Placed:
-        """Store the message and the op record: both or none."""
-        try:
-            to = transaction.to or half_message.destination(half)
-        except InvalidMessage as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return self._finish(transaction, Commit(half, to))
-
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store the records that end a transaction, and the op record: all or none."""
         op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
@@ -359,22 +365,29 @@ class Transactions:
         self.open.end(transaction)
         return places[-1]
 
-    def _half_at(self, offset: int, newest: Transaction | None) -> Half:
-        """Return the half message at a log offset. Unlike Java, this reads the half topic only.
+    def _half_at(self, queue_offset: int, offset: int, newest: Transaction | None) -> Half:
+        """Return the half message at these offsets.
+
+        Unlike Java, only the half topic's own queue says where half messages are: the body of any message may contain
+        bytes that look like one.
 
         Args:
-            newest: the transaction whose newest copy is at that offset, if it is known.
+            newest: the open transaction with its newest copy there; None for other copies and for ended transactions.
         """
-        raw = self._store.copy_at(offset, None if newest is None else newest.size)
-        half = None
+        if newest is not None and newest.queue_offset == queue_offset:
+            size = newest.size
+        else:
+            self._store.dispatch()
+            queue = self._store.queues.get(HALF_TOPIC, 0)
+            entry = queue.entry(queue_offset) if queue is not None else None
+            size = entry.size if entry is not None and entry.offset == offset else 0
+        raw = self._store.copy_at(offset, size) if size else None
         if raw is not None:
             try:
-                half = Half(raw)
+                return Half(raw)
             except (RemoteProtocolError, CorruptRecord) as error:
                 _tell_damage(offset, error)
-        if half is None or (newest is None and half.topic != HALF_TOPIC):
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        return half
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
     def _decoded(self, offset: int) -> StoredMessage | None:
         view = self._store.record_at(offset)
@@ -487,6 +500,13 @@ class Transactions:
 
 def _tell_damage(offset: int, error: Exception) -> None:
     log.error("the half message at log offset %d is damaged: %s", offset, error)
+
+
+def _destination(half: Half) -> Destination:
+    try:
+        return half_message.destination(half)
+    except InvalidMessage as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
 def _without_body(message: StoredMessage) -> StoredMessage:

@@ -27,6 +27,7 @@ class Entry:
         deliver_at_ms: the delivery time of a delayed message; 0 for others. Its queue entry has this time in the place
             of the tag's hash.
         group: the producer group; None for other senders, which begin no transaction.
+        owner: the account that sent it (auth/ownership.py).
         terms: the properties for queue and index, if they are known already.
     """
 
@@ -37,6 +38,7 @@ class Entry:
         "deliver_at_ms",
         "flag",
         "group",
+        "owner",
         "prepared_offset",
         "properties",
         "queue_id",
@@ -71,6 +73,7 @@ class Entry:
         self.prepared_offset = prepared_offset
         self.deliver_at_ms = 0
         self.group: str | None = None
+        self.owner: str | None = None
         self.terms: Terms | None = None
 
     @property

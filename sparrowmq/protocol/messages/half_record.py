@@ -4,7 +4,7 @@
     commit   the same | same | the same COMMIT | same | the same        | half's place | same | REAL_TOPIC | the same
 
 A commit copies most bytes of the record. New are only the address, the place, the time of storing, and the property CRC
-at the end.
+at the end. The property TRAN_OWNER is left out: consumers need not know the producer's account.
 Source: EndTransactionProcessor.endMessageTransaction, Java 4.9.7.
 """
 
@@ -44,20 +44,17 @@ from sparrowmq.protocol.messages.record_layout import (
     BORN_TIMESTAMP_AT,
     FLAG_AT,
     HOST_BITS_AT,
-    MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_BYTES_V1,
     PHYSICAL_OFFSET_AT,
-    PROPERTIES_SIZE_FIELD,
     QUEUE_OFFSET_AT,
     STORE_TIMESTAMP_BY_HOSTS,
     SYS_FLAG_AT,
-    TOPIC_SIZE_FIELD_V1,
-    TOPIC_SIZE_FIELD_V2,
 )
 
 _PROPERTY_END: Final = 0x02
+_OWNER: Final = f"\x02{Property.TRAN_OWNER}\x01".encode()
 _V6_HOST_BYTES: Final = 20
 
 
@@ -67,14 +64,18 @@ class Destination:
 
     Attributes:
         group: the producer group, which may end the transaction.
+        owner: the account that sent the half message.
     """
 
-    __slots__ = ("group", "queue_id", "terms", "topic")
+    __slots__ = ("group", "owner", "queue_id", "terms", "topic")
 
-    def __init__(self, topic: str, queue_id: int, group: str | None, terms: Terms) -> None:
+    def __init__(
+        self, topic: str, queue_id: int, group: str | None, terms: Terms, owner: str | None = None
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.group = group
+        self.owner = owner
         self.terms = terms
 
 
@@ -84,12 +85,13 @@ class Half:
 
     Attributes:
         queue_offset, offset: its offset in the half topic, and in the log.
+        owner: the account that sent it, if access control was on.
     Raises:
         RemoteProtocolError: the bytes are not a record.
         CorruptRecord: the body does not fit its CRC.
     """
 
-    __slots__ = ("_properties", "_raw", "_size_at", "_topic_at", "offset", "queue_offset")
+    __slots__ = ("_properties", "_raw", "_size_at", "_topic_at", "offset", "owner", "queue_offset")
 
     def __init__(self, raw: bytes) -> None:
         problem = shape_problem(raw)
@@ -111,20 +113,24 @@ class Half:
             properties = self.properties
             properties.remove(Property.CRC32)
             self._properties = properties.encode()
+        self.owner: str | None = None
+        owner_at = self._properties.rfind(_OWNER)
+        if owner_at >= 0:
+            self._take_owner(owner_at)
+
+    def _take_owner(self, at: int) -> None:
+        """Take the owner's name out of the properties. They may contain bytes that are not UTF-8."""
+        properties = self._properties
+        end: int = properties.find(b"\x02", at + 1)
+        if end < 0:
+            end = len(properties)
+        self.owner = properties[at + len(_OWNER) : end].decode("utf-8", "replace") or None
+        self._properties = properties[:at] + properties[end:]
 
     @property
     def properties(self) -> Properties:
-        """The properties without the store's own CRC. The committed message has the same."""
+        """The properties without the store's own CRC and the owner. The committed message has the same."""
         return Properties(self._properties.decode("utf-8", "replace"))
-
-    @property
-    def topic(self) -> str:
-        """The topic that stores it: the half topic, if it is a half message."""
-        is_long = read_i32_be(self._raw, MAGIC_AT) == MAGIC_V2
-        begin = self._topic_at + (TOPIC_SIZE_FIELD_V2 if is_long else TOPIC_SIZE_FIELD_V1)
-        return self._raw[begin : properties_at(self._raw, 0) - PROPERTIES_SIZE_FIELD].decode(
-            "utf-8", "replace"
-        )
 
     def commit(self, to: Destination, placed: Placed, crc: bool) -> bytes:
         """Make the record for consumers.

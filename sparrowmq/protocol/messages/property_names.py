@@ -37,6 +37,7 @@ class Property:
     TRAN_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
     TRANSACTION_ID: Final = "__transactionId__"
     TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+    TRAN_OWNER: Final = "TRAN_OWNER"  # ours: the account that sent the half message
     CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
     INSTANCE_ID: Final = "INSTANCE_ID"
     CORRELATION_ID: Final = "CORRELATION_ID"

@@ -62,7 +62,6 @@ def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k", TAGS="a", UNIQ_KEY="u")
     known = half_message.park(made, "payments")
     half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
-    assert half_message.group_of(half) == "payments"
     to = half_message.destination(half)
     assert (to.topic, to.queue_id, to.group) == (known.topic, known.queue_id, known.group)
     for terms in (to.terms, known.terms, made.terms):
@@ -72,6 +71,31 @@ def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     assert (commit.sys_flag, commit.prepared_offset, commit.reconsume_times) == (0x8 | 0x1, 500, 2)
     assert (commit.physical_offset, commit.queue_offset, commit.store_timestamp_ms) == (900, 1, 3000)
     assert render(commit.properties) == made.properties.render()
+
+
+@pytest.mark.guards("Half._take_owner: drop self._properties =", "half_message.park: drop remove")
+def test_the_owner_is_kept_in_the_half_message_and_not_in_the_committed_one():
+    made = entry(TRAN_MSG="true", TRAN_OWNER="forged", KEYS="k")
+    made.owner = "payments-key"
+    sent = made.properties.render().replace("TRAN_OWNER\x01forged\x02", "")
+    known = half_message.park(made, "payments")
+    half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
+    to = half_message.destination(half)
+    assert (known.owner, half.owner, to.owner) == ("payments-key", "payments-key", "payments-key")
+    copied = half_message.copy(stored(made), 9, 1)
+    assert copied.properties.get("TRAN_OWNER") == "payments-key"
+    commit = record.decode(half.commit(to, Placed(900, 1, 3000, HOST), crc=True))
+    assert render(commit.properties) == (
+        sent + "PGROUP\x01payments\x02REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
+    )
+    _, asked = half_message.question(stored(made), copied, Placed(700, 10, 2000, HOST))
+    assert "TRAN_OWNER" not in record.decode(asked).properties
+
+
+def test_without_access_control_a_half_message_has_no_owner():
+    made = entry(TRAN_MSG="true", TRAN_OWNER="forged")
+    assert half_message.park(made, "payments").owner is None
+    assert Half(record.encode(made, Placed(500, 9, 2000, HOST))).owner is None
 
 
 def test_what_begins_anew_is_tied_to_nothing():

@@ -7,7 +7,8 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.transactions import TransactionRules
 from sparrowmq.errors import DiskFull, RemoteError
-from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, render
 from tests.broker.rotting import rot
@@ -73,7 +74,7 @@ async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
     placed, other = it.begin(b"paid"), it.begin(b"other")
     with pytest.raises(RemoteError, match="The producer group wrong"):
         it.end(placed, commit=True, group="thieves")
-    with pytest.raises(RemoteError, match="The transaction state table offset wrong"):
+    with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
         it.transactions.end(other.queue_offset, placed.offset, GROUP, commit=True)
     with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
         it.transactions.end(placed.queue_offset, placed.offset + 1, GROUP, commit=True)
@@ -82,6 +83,23 @@ async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
     with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
         it.transactions.end(message.queue_offset, message.physical_offset, GROUP, commit=True)
     assert it.bodies() == [b"paid"]
+
+
+@pytest.mark.guards("Transactions._half_at: true entry.offset")
+async def test_bytes_that_look_like_a_half_message_are_none(it):
+    placed = it.begin(b"paid")
+    (half,) = it.messages(HALF, 0)
+    it.transactions.end(placed.queue_offset, placed.offset, GROUP, commit=False)
+    open_one = it.begin(b"open")
+    for queue_offset in (half.queue_offset, open_one.queue_offset, 7):
+        entry = detour.again(half, HALF, 0, Properties(render(half.properties)))
+        fake = record.encode(entry, Placed(0, queue_offset, 1000, BORN))
+        sent = it.writer.put(Entry("Trace", 0, fake, Properties(""), 0, BORN))
+        it.store.dispatch()
+        raw = it.store.copy_at(sent.offset)
+        with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
+            it.transactions.end(queue_offset, sent.offset + raw.index(fake), GROUP, commit=True)
+    assert it.bodies() == [] and it.figure("s_open") == 1
 
 
 async def test_a_delayed_one_is_refused(it):

@@ -35,7 +35,7 @@ def test_a_commit_is_the_half_message_at_its_own_address(
     born_host, store_host, properties, half_topic, topic, half_crc, crc
 ):
     half = Half(half_of(properties, half_topic, half_crc, born_host=born_host))
-    assert (half.topic, half.offset, half.queue_offset) == (half_topic, 500, 9)
+    assert (half.offset, half.queue_offset) == (500, 9)
     assert half.properties.render() == properties.decode()
     placed = Placed(4096, 7, 3000, store_host)
     expected = record.encode(entry(topic, 3, properties, born_host, 1 | 8, 500), placed, crc)
@@ -83,3 +83,18 @@ def test_what_does_not_fit_a_record_is_refused():
         Half(half_of()).commit(
             Destination("Orders", 1 << 40, None, Terms(Properties())), Placed(4096, 7, 3000, V4), crc=True
         )
+
+
+@pytest.mark.parametrize("behind", [b"", b"\x02", b"\x02REAL_QID\x011\x02"])
+def test_the_owner_is_taken_out_of_properties_that_are_not_utf8(behind):
+    # Bytes that Java wrote: every decoded text would be encoded differently.
+    raw = half_of(b"TAGS\x01a\x02TRAN_OWNER\x01someone" + (behind or b"\x02"), crc=False)
+    raw = raw.replace(b"TAGS\x01a", b"TAGS\x01\xff")
+    if not behind:
+        raw = (len(raw) - 1).to_bytes(4, "big") + raw[4:-1]
+        begin = raw.index(b"TAGS") - 2
+        raw = raw[:begin] + (len(raw) - begin - 2).to_bytes(2, "big") + raw[begin + 2 :]
+    half = Half(raw)
+    assert half.owner == "someone"
+    found = half.commit(ORDERS, Placed(4096, 7, 3000, V4), crc=False)
+    assert found.endswith(b"TAGS\x01\xff" + behind) and b"TRAN_OWNER" not in found
