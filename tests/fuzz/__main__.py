@@ -1,6 +1,7 @@
 """`python -m tests.fuzz [--minutes N] [--seed S]`: nonsense for live servers and for every decoder.
 
-`--access [--cases N]` attacks what belongs to others instead; tests/fuzz/access says how.
+`--access [--cases N]` attacks what belongs to others instead, and `--cost [--requests N]` searches for requests that
+cost much CPU; tests/fuzz/access and tests/fuzz/cost say how.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.request_table import ROWS, Role
 from tests.fuzz.access import command
+from tests.fuzz.cost import command as dear
 from tests.fuzz.decoders import try_all
 from tests.fuzz.live import Found, Live
 from tests.fuzz.pushed import push_to_client
@@ -42,9 +44,21 @@ def main() -> int:
         "--access", action="store_true", help="attack an account's things on a broker with accounts"
     )
     parser.add_argument("--cases", type=int, default=100_000, help="of --access (default 100,000)")
-    parser.add_argument("--replay", metavar="CASES", help="repeat the cases that --access printed")
+    parser.add_argument(
+        "--replay", metavar="CASES", help="repeat the cases that --access printed, or a file of --cost"
+    )
     parser.add_argument("--replays", action="store_true", help="captured frames too, which only TLS prevents")
+    parser.add_argument("--cost", action="store_true", help="search for requests that cost a broker much CPU")
+    parser.add_argument("--requests", type=int, default=100_000, help="of --cost (default 100,000)")
+    parser.add_argument("--codes", default="", help="of --cost, such as 34,310 (default all)")
     arguments = parser.parse_args()
+    if arguments.cost:
+        print(f"seed {arguments.seed}", flush=True)
+        if arguments.replay:
+            return said(dear.replay(Path(arguments.replay)), arguments.seed)
+        return said(
+            dear.search(arguments.seed, arguments.requests, arguments.codes, progress), arguments.seed
+        )
     if arguments.access:
         print(f"seed {arguments.seed}", flush=True)
         found = command.replay(arguments.replay) if arguments.replay else None
