@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq.auth.ownership import may_act_for, owner_of
+from sparrowmq.broker.askers import Asker
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -58,6 +59,15 @@ class Member:
 
 
 @dataclass(slots=True)
+class _Announced:
+    """A producer's client id on one connection, and the number of its groups there."""
+
+    owner: str | None
+    joined: float
+    groups: int = 0
+
+
+@dataclass(slots=True)
 class _Presence:
     """The groups of one connection, by name."""
 
@@ -80,9 +90,15 @@ class ConsumerGroup:
     by_id: dict[str, dict[Peer, Member]] = field(default_factory=dict)
 
     def latest(self, client_id: str) -> Member | None:
-        """Return the member with a client id; of several, the one that joined last."""
+        """Return the member with a client id; of several, the one that joined last.
+
+        If members of several accounts have the id, it is that of the first one: no account takes a used id over.
+        """
         found = self.by_id.get(client_id)
-        return next(reversed(found.values())) if found else None
+        if not found:
+            return None
+        owner = next(iter(found.values())).owner
+        return next(member for member in reversed(found.values()) if member.owner == owner)
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
         """Take over newer subscriptions. Returns whether topics were added or removed."""
@@ -135,8 +151,8 @@ class Clients:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, _ProducerGroup] = {}
-        # A producer's connections by its id, in the order of arrival, each with its number of groups.
-        self._by_id: dict[str, dict[Peer, int]] = {}
+        # A producer's connections by its id, in the order of arrival.
+        self._by_id: dict[str, dict[Peer, _Announced]] = {}
         self._present: dict[Peer, _Presence] = {}
 
     def part(self) -> Part:
@@ -216,8 +232,10 @@ class Clients:
             self._forget_id(former)
         known.add(member)
         self._present[peer].produces[group] = member
-        counts = self._by_id.setdefault(client_id, {})
-        counts[peer] = counts.get(peer, 0) + 1
+        same = self._by_id.setdefault(client_id, {})
+        if peer not in same:
+            same[peer] = _Announced(member.owner, member.joined)
+        same[peer].groups += 1
 
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
         """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
@@ -310,9 +328,24 @@ class Clients:
         return ((name, list(group.members.values())) for name, group in self._producers.items())
 
     def producer_by_id(self, client_id: str) -> Peer | None:
-        """Return the latest connection of a producer with this client id. Replies to its requests go there."""
+        """Return the latest connection of a producer with this client id, of the account that announced it first."""
         found = self._by_id.get(client_id)
-        return next(reversed(found)) if found else None
+        if not found:
+            return None
+        owner = next(iter(found.values())).owner
+        return next(peer for peer, announced in reversed(found.items()) if announced.owner == owner)
+
+    def asking(self, asker: Asker) -> Peer:
+        """Return the connection that gets the answer to a request: the one that sent it.
+
+        A client that has reconnected since then, with the same account, gets the answer on its latest connection. So
+        does a client that sends on another connection than its heartbeats.
+        """
+        found = self._by_id.get(asker.client_id, {})
+        latest = next((peer for peer, each in reversed(found.items()) if each.owner == asker.owner), None)
+        if latest is None or (asker.peer in found and found[latest].joined <= asker.asked):
+            return asker.peer
+        return latest
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -380,11 +413,11 @@ class Clients:
             del self._producers[name]
 
     def _forget_id(self, gone: Member) -> None:
-        counts = self._by_id[gone.client_id]
-        counts[gone.peer] -= 1
-        if not counts[gone.peer]:
-            del counts[gone.peer]
-            if not counts:
+        same = self._by_id[gone.client_id]
+        same[gone.peer].groups -= 1
+        if not same[gone.peer].groups:
+            del same[gone.peer]
+            if not same:
                 del self._by_id[gone.client_id]
 
     def _remove_consumer(self, gone: Member, name: str, notify: bool) -> None:

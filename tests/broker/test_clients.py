@@ -192,6 +192,17 @@ async def test_a_member_is_found_by_its_id_on_its_latest_connection(clients, con
     assert clients.member("g", "two") is None
 
 
+@pytest.mark.guards("ConsumerGroup.latest: member.owner == owner -> True")
+async def test_no_other_account_takes_the_id_of_a_member_over(clients, connect):
+    old, new = await connect(), await connect()
+    old.far.principal, new.far.principal = Account("owner"), Account("thief")
+    beat(clients, old, "one", "Orders")
+    beat(clients, new, "one", "Orders")
+    assert clients.member("g", "one").peer is old.far
+    await old.leave()
+    assert clients.member("g", "one").peer is new.far
+
+
 async def test_two_programs_with_one_client_id_are_named_in_the_log_once(clients, connect, clock, caplog):
     old, new = await connect(), await connect()
     with caplog.at_level(logging.WARNING):
@@ -237,6 +248,15 @@ async def test_a_client_id_cannot_write_lines_of_its_own_into_the_log(clients, c
     assert sum("me\\n2026" in line for line in lines) >= 5
     assert sum("is used in group" in line for line in lines) == 2
     assert not [line[:80] for line in lines if "\n" in line or len(line) > 600]
+
+
+class Account:
+    """The account of a request."""
+
+    is_admin, colleagues = False, ("owner", "thief")
+
+    def __init__(self, access_key):
+        self.access_key = access_key
 
 
 class Stranger:

@@ -74,7 +74,8 @@ class RelayHandler:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
             )
-        wanted = [member for member in members if header.client_addr in (None, "", member.client_id)]
+        ids = {member.client_id for member in members if header.client_addr in (None, "", member.client_id)}
+        wanted = [member for each in sorted(ids) if (member := self._clients.member(header.group, each))]
         request = GetConsumerStatus(header.topic, header.group)
         answers = [member.peer.call(request, timeout_s=STATUS_TIMEOUT_S) for member in wanted]
         table: dict[str, dict[MessageQueue, int]] = {}

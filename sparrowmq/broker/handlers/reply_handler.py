@@ -16,6 +16,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from sparrowmq.broker.askers import Askers
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
@@ -61,6 +62,8 @@ class ReplyHandler:
         self._rules = rules
         self._topic = rules.cluster + REPLY_SUFFIX
         self._clock = clock
+        self._askers = Askers(clock)
+        sends.asked = self._askers.note
 
     @handles(SendReply, SendReplyV2)
     async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Answer:
@@ -101,7 +104,8 @@ class ReplyHandler:
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{Property.REPLY_TO_CLIENT}] is null"
-        asker = self._clients.producer_by_id(client_id)
+        asked = self._askers.find(properties.get(Property.CORRELATION_ID), client_id)
+        asker = self._clients.producer_by_id(client_id) if asked is None else self._clients.asking(asked)
         if asker is None:
             return f"push reply message fail, channel of <{shown(client_id)}> not found."
         now_ms = self._clock.now_ms()

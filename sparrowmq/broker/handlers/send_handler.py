@@ -8,7 +8,9 @@ Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from librt.strings import BytesWriter
 
@@ -26,7 +28,7 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.entry import Entry, PlacedBatch
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.message_id import OffsetIds
-from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.properties import Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
@@ -37,6 +39,8 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
+
+_ASKS: Final = mark(Property.REPLY_TO_CLIENT)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,11 @@ class SendRules:
 
 
 class SendHandler:
-    """Store the messages of producers."""
+    """Store the messages of producers.
+
+    Attributes:
+        asked: called with each stored message that asks for an answer: its topic, its properties and its sender.
+    """
 
     def __init__(
         self,
@@ -74,6 +82,7 @@ class SendHandler:
         self._ids = OffsetIds(rules.store_host)
         # Topics that clients may send to; each has passed the check once.
         self._open: set[str] = set()
+        self.asked: Callable[[str, Properties, Peer], None] = _forget
 
     def use(self, rules: SendRules) -> None:
         """Accept by these rules from now on, and check the topics again."""
@@ -114,6 +123,8 @@ class SendHandler:
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
         placed = self._writer.put(entry)  # may park the message in another queue
         self._received.value += 1
+        if properties.has(_ASKS):
+            self.asked(name, properties, peer)
         msg_id = self._ids.text(placed.offset)
         reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
@@ -218,6 +229,10 @@ class SendHandler:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
         )
+
+
+def _forget(topic: str, properties: Properties, peer: Peer) -> None:
+    """Do nothing about a request where no handler takes answers."""
 
 
 class Stored(Written):

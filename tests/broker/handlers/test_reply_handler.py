@@ -14,10 +14,11 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse, render
 from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
 from sparrowmq.protocol.requests.headers import HeartBeat, SendReply, SendReplyV2
+from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from tests.broker.live import BORN_MS, Live, live_broker
+from tests.broker.live import BORN_MS, Live, live_broker, send_request
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKING = {"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "asker", "TTL": "3000", "MSG_TYPE": "reply"}
@@ -27,20 +28,36 @@ ALL: tuple[Any, ...] = ("answerers", TOPIC, "TBW102", 4, 0, 0, BORN_MS, 7, rende
 @asynccontextmanager
 async def asker(live: Live, code: int = 0, remark: str | None = None, client_id: str = "asker"):
     """A client on line as a producer, which answers pushes with a code; yields what was pushed to it."""
+    async with connected(live, None, code, remark) as (session, pushed):
+        await announce(session, client_id)
+        yield pushed
+
+
+@asynccontextmanager
+async def connected(live: Live, account: str | None = None, code: int = 0, remark: str | None = None):
+    """A connection of an account, and what was pushed down it."""
     pushed: list[Command] = []
 
     def hear(session: Session, command: Command) -> None:
         pushed.append(command)
         session.reply(command, code, None, remark)
 
-    pool = Pool(SystemClock(), hear)
-    session = await pool.session(live.session.address)
-    beat = Heartbeat(client_id, producer_data_set=[ProducerBeat("askers")])
-    await session.call(HeartBeat(), beat.encode())
+    pool = Pool(SystemClock(), hear, sign=signer(account, "12345678") if account else None)
     try:
-        yield pushed
+        yield await pool.session(live.broker.address), pushed
     finally:
         pool.close()
+
+
+async def announce(session: Session, client_id: str = "asker", group: str = "askers") -> None:
+    beat = Heartbeat(client_id, producer_data_set=[ProducerBeat(group)])
+    await session.call(HeartBeat(), beat.encode())
+
+
+async def ask(session: Session) -> None:
+    await session.call(
+        send_request("prices", properties={k: v for k, v in ASKING.items() if k != "MSG_TYPE"})
+    )
 
 
 @pytest.mark.parametrize("kind", [SendReply, SendReplyV2])
@@ -126,3 +143,61 @@ async def test_javas_answerer_in_a_namespace_may_answer(tmp_path):
     async with live_broker(tmp_path) as live, asker(live) as pushed:
         await live.session.call(msgspec.structs.replace(SendReplyV2(*ALL), topic=f"shop%{TOPIC}"), b"42")
     assert len(pushed) == 1
+
+
+@pytest.mark.guards("Clients.asking: found[latest].joined <= asker.asked -> False")
+async def test_the_connection_that_asked_has_the_answer_though_another_has_its_client_id(tmp_path):
+    async with live_broker(tmp_path) as live, connected(live) as (session, pushed), asker(live) as another:
+        await ask(session)
+        await announce(session)
+        await ask(session)
+        await live.session.call(SendReplyV2(*ALL), b"42")
+    assert len(another) == 0 and len(pushed) == 1
+
+
+@pytest.mark.guards("Clients.asking: found[latest].joined <= asker.asked -> True")
+async def test_who_reconnects_between_question_and_answer_has_it_on_the_new_connection(tmp_path):
+    async with live_broker(tmp_path) as live, connected(live) as (session, before):
+        await announce(session)
+        await ask(session)
+        async with asker(live) as now:
+            await live.session.call(SendReplyV2(*ALL), b"42")
+    assert not before and len(now) == 1
+
+
+async def test_an_answer_goes_to_the_connection_that_asked_though_it_announced_nothing(tmp_path):
+    async with live_broker(tmp_path) as live, connected(live) as (session, pushed):
+        await ask(session)
+        await live.session.call(SendReplyV2(*ALL), b"42")
+    assert len(pushed) == 1
+
+
+ACCOUNTS = """
+accounts:
+  - {accessKey: the-askers, secretKey: 12345678, defaultTopicPerm: PUB|SUB}
+  - {accessKey: the-answerers, secretKey: 12345678, defaultTopicPerm: PUB|SUB}
+  - {accessKey: the-thieves, secretKey: 12345678, defaultTopicPerm: DENY}
+"""
+
+
+@pytest.mark.guards("Clients.producer_by_id: announced.owner == owner -> True")
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_no_other_account_gets_an_answer_by_a_client_id(tmp_path, is_known, is_first):
+    """Unless the broker does not know the request, and the other account was there before."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    async with (
+        live_broker(tmp_path / "store", acl=True, acl_file=file) as live,
+        connected(live, "the-askers") as (session, pushed),
+        connected(live, "the-thieves") as (thief, stolen),
+        connected(live, "the-answerers") as (answerer, _),
+    ):
+        both = [announce(session), announce(thief, group="thieves")]
+        for each in both if is_first else reversed(both):
+            await each
+        if is_known:
+            await ask(session)
+        await answerer.call(SendReplyV2(*ALL), b"42")
+    if is_known or is_first:
+        assert len(pushed) == 1 and not stolen
