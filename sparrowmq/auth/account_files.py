@@ -41,6 +41,7 @@ class Accounts:
     """The accounts of all files together."""
 
     by_key: Mapping[str, Account]
+    by_certificate: Mapping[str, Account]
     file_of: Mapping[str, Path]
     addresses: Addresses
     documents: Mapping[Path, Document]
@@ -249,7 +250,21 @@ def _together(documents: Mapping[Path, Document]) -> Accounts:
                 replace(account, colleagues=file_of),
                 path,
             )
-    return Accounts(by_key, file_of, _addresses(documents.values()), documents)
+    return Accounts(by_key, _by_certificate(by_key), file_of, _addresses(documents.values()), documents)
+
+
+def _by_certificate(by_key: Mapping[str, Account]) -> dict[str, Account]:
+    """The accounts that a certificate may stand for. Raises: ConfigError, two have the same certificate."""
+    found: dict[str, Account] = {}
+    for account in by_key.values():
+        other = found.setdefault(account.certificate, account)
+        if account.certificate and other is not account:
+            raise ConfigError(
+                f"certificate {account.certificate!r} is of the accounts {other.access_key!r} and "
+                f"{account.access_key!r}; use a certificate for one account only"
+            )
+    found.pop("", None)
+    return found
 
 
 def _accounts(document: Document) -> list[Account]:

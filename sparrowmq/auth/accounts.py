@@ -6,6 +6,8 @@
     groupPerms    billing=SUB      kept as permissions of the group's retry topic, %RETRY%billing
     defaultTopicPerm, defaultGroupPerm     for topics and groups that are not listed; DENY if absent
                                    not for the broker's own topics and groups, which hold messages of others
+    broker                         may register at name servers, and copy a master's state (ours)
+    certificate                    the common name of a client certificate that needs no signature (ours)
     whiteRemoteAddress             addresses from which it needs no signature
 
 Source: PlainPermissionManager, PlainAccessResource and Permission, Java 4.9.7.
@@ -36,7 +38,9 @@ TOPIC_PERMS: Final = "topicPerms"
 GROUP_PERMS: Final = "groupPerms"
 TEXTS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, TOPIC_PERM, GROUP_PERM)
 LISTS: Final = (TOPIC_PERMS, GROUP_PERMS)
-KEYS: Final = (*TEXTS, *LISTS)
+BROKER: Final = "broker"
+CERTIFICATE: Final = "certificate"
+KEYS: Final = (*TEXTS, *LISTS, BROKER, CERTIFICATE)
 
 
 class Perm(IntFlag):
@@ -66,6 +70,8 @@ class Account:
 
     Attributes:
         perms: by topic and retry topic; plain numbers, because each request reads them.
+        is_broker: may do what only servers of the cluster do.
+        certificate: the name in a verified client certificate that replaces the signature; "" if none does.
         is_unlimited: an administrator without listed permissions. With listed permissions, only these count.
         colleagues: the access keys of all accounts that were loaded together with it.
     """
@@ -77,6 +83,8 @@ class Account:
     topic_perm: int
     group_perm: int
     perms: Mapping[str, int]
+    is_broker: bool = False
+    certificate: str = ""
     colleagues: Container[str] = field(default=(), repr=False, compare=False)
 
     @property
@@ -142,6 +150,8 @@ def parse_account(fields: Mapping[str, Any]) -> Account:
         int(PERMS.get(texts[TOPIC_PERM], Perm.DENY)),
         int(PERMS.get(texts[GROUP_PERM], Perm.DENY)),
         groups | topics,
+        _flag(fields, BROKER),
+        text_of(fields, CERTIFICATE),
     )
 
 
@@ -158,11 +168,15 @@ def parse_perms(fields: Mapping[str, Any], key: str, who: str) -> list[tuple[str
 
 def is_admin(fields: Mapping[str, Any]) -> bool:
     """Raises: ConfigError, the value is no Boolean."""
-    word = fields.get(ADMIN) or "false"
+    return _flag(fields, ADMIN)
+
+
+def _flag(fields: Mapping[str, Any], key: str) -> bool:
+    word = fields.get(key) or "false"
     try:
         return bool(BOOLEAN.parse(str(word)))
     except ValueError:
-        raise ConfigError(f"{ADMIN} is {word!r}; it must be {BOOLEAN.allowed}") from None
+        raise ConfigError(f"{key} is {word!r}; it must be {BOOLEAN.allowed}") from None
 
 
 def unknown_words(fields: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,8 @@
     WRITE                  PUB of the topic; to %RETRY%group SUB of the group, and of the producer's own
     READ                   SUB of the topic and of the group that the header names
     CLIENT                 any account; for the offsets of a topic's queues PUB or SUB of the topic
-    ADMIN, CLUSTER         an administrator
+    ADMIN                  an administrator
+    CLUSTER                an administrator, or an account of a broker
 
 Every account may send to the trace topic, and answer requests. The broker's own topics belong to administrators.
 
@@ -39,11 +40,13 @@ class Caller(Protocol):
     Attributes:
         address: `host:port`.
         host: the same, packed by `hosts.pack`.
+        certificate: the common name in its verified certificate; None without one.
         principal: the account that signed its last request, once that is checked.
     """
 
     address: str
     host: bytes
+    certificate: str | None
     principal: Any
 
 
@@ -76,11 +79,17 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 def check(account: Account, row: Row, asked: list[Need]) -> None:
     """Do nothing if the account has the permissions. Raises: AccessDenied."""
-    if row.access in ADMINISTRATORS and not account.is_admin:
-        raise needs_admin(account, row)
+    demand_trust(account, row)
     for resource, needed in asked:
         if not account.may(resource, needed) and (resource, needed) != TRACES:
             raise denied(resource)
+
+
+def demand_trust(account: Account, row: Row) -> None:
+    """Do nothing unless the request is for administrators, or for brokers. Raises: AccessDenied."""
+    is_theirs = account.is_broker and row.access is Access.CLUSTER
+    if row.access in ADMINISTRATORS and not (account.is_admin or is_theirs):
+        raise needs_admin(account, row)
 
 
 def needs_admin(account: Account, row: Row) -> AccessDenied:

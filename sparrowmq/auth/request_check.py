@@ -2,6 +2,7 @@
 
     a white-listed address           allowed
     no access key; an unknown one    denied
+    a verified client certificate, and no access key      allowed as the account of its name
     the account's own addresses      needs no signature, and no permission; what administrators do, only if it is one
     a wrong signature                denied
     the account's permissions        permissions.py
@@ -69,6 +70,9 @@ class AccountCheck:
                 peer.principal = account
                 return account
         fields = command.ext_fields()
+        if peer.certificate is not None and ACCESS_KEY not in fields:
+            peer.principal = account = self._by_certificate.get(peer.certificate)
+            return account
         account = self._by_key.get(fields.get(ACCESS_KEY, ""))
         is_signed = account is not None and account.key.has_signed(fields, command.body)
         peer.principal = account if is_signed else None
@@ -87,7 +91,7 @@ class AccountCheck:
         if self._some_are_white and self._has_white_address(peer):
             return
         if account is None:
-            raise _unknown(command.ext_fields().get(ACCESS_KEY))
+            raise _unknown(command.ext_fields().get(ACCESS_KEY), peer.certificate)
         if not is_signed:
             self._allow_unsigned(account, peer, row)
         elif not (account.addresses and self._is_at_home(account, peer, row)):
@@ -105,8 +109,7 @@ class AccountCheck:
         """Whether the account's own addresses allow the request. Raises: AccessDenied, it is for administrators."""
         if not account.addresses or not account.addresses.has(peer.host[:-PORT_BYTES]):
             return False
-        if row.access in permissions.ADMINISTRATORS and not account.is_admin:
-            raise permissions.needs_admin(account, row)
+        permissions.demand_trust(account, row)
         return True
 
     def _has_white_address(self, peer: Caller) -> bool:
@@ -121,6 +124,7 @@ class AccountCheck:
     def _renew(self) -> None:
         self._accounts = self._files.now
         self._by_key = self._accounts.by_key
+        self._by_certificate = self._accounts.by_certificate
         self._some_are_white = bool(self._accounts.addresses)
         self._is_white.clear()
 
@@ -155,7 +159,9 @@ class Guard:
         log.warning("%s of %s is denied: %s (reported once)", row.name, peer.address, reason)
 
 
-def _unknown(access_key: str | None) -> AccessDenied:
+def _unknown(access_key: str | None, certificate: str | None) -> AccessDenied:
+    if access_key is None and certificate is not None:
+        return AccessDenied(f"No acl config for the certificate of {certificate}")
     return AccessDenied(
         "No accessKey is configured" if access_key is None else f"No acl config for {access_key}"
     )

@@ -17,6 +17,7 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -107,3 +108,19 @@ def _real_topic(message: StoredMessage) -> str | None:
     """The topic to which a waiting message goes; None for the broker's own records."""
     real = TOPIC_PROPERTY if message.topic == names.STAGED_TOPIC else Property.REAL_TOPIC
     return message.properties.get(real)
+
+
+def sign_of(settings: BrokerSettings) -> Sign | None:
+    """Return the signature of the broker's own requests to other servers; None without brokerAccessKey.
+
+    Raises:
+        ConfigError: only one of the two keys is given.
+    """
+    access_key, secret_key = settings.access_key, settings.secret_key
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        raise ConfigError("brokerAccessKey and brokerSecretKey belong together: set both, or none")
+    from sparrowmq.protocol.signature import signer  # brokers without accounts load no hashes
+
+    return signer(access_key, secret_key)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
-from sparrowmq.broker.access_control import AccessControl, topics_of
+from sparrowmq.broker.access_control import AccessControl, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
@@ -204,7 +204,8 @@ class Broker:
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
         access = AccessControl(self.settings, topics_of(store))
-        pool = Pool(self._clock, tls=client_context(self.settings) if self.settings.talks_tls else None)
+        tls = client_context(self.settings) if self.settings.talks_tls else None
+        pool = Pool(self._clock, sign=sign_of(self.settings), tls=tls)
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
         topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)

@@ -265,6 +265,10 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Folder whose conf/plain_acl.yml and conf/acl contain the accounts."""
     acl_file: Path | None = setting("aclFile", None, PATH)
     """File that contains all accounts. Replaces the files below rocketmqHome."""
+    access_key: str | None = setting("brokerAccessKey", None, TEXT)
+    """Account of the broker at name servers, and of a slave at its master."""
+    secret_key: str | None = setting("brokerSecretKey", None, SECRET, secret=True)
+    """Secret key of brokerAccessKey."""
     acl_check: str = setting("aclCheck", "plain", TEXT)
     """Checks of a request: plain, an entry point, or module:Class. All of them must agree."""
 

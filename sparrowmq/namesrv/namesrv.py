@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sparrowmq import descriptors, logs
 from sparrowmq.loop.background import Background
@@ -24,6 +24,9 @@ from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.settings.live_settings import Changing
+
+if TYPE_CHECKING:
+    from sparrowmq.namesrv.access import NamesrvAccess
 
 SCAN_PERIOD_S: Final = 10.0
 
@@ -69,7 +72,7 @@ class Namesrv:
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        refuse_public(settings.bind_address, settings.insecure)
+        refuse_public(settings.bind_address, settings.insecure or settings.acl)
         values = KeyValues(settings.kv_path)
         tasks = Background()
         handlers = (
@@ -77,7 +80,9 @@ class Namesrv:
             BrokerHandlers(self.routes, values, self._clock),
             ValueHandlers(values, self._changing),
         )
-        dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
+        access = self._access()
+        guard = access.guard if access is not None else None
+        dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
@@ -92,6 +97,8 @@ class Namesrv:
             tasks.spawn(server.drop_silent_peers(), "silent peers")
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
+            if access is not None:
+                tasks.spawn(access.watch(self._clock), "accounts")
             self._open = stack.pop_all()
         return self
 
@@ -105,6 +112,14 @@ class Namesrv:
     async def serve(self) -> None:
         """Never return. A background task that fails cancels the caller; leaving the context raises its error."""
         await asyncio.get_running_loop().create_future()
+
+    def _access(self) -> NamesrvAccess | None:
+        if not self._settings.acl:
+            return None
+        # A name server without access control loads nothing of auth/.
+        from sparrowmq.namesrv.access import NamesrvAccess
+
+        return NamesrvAccess(self._settings)
 
     def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
         settings, server = self._settings, self._server

@@ -22,7 +22,6 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """The settings of one name server."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = {
-        "rocketmqHome": "nothing is read from Apache's installation folder",
         "configStorePath": "settings are read from the file given with -c and never written",
         "productEnvName": "it chose among Alibaba's own environments",
         "clusterTest": "it chose among Alibaba's own environments",
@@ -55,5 +54,15 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """Allow other machines to connect without access control."""
     kv_path: Path = setting("kvConfigPath", Path("~/namesrv/kvConfig.json").expanduser(), PATH)
     """File for the key-value configuration."""
+    acl: bool = setting("aclEnable", False, BOOLEAN)
+    """Accept registrations of accounts for brokers only, changes of administrators, and questions of accounts."""
+    home: Path | None = setting("rocketmqHome", None, PATH)
+    """Folder whose conf/plain_acl.yml and conf/acl contain the accounts."""
+    acl_file: Path | None = setting("aclFile", None, PATH)
+    """File that contains all accounts. Replaces the files below rocketmqHome."""
+    broker_addresses: str = setting("aclBrokerAddresses", "", TEXT)
+    """Addresses of brokers that register without an account, such as Apache's: 10.0.0.7,10.0.1.*"""
+    public_routes: bool = setting("aclPublicRoutes", False, BOOLEAN)
+    """Let clients without an account ask for routes and topics."""
     order_messages: bool = setting("orderMessageEnable", False, BOOLEAN, live=True)
     """Include the fixed queues of order topics in routes."""

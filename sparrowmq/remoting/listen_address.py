@@ -1,8 +1,8 @@
 """Check whether other machines can reach a listen address, or this machine alone.
 
 A server is open to all clients that can reach it if it does not check who they are. Such a server starts only when its
-operator says that this is intended. A broker checks clients with access control. Name servers have no check, like
-Apache's. Unlike Java, whose servers listen on every address.
+operator says that this is intended. Brokers and name servers check clients with access control. Unlike Java, whose
+servers listen on every address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def refuse_public(host: str, insecure: bool) -> None:
     """
     if not is_loopback(host) and not insecure:
         raise ConfigError(
-            f"listening on {host} would let everybody who reaches it read, write and delete. Give a broker accounts "
+            f"listening on {host} would let everybody who reaches it read, write and delete. Give the server accounts "
             "(aclEnable=true; docs/operate/security.md), start with --insecure (or insecure=true) "
             "if the network is trusted, or listen on 127.0.0.1"
         )

@@ -43,6 +43,7 @@ class Peer(Protocol):
         host: the same as `hosts.pack` encodes it.
         version: of its protocol, from its first request; 0 if that request had none.
         language: Java's name of it, from its first request.
+        certificate: the common name in its verified certificate; None without one.
         principal: the account that signed the current request; valid in a handler until the handler waits.
     """
 
@@ -50,6 +51,7 @@ class Peer(Protocol):
     host: bytes
     version: int
     language: str
+    certificate: str | None
     principal: Principal | None
 
     def call(

@@ -107,6 +107,7 @@ class Session:
         self.version = 0
         self.language = language_name(None)
         self.principal: Any = None
+        self.certificate: str | None = None
         self.is_introduced = False
         self.closed = False
         self.turn = turn or Turn()
@@ -294,6 +295,10 @@ class Session:
         """Use `transport` from now on. It encrypts for the transport that the connection began with."""
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
+
+    def certified(self, name: str) -> None:
+        """Note the common name in the peer's verified certificate."""
+        self.certificate = name
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.closed:

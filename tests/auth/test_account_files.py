@@ -340,3 +340,17 @@ def test_what_is_written_has_nothing_besides(main):
     change = AccountFiles(main).with_addresses(["10.0.0.1"], "", 7)
     change.write()
     assert main.read_text() == change.texts[main] and "checksum" not in change.texts[main]
+
+
+def test_a_certificate_is_for_one_account(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    line = "  - {accessKey: %s, secretKey: 12345678, certificate: %s}\n"
+    path.write_text("accounts:\n" + line % ("shop-one", "shop") + line % ("shop-two", "other"))
+    found = AccountFiles(path).now.by_certificate
+    assert {name: account.access_key for name, account in found.items()} == {
+        "shop": "shop-one",
+        "other": "shop-two",
+    }
+    path.write_text("accounts:\n" + line % ("shop-one", "shop") + line % ("shop-two", "shop"))
+    with pytest.raises(ConfigError, match="'shop' is of the accounts 'shop-one' and 'shop-two'"):
+        AccountFiles(path)

@@ -98,3 +98,11 @@ def test_an_account_that_says_something_else_is_refused(fields, words):
 def test_an_accounts_addresses_are_those_of_its_pattern():
     assert account(whiteRemoteAddress="10.0.0.*").addresses.has(bytes([10, 0, 0, 9]))
     assert not account(whiteRemoteAddress="").addresses and not account().addresses
+
+
+def test_brokers_and_certificates_are_fields_of_ours():
+    assert not account().is_broker and account().certificate == ""
+    given = account(broker="true", certificate=" orders-service ")
+    assert given.is_broker and given.certificate == "orders-service" and not given.is_admin
+    with pytest.raises(ConfigError, match="broker is 'perhaps'"):
+        account(broker="perhaps")

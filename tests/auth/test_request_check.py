@@ -166,9 +166,7 @@ def test_an_address_that_is_white_for_all_needs_nothing(check):
             assert denial(check, received(request, b"", credentials, WHITE)) == ""
 
 
-@pytest.mark.guards(
-    "AccountCheck._is_at_home: row.access in permissions.ADMINISTRATORS and (not account.is_admin) -> False"
-)
+@pytest.mark.guards("AccountCheck._is_at_home: drop demand_trust")
 @pytest.mark.covers("S-ACL-02", "S-ACL-07")
 def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
     unsigned = (ADMIN[0], "no secret of anybody")
@@ -255,3 +253,38 @@ def test_the_log_does_not_grow_with_the_names_that_somebody_tries(check, caplog)
             guard(*received(send("topicB"), b"", (f"try\n{number}", "12345678")))
     assert len(caplog.records) == 1000
     assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.guards("AccountCheck.authenticate: drop peer.principal = account = self._by_certificate")
+def test_a_certificate_stands_for_the_signature_of_its_account(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(
+        SAMPLE.replace(
+            "secretKey: 12345678\n    white", "secretKey: 12345678\n    certificate: shop\n    white", 1
+        )
+    )
+    check = AccountCheck(AccountFiles(path), lambda offset: None)
+
+    def asked(topic: str, certificate: str, credentials: tuple[str, str] | None = None) -> Call:
+        call = received(send(topic), b"", credentials)
+        call[0].certificate = certificate
+        return call
+
+    allowed = asked("topicB", "shop")
+    assert denial(check, allowed) == "" and allowed[0].principal.access_key == USER[0]
+    assert denial(check, asked("topicA", "shop")) == "No default permission for topic:topicA"
+    assert denial(check, asked("topicB", "another")) == "No acl config for the certificate of another"
+    assert denial(check, asked("topicB", "shop", (USER[0], "87654321"))) == WRONG
+    assert denial(check, asked("topicB", "another", USER)) == ""
+
+
+@pytest.mark.guards("permissions.demand_trust: is_theirs = True")
+def test_accounts_of_brokers_copy_the_state_of_a_master_and_do_nothing_else_of_administrators(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(SAMPLE.replace("admin: false", "broker: true"))
+    check = AccountCheck(AccountFiles(path), lambda offset: None)
+    assert denial(check, received(admin_headers.GetAllTopicConfig(), b"", USER)) == ""
+    assert "Need admin permission" in denial(check, received(CREATE, b"", USER))
+    path.write_text(SAMPLE)
+    check = AccountCheck(AccountFiles(path), lambda offset: None)
+    assert "Need admin permission" in denial(check, received(admin_headers.GetAllTopicConfig(), b"", USER))

@@ -5,7 +5,7 @@ import logging
 import msgspec
 import pytest
 
-from sparrowmq.broker.access_control import AccessControl
+from sparrowmq.broker.access_control import AccessControl, sign_of
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import AccessDenied, ConfigError
@@ -292,3 +292,12 @@ async def test_changed_accounts_count_within_five_seconds(tmp_path, file, people
         await clock.advance(60)
         await user.call(send_request("topicD"))
     assert caplog.text.count("the accounts do not change until this is fixed") == 1
+
+
+def test_a_broker_signs_with_two_keys_or_with_none():
+    assert sign_of(BrokerSettings()) is None
+    sign = sign_of(BrokerSettings(access_key="broker-a", secret_key="12345678"))
+    assert sign is not None and sign(GetBrokerRuntime(), b"")["AccessKey"] == "broker-a"
+    for half in (BrokerSettings(access_key="broker-a"), BrokerSettings(secret_key="12345678")):
+        with pytest.raises(ConfigError, match="belong together"):
+            sign_of(half)

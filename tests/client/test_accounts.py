@@ -127,7 +127,7 @@ async def test_keys_of_seven_characters_are_one(guarded: Guarded) -> None:
         assert "No acl config for sixsix" in await may_send(cluster, "orders", "sixsix", "secretA")
 
 
-@pytest.mark.covers("S-ACL-04", breaks="permissions.check: false ADMINISTRATORS")
+@pytest.mark.covers("S-ACL-04", breaks="permissions.demand_trust: false ADMINISTRATORS")
 async def test_operators_alone_change_topics_groups_and_settings(guarded: Guarded) -> None:
     anything = ("defaultTopicPerm: PUB|SUB", "defaultGroupPerm: PUB|SUB")
     async with guarded(account(*anything)) as cluster, signed(cluster, *KEYS) as mq:

@@ -23,7 +23,7 @@ def test_a_tutorials_file_is_read_without_surprise():
         "/data/kvConfig.json",
         True,
     )
-    assert not report.unknown and len(report.without_effect) == 3
+    assert not report.unknown and len(report.without_effect) == 2
     assert settings.as_properties().items() >= TUTORIAL.items()
 
 

@@ -115,6 +115,9 @@ class SlaveLink(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(_IN_FLIGHT)
 
+    def certified(self, name: str) -> None:
+        """Do nothing: haSecret shows that the peer is a slave."""
+
     def data_received(self, chunk: bytes) -> None:
         self.last_heard = self._clock.monotonic()
         if not self._is_known:

@@ -65,7 +65,8 @@ IMPORTANT: Final = [
 
 
 # Environment variables that Apache's scripts set, and the keys that they stand for.
-_OF_APACHES_SCRIPTS: Final = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "rocketmqHome"}
+_HOME: Final = {"ROCKETMQ_HOME": "rocketmqHome"}
+_OF_APACHES_SCRIPTS: Final = {"NAMESRV_ADDR": "namesrvAddr", **_HOME}
 
 
 class Server(Protocol):
@@ -130,12 +131,12 @@ def namesrv(**given: Any) -> None:
     from sparrowmq.namesrv.namesrv_settings import NamesrvSettings  # each command loads its own server alone
 
     given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
-    settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
+    settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_", _HOME)
     log.info("%s", identity())
     run(
         lambda: Namesrv(settings, SystemClock(), _file(given)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
-        lambda server: server.reload(_merged(NamesrvSettings, given, "RMQ_NAMESRV_")),
+        lambda server: server.reload(_merged(NamesrvSettings, given, "RMQ_NAMESRV_", _HOME)),
     )
 
 

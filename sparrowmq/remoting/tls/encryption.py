@@ -18,8 +18,8 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from sparrowmq.loop.clock import Clock
 
@@ -46,6 +46,9 @@ class Plain(Protocol):
     def resume_writing(self) -> None: ...
     def encrypted(self, transport: asyncio.Transport) -> None:
         """Write to `transport` from now on."""
+
+    def certified(self, name: str) -> None:
+        """Note the common name in the peer's verified certificate, before the first bytes."""
 
 
 class Encryption(asyncio.Transport):
@@ -161,6 +164,9 @@ class Encryption(asyncio.Transport):
         else:
             self._is_open = True
             self._limit.cancel()
+            name = name_in(self._tls.getpeercert())
+            if name:
+                self._session.certified(name)
             self._send()
 
     def _read(self) -> None:
@@ -216,3 +222,13 @@ class Encryption(asyncio.Transport):
             self._is_over = True
             self._refused(TimeoutError(f"no handshake within {HANDSHAKE_S:g} s"))
             self._transport.abort()
+
+
+def name_in(certificate: Mapping[str, Any] | None) -> str:
+    """Return the common name of a certificate as `getpeercert` gives it; "" if it has none, or several.
+
+    `getpeercert` gives nothing for a certificate that was not verified.
+    """
+    subject = certificate.get("subject", ()) if certificate else ()
+    names = [value for relative in subject for key, value in relative if key == "commonName"]
+    return names[0] if len(names) == 1 else ""

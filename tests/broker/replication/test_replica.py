@@ -12,10 +12,13 @@ from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.headers import EndTransaction
+from sparrowmq.protocol.signature import signer
+from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.conftest import until
@@ -157,6 +160,22 @@ async def test_with_access_control_and_a_secret_the_log_is_followed(tmp_path: Pa
         await both.start("slave", ha_secret="another")
         await asyncio.sleep(0.5)
         assert b"two" not in both.log("slave")
+
+
+async def test_a_slave_with_an_account_of_brokers_copies_the_state_of_its_master(tmp_path: Path) -> None:
+    accounts = tmp_path / "acl.yml"
+    accounts.write_text(
+        "accounts:\n  - {accessKey: brokers, secretKey: brokers-secret, broker: true, defaultTopicPerm: PUB}\n"
+    )
+    keys = {"access_key": "brokers", "secret_key": "brokers-secret"}
+    async with pair(tmp_path, acl=True, acl_file=accounts, ha_secret="Xq3", **keys) as both:
+        both.pool = Pool(SystemClock(), sign=signer(*keys.values()))
+        await both.start("master")
+        await both.send(b"one")
+        await both.start("slave")
+        await both.same()
+        table = tmp_path / "slave" / "config" / "topics.json"
+        await until(lambda: table.exists() and "orders" in table.read_text())
 
 
 async def test_a_network_that_is_cut_and_mended_costs_acknowledgements_and_no_message(tmp_path: Path) -> None:

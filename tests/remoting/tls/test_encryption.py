@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Dispatch
-from sparrowmq.remoting.tls.encryption import GOODBYE_S, HANDSHAKE_S, Encryption
+from sparrowmq.remoting.tls.encryption import GOODBYE_S, HANDSHAKE_S, Encryption, name_in
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
@@ -149,3 +150,17 @@ async def test_a_refused_client_that_stays_is_cut_off() -> None:
         assert server.sessions
         await clock.advance(GOODBYE_S)
         await until(lambda: not server.sessions)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "name"),
+    [
+        (None, ""),
+        ({}, ""),  # it was not verified
+        ({"subject": ()}, ""),
+        ({"subject": ((("organizationName", "shop"),), (("commonName", "orders"),))}, "orders"),
+        ({"subject": ((("commonName", "orders"),), (("commonName", "admin"),))}, ""),
+    ],
+)
+def test_the_name_in_a_certificate_is_its_only_name_in(certificate: Any, name: str) -> None:
+    assert name_in(certificate) == name

@@ -1,0 +1,204 @@
+"""A name server with accounts: strangers change nothing, and learn nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.errors import AccessDenied, ConfigError, RemoteError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.protocol.requests import namesrv_headers as ask
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
+from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
+from sparrowmq.protocol.signature import signer
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, TlsMode
+from tests.certificates import authority, signed
+
+ACCOUNTS = """
+accounts:
+  - {accessKey: administrator, secretKey: administrator-secret, admin: true}
+  - {accessKey: broker-account, secretKey: broker-secret, broker: true, certificate: broker-a}
+  - {accessKey: shop-website, secretKey: shop-secret, certificate: shop}
+"""
+ADMIN = ("administrator", "administrator-secret")
+BROKER = ("broker-account", "broker-secret")
+SHOP = ("shop-website", "shop-secret")
+WRONG = ("broker-account", "another-secret")
+REFUSED = "brokerAccessKey and brokerSecretKey|broker: true"
+
+
+@dataclass
+class Guarded:
+    """A name server with accounts, and sessions to it by credentials."""
+
+    namesrv: Namesrv
+    pools: list[Pool] = field(default_factory=list)
+
+    async def session(self, who: tuple[str, str] | None = None, tls: Any = None) -> Session:
+        self.pools.append(Pool(SystemClock(), sign=signer(*who) if who else None, tls=tls))
+        return await self.pools[-1].session(self.namesrv.address)
+
+
+@asynccontextmanager
+async def guarded(path: Path, **given: Any) -> AsyncIterator[Guarded]:
+    (path / "accounts.yml").write_text(ACCOUNTS)
+    settings = NamesrvSettings(
+        port=0, kv_path=path / "kv.json", acl=True, acl_file=path / "accounts.yml", **given
+    )
+    async with Namesrv(settings, SystemClock()) as namesrv:
+        running = Guarded(namesrv)
+        try:
+            yield running
+        finally:
+            for pool in running.pools:
+                pool.close()
+                await pool.ended()
+
+
+async def register(session: Session, address: str = "10.0.0.1:10911") -> None:
+    topics = TopicConfigTable(DataVersion(0, 1, 1), {"orders": TopicConfig("orders")})
+    header = ask.RegisterBroker("broker-a", address, "shop", "", 0)
+    await session.call(header, RegisterBrokerBody(topics).encode())
+
+
+async def route(session: Session) -> dict[int, str]:
+    answer = await session.call(ask.GetRoute("orders"))
+    (broker,) = TopicRoute.decode(answer.body).broker_datas
+    return dict(broker.broker_addrs)
+
+
+@pytest.mark.guards("namesrv.Namesrv.__aenter__: guard = None", "permissions.demand_trust: is_theirs = True")
+async def test_strangers_take_over_no_route(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as at:
+        await register(await at.session(BROKER))
+        for who in (None, SHOP, WRONG, ("nobody-known", "nobody-known")):
+            stranger = await at.session(who)
+            with pytest.raises(AccessDenied, match=REFUSED):
+                await register(stranger, "6.6.6.6:10911")
+            with pytest.raises(AccessDenied, match=REFUSED):
+                await stranger.call(ask.UnregisterBroker("broker-a", "10.0.0.1:10911", "shop", 0))
+        assert await route(await at.session(SHOP)) == {0: "10.0.0.1:10911"}
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name
+)
+async def test_each_request_needs_an_account(tmp_path: Path, row: Any) -> None:
+    """A new request code is part of this test by its row in the table."""
+    may = {
+        Access.CLIENT: {None: False, SHOP: True, BROKER: True, ADMIN: True},
+        Access.CLUSTER: {None: False, SHOP: False, BROKER: True, ADMIN: True},
+        Access.ADMIN: {None: False, SHOP: False, BROKER: False, ADMIN: True},
+    }[row.access]
+    fields = {name: _sample(name) for name in row.header.__struct_fields__}
+    async with guarded(tmp_path) as at:
+        for who, allowed in may.items():
+            denied = False
+            try:
+                await (await at.session(who)).call(row.header(**fields), b"")
+            except AccessDenied:
+                denied = True
+            except RemoteError:
+                pass  # it was handled, and the sample is no good
+            assert denied is not allowed, (who, row.name)
+
+
+def _sample(name: str) -> Any:
+    samples = {"broker_id": 0, "compressed": False, "body_crc32": 0}
+    optional = {
+        "heartbeat_timeout_millis": None,
+        "enable_acting_master": None,
+        "accept_standard_json_only": None,
+    }
+    return (samples | optional).get(name, "x")
+
+
+async def test_routes_are_for_everybody_if_a_setting_says_so(tmp_path: Path) -> None:
+    async with guarded(tmp_path, public_routes=True) as at:
+        await register(await at.session(BROKER))
+        stranger = await at.session()
+        assert await route(stranger) == {0: "10.0.0.1:10911"}
+        with pytest.raises(AccessDenied):
+            await stranger.call(ask.PutKVConfig("ORDER_TOPIC_CONFIG", "orders", "broker-a:1"))
+        with pytest.raises(AccessDenied):
+            await register(stranger, "6.6.6.6:10911")
+
+
+async def test_apaches_brokers_register_by_their_address(tmp_path: Path) -> None:
+    async with guarded(tmp_path, broker_addresses="10.0.0.7,127.0.0.1") as at:
+        stranger = await at.session()
+        await register(stranger)
+        assert await route(stranger) == {0: "10.0.0.1:10911"}
+        with pytest.raises(AccessDenied):
+            await stranger.call(ask.DeleteTopicInNamesrv("orders"))
+    async with guarded(tmp_path, broker_addresses="10.0.0.7") as at:
+        with pytest.raises(AccessDenied):
+            await register(await at.session())
+
+
+async def test_an_address_that_is_none_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="aclBrokerAddresses"):
+        async with guarded(tmp_path, broker_addresses="10.0.0"):
+            raise AssertionError("it started")
+
+
+async def test_changed_accounts_take_effect(
+    tmp_path: Path, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.namesrv.access.LOOK_PERIOD_S", 0.01)
+    async with guarded(tmp_path) as at:
+        session = await at.session(BROKER)
+        await register(session)
+        (tmp_path / "accounts.yml").write_text("accounts: []\n")
+        denied = 0
+        while not denied:
+            try:
+                await register(session)
+            except AccessDenied:
+                denied += 1
+
+
+@pytest.mark.guards("AccountCheck.authenticate: drop peer.principal = account = self._by_certificate")
+async def test_a_verified_certificate_stands_for_a_signature(tmp_path: Path) -> None:
+    ours, theirs = authority(tmp_path), authority(tmp_path, "another authority")
+    server = signed(tmp_path, "server", ours)
+
+    def showing(name: str, by: Any = ours) -> Any:
+        pair = signed(tmp_path, name, by)
+        settings = ClientTlsSettings(
+            client_trust=ours.certificate, client_certificate=pair.certificate, client_key=pair.key
+        )
+        return client_context(settings)
+
+    tls = {
+        "tls_mode": TlsMode.ENFORCING,
+        "certificate": server.certificate,
+        "key": server.key,
+        "trust": ours.certificate,
+        "client_auth": ClientAuth.REQUIRE,
+    }
+    async with guarded(tmp_path, **tls) as at:
+        await register(await at.session(tls=showing("broker-a")))
+        shop = await at.session(tls=showing("shop"))
+        assert await route(shop) == {0: "10.0.0.1:10911"}
+        for who, stranger in (
+            (None, showing("shop")),
+            (None, showing("unknown")),
+            (SHOP, showing("broker-a")),  # the signature counts, if there is one
+            (WRONG, showing("broker-a")),
+        ):
+            with pytest.raises(AccessDenied, match=REFUSED):
+                await register(await at.session(who, tls=stranger), "6.6.6.6:10911")
+        with pytest.raises(Exception, match=r"(?i)unknown ca|closed"):
+            await register(await at.session(tls=showing("broker-a", theirs)), "6.6.6.6:10911")
