@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import pause, take_turn
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
 
@@ -44,9 +45,13 @@ async def wait_for_match(
         remaining_s = deadline - clock.monotonic()
         if remaining_s <= 0:
             break
-        try:
-            await clock.wait_for(end.reached(max(result.next_offset, end.value) + 1), remaining_s)
-        except TimeoutError:
-            break
+        if result.next_offset < end.value:  # the read stopped after much work
+            await pause()
+        else:
+            try:
+                await clock.wait_for(end.reached(max(result.next_offset, end.value) + 1), remaining_s)
+            except TimeoutError:
+                break
+            await take_turn()  # thousands may wake at once
         result = read(max(offset, result.next_offset))
     return answer(result)

@@ -76,7 +76,7 @@ class NumberFilter(Predicate):
 
 
 class RecordValues(Values):
-    """The property values of one record after another. Each is searched once, when it is asked for."""
+    """The property values of one record after another. Each is searched and decoded once, when it is asked for."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._places = [_Place(name) for name in names]
@@ -93,17 +93,22 @@ class RecordValues(Values):
         self._turn += 1
 
     def leave(self) -> None:
-        """Drop the reference to the records."""
+        """Drop the reference to the records and their texts."""
         self._records = b""
+        for place in self._places:
+            place.text = None
 
     def text(self, index: int) -> str | None:
         start = self._start(index)
         if start < 0:
             return None
-        end: i64 = start
-        while end < self._end and self._records[end] != _VALUE_END:
-            end += 1
-        return self._records[start:end].decode("utf-8", "replace")
+        place = self._places[index]
+        if place.text is None:
+            end: i64 = start
+            while end < self._end and self._records[end] != _VALUE_END:
+                end += 1
+            place.text = self._records[start:end].decode("utf-8", "replace")
+        return place.text
 
     def is_same(self, index: int, text: str, encoded: bytes) -> bool:
         if _NOT_UTF8 in text:  # decoding puts this character also in the place of bytes that are not UTF-8
@@ -126,6 +131,7 @@ class RecordValues(Values):
         place = self._places[index]
         if place.turn != self._turn:
             place.turn = self._turn
+            place.text = None
             place.start = place.find(self._records, self._begin, self._end)
         return place.start
 
@@ -137,11 +143,12 @@ class _Place:
     bytes further to the left the next possible place is.
     """
 
-    __slots__ = ("_name", "_steps", "start", "turn")
+    __slots__ = ("_name", "_steps", "start", "text", "turn")
 
     def __init__(self, name: str) -> None:
         self._name = name.encode() + _NAME_END
         self.start: i64 = -1
+        self.text: str | None = None  # the value, once it was decoded
         self.turn: i64 = 0
         size = len(self._name)
         steps = [min(size, 255)] * 256

@@ -5,7 +5,8 @@ and signs. So NOT a = 5 is (NOT a) = 5; a comparison needs parentheses after NOT
 properties do not. CONTAINS, STARTSWITH and ENDSWITH are keywords only in the place of an operator, so that filters
 written for 4.9 can still use properties with these names.
 
-Any client that may subscribe can send an expression, so its length, its words and their nesting are limited. lark's
+Any client that may subscribe can send an expression. So its length, its words, their nesting and the work for each
+message are limited. lark's
 parser has a stack of its own, so no text exceeds Python's recursion limit.
 Source: SelectorParser.jj, Java 4.9.7 and 5.4.0.
 """
@@ -22,9 +23,16 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 from sparrowmq.errors import InvalidFilter
 from sparrowmq.filter.builder import Builder, Misuse
 from sparrowmq.filter.tree import Filter
+from sparrowmq.loop.slices import Steps, at_once
 
 MAX_LENGTH: Final = 32_768  # characters
-MAX_TOKENS: Final = 4096  # words, values and signs; parsing so many takes 0.1 s
+MAX_TOKENS: Final = 4096  # words, values and signs; parsing so many takes 0.1 s, in slices
+# The work for one message: each property is searched once and may be read by each operation, and a search in a text of
+# 32 KB takes up to 50 us. So a message takes at most some ms, and filters of people have far fewer of each.
+MAX_READS: Final = 256
+MAX_NAMES: Final = 64
+MAX_SEARCHES: Final = 64
+_SEARCH_SIZE: Final = 32  # a search in text costs as much as so many words
 _SHOWN: Final = 24  # characters of the expression in an error
 
 # The longest token that fits counts, hence the lookaheads; a name is never a keyword.
@@ -92,10 +100,15 @@ _SIGNS: Final = {
 
 
 def parse(expression: str) -> Filter:
-    """Parse an expression.
+    """Do `parsing` at once."""
+    return at_once(parsing(expression))
+
+
+def parsing(expression: str) -> Steps[Filter]:
+    """Parse an expression, word by word.
 
     Raises:
-        InvalidFilter: the text is no expression, too long or too deep; the error says where.
+        InvalidFilter: the text is no expression, too long or too deep, or costs too much; the error says where.
     """
     if not expression.strip():
         raise InvalidFilter("the expression is empty; write a condition such as amount > 5", 1, 1)
@@ -103,7 +116,7 @@ def parse(expression: str) -> Filter:
         raise InvalidFilter(
             f"the expression has {len(expression)} characters, {MAX_LENGTH} are allowed", 1, MAX_LENGTH + 1
         )
-    tree, size = _tree(expression)
+    tree, size = yield from _tree(expression)
     builder = Builder()
     try:
         root = builder.transform(tree)
@@ -120,17 +133,21 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", g_regex_flags=re.ASCII | re.IGNORECASE)
 
 
-def _tree(expression: str) -> tuple[Tree[Token], int]:
+def _tree(expression: str) -> Steps[tuple[Tree[Token], int]]:
     parser = _parser().parse_interactive(expression)
     count = 0
+    costs = _Costs()
     try:
         for token in parser.iter_parse():
             count += 1
+            too_much = costs.add(token)
             if count > MAX_TOKENS:
-                what = f"the expression has more than {MAX_TOKENS} words, values and signs; make it shorter"
-                raise _invalid(expression, token, what)
+                too_much = f"more than {MAX_TOKENS} words, values and signs"
+            if too_much:
+                raise _invalid(expression, token, f"the expression has {too_much}; make it shorter")
+            yield
         tree: Tree[Token] = parser.feed_eof()  # type: ignore[no-untyped-call]
-        return tree, count
+        return tree, count + _SEARCH_SIZE * costs.searches
     except UnexpectedToken as error:
         raise _invalid(expression, error.token, _unexpected(error)) from None
     except UnexpectedCharacters as error:
@@ -138,6 +155,28 @@ def _tree(expression: str) -> tuple[Tree[Token], int]:
         found = expression[position]
         what = "this text has no end: a ' is missing" if found == "'" else f"{found!r} means nothing here"
         raise _invalid(expression, _place(expression, position), what) from None
+
+
+class _Costs:
+    """Counts the parts of an expression that cost time for each message."""
+
+    def __init__(self) -> None:
+        self._reads = 0
+        self.searches = 0
+        self._names: set[str] = set()
+
+    def add(self, token: Token) -> str:
+        """Count a token; return which limit it exceeds, or ""."""
+        if token.type in SEARCHES:
+            self.searches += 1
+        elif token.type == "NAME":
+            self._reads += 1
+            self._names.add(str(token))
+        if self._reads > MAX_READS:
+            return f"more than {MAX_READS} places that read a property"
+        if len(self._names) > MAX_NAMES:
+            return f"more than {MAX_NAMES} properties"
+        return f"more than {MAX_SEARCHES} searches in text" if self.searches > MAX_SEARCHES else ""
 
 
 def _place(expression: str, position: int) -> Token:

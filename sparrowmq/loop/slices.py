@@ -31,6 +31,8 @@ SLICE_S: Final = 0.002
 
 # The works that pause, by their event loop, in the order in which they continue. An empty line is removed.
 _lines: Final[dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]] = {}
+# The time at which the first task of the loop's turn took its turn.
+_began: Final[dict[asyncio.AbstractEventLoop, float]] = {}
 
 
 def in_slices(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T | Awaitable[T]:
@@ -51,11 +53,32 @@ async def to_end(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> 
     return await result if isinstance(result, Awaitable) else result
 
 
+def at_once(steps: Steps[T]) -> T:
+    """Do the work without a pause."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
 def each(items: Iterable[T], work: Callable[[T], object]) -> Steps[None]:
     """Call `work` for each item; each call is a step."""
     for item in items:
         work(item)
         yield
+
+
+async def take_turn() -> None:
+    """Return at once while this turn of the loop has time left, and otherwise pause: for tasks that wake together."""
+    loop = asyncio.get_running_loop()
+    began_s = _began.get(loop)
+    if began_s is None:
+        _began[loop] = perf_counter()
+        loop.call_soon(_began.pop, loop)
+    elif perf_counter() - began_s > SLICE_S:
+        await pause()
 
 
 async def pause() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from sparrowmq.loop.clock import Clock
 
@@ -38,6 +38,14 @@ async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaita
     await asyncio.to_thread(work)
     result = then()
     return await result if isinstance(result, Awaitable) else result
+
+
+async def settled(result: T | Awaitable[T | Awaitable[T]]) -> T:
+    """The result, or what it becomes when it is awaited, perhaps twice."""
+    found: object = result
+    while isinstance(found, Awaitable):
+        found = await found
+    return cast(T, found)
 
 
 async def in_turns(step: Callable[[], bool]) -> None:

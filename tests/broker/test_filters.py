@@ -6,17 +6,26 @@ import pytest
 
 from sparrowmq.broker.filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash
+from sparrowmq.loop.slices import at_once
+from sparrowmq.protocol.selector import Selector
+from sparrowmq.protocol.subscription import SQL92, java_hash
+
+
+def selector(filters: Filters, expression: str) -> Selector:
+    found = filters.selector(SQL92, expression)
+    return found if isinstance(found, Selector) else at_once(found)
 
 
 def refusal(filters: Filters, expression: str | None, kind: str = SQL92) -> tuple[int, str]:
     with pytest.raises(RemoteError) as caught:
-        filters.selector(kind, expression)
+        found = filters.selector(kind, expression)
+        if not isinstance(found, Selector):
+            at_once(found)
     return caught.value.code, caught.value.remark
 
 
 def lets_through(filters: Filters, expression: str, properties: bytes) -> bool:
-    predicate = filters.selector(SQL92, expression).predicate
+    predicate = selector(filters, expression).predicate
     return predicate is not None and predicate.holds(properties, 0, len(properties))
 
 
@@ -52,10 +61,10 @@ def test_an_expression_lets_messages_through() -> None:
 def test_where_certain_tags_are_wanted_other_entries_are_passed_over(
     expression: str, tags: set[str] | None
 ) -> None:
-    selector = Filters(True).selector(SQL92, expression)
+    wanted = selector(Filters(True), expression)
     for word in ("a", "b", "c", "other", "ä"):
-        assert selector.wants(java_hash(word)) == (tags is None or word in tags)
-    assert selector.wants(0) == (tags is None)
+        assert wanted.wants(java_hash(word)) == (tags is None or word in tags)
+    assert wanted.wants(0) == (tags is None)
 
 
 def test_a_record_is_asked_too_where_certain_tags_are_wanted() -> None:
@@ -84,47 +93,64 @@ def test_a_bad_expression_is_code_23_with_its_place_every_time(expression: str |
 
 def test_an_expression_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     filters = Filters(True)
-    first = filters.selector(SQL92, "a > 5")
+    first = selector(filters, "a > 5")
     refusal(filters, "a >")
-    monkeypatch.setattr(filters, "_parse", None)
-    assert filters.selector(SQL92, "a > 5") is first
+    monkeypatch.setattr(filters, "_parsing", None)
+    assert selector(filters, "a > 5") is first
     refusal(filters, "a >")
 
 
 def test_those_that_were_not_asked_for_lately_are_forgotten() -> None:
     filters = Filters(True)
-    first = filters.selector(SQL92, "a = 0")
+    first = selector(filters, "a = 0")
     for number in range(1, MOST_KEPT + 10):
-        filters.selector(SQL92, f"a = {number}")
-        assert filters.selector(SQL92, "a = 0") is first
+        selector(filters, f"a = {number}")
+        assert selector(filters, "a = 0") is first
     assert len(filters._kept) == MOST_KEPT
 
 
 def test_long_ones_are_kept_in_smaller_number() -> None:
     filters = Filters(True)
-    first = filters.selector(SQL92, "a = 0")
+    first = selector(filters, "a = 0")
     for number in range(40):
         refusal(filters, f"{number:032000}")
-    assert filters.selector(SQL92, "a = 0") is not first
+    assert selector(filters, "a = 0") is not first
     assert sum(map(len, filters._kept)) == filters._kept_characters <= MOST_KEPT_CHARACTERS
 
 
 def test_a_long_expression_weighs_more() -> None:
     filters = Filters(True)
-    assert filters.selector(SQL92, "a > 5 AND b IS NULL").weight == 1
-    assert filters.selector(SQL92, " OR ".join(["a > 5"] * 200)).weight == 13
+    assert selector(filters, "a > 5 AND b IS NULL").weight == 1
+    assert selector(filters, " OR ".join(["a > 5"] * 200)).weight == 13
 
 
-def test_a_heartbeat_with_a_bad_expression_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bad_expression_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     filters = Filters(True)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            filters.announced("g", Subscription.build("t", "a >\n> 5", SQL92))
-            filters.announced("g", Subscription.build("t", "a > 5", SQL92))
+            refusal(filters, "a >\n> 5")
+            selector(filters, "a > 5")
     assert len(caplog.records) == 1
-    assert "group g subscribes t by a bad SQL92 expression: line 2, column 1" in caplog.text
+    assert "a consumer asks for a bad SQL92 expression: line 2, column 1" in caplog.text
 
 
-def test_heartbeats_are_not_looked_at_where_filters_are_not_allowed(caplog: pytest.LogCaptureFixture) -> None:
-    Filters(False).announced("g", Subscription.build("t", "a > >", SQL92))
-    assert not caplog.records
+@pytest.mark.guards("Filters.selector: true len(text) > _SHORT")
+def test_a_long_expression_is_compiled_in_steps_and_a_short_one_at_once() -> None:
+    filters = Filters(True)
+    assert isinstance(filters.selector(SQL92, "a > 5"), Selector)
+    texts = ",".join(f"'{number}'" for number in range(1000))
+    compiling = filters.selector(SQL92, f"a IN ({texts})")
+    assert not isinstance(compiling, Selector)
+    assert sum(1 for _ in compiling) > 2000
+    assert isinstance(filters.selector(SQL92, f"a IN ({texts})"), Selector)
+    assert filters._kept_characters == sum(map(len, filters._kept))
+
+
+def test_two_may_compile_one_expression_at_once() -> None:
+    filters = Filters(True)
+    text = " OR ".join(f"a = {number}" for number in range(100))
+    first, second = filters.selector(SQL92, text), filters.selector(SQL92, text)
+    assert not isinstance(first, Selector) and not isinstance(second, Selector)
+    for _ in zip(first, second, strict=False):
+        pass
+    assert list(filters._kept) == [text] and filters._kept_characters == len(text)

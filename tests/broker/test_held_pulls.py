@@ -99,3 +99,18 @@ async def test_an_abandoned_poll_leaves_nothing_behind(store: MessageStore) -> N
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert store.queues.obtain("t", 0).end.waiting == 0
+
+
+@pytest.mark.guards("held_pulls.wait_for_match: false result.next_offset < end.value")
+async def test_a_read_that_stopped_after_much_work_continues_without_another_message(
+    store: MessageStore,
+) -> None:
+    clock = ManualClock()
+    waiting = wait(store, clock, Selector(predicate=RecordFilter(parse("TAGS = 'b'")), weight=800))
+    await clock.advance(1)
+    for tag in "aaaaaaab":
+        entry = Entry("t", 0, b"body", Properties(f"TAGS\x01{tag}"), 1, HOST)
+        store.append(entry)
+    store.dispatch()
+    await clock.advance(1)
+    assert (await waiting).next_offset == 8

@@ -1,11 +1,14 @@
 """Properties are found in a record where they lie, whatever stands around them."""
 
+from time import perf_counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.broker.sql_matching import NumberFilter, RecordFilter, RecordValues, predicate
 from sparrowmq.filter.grammar import parse
+from sparrowmq.filter.tree import _contains
 
 
 def values(
@@ -157,3 +160,25 @@ def test_one_comparison_with_a_number_is_quick_and_says_the_same(how, number):
 def test_other_filters_are_not_taken_for_one_comparison():
     for expression in ("NOT (a > 5)", "a > 5 AND a < 7", "a <> 5", "a > 5.5", "a = '5'", "a > b"):
         assert isinstance(predicate(parse(expression)), RecordFilter), expression
+
+
+@pytest.mark.guards("tree._contains: true size >= _LINEAR_FROM")
+def test_a_search_in_a_long_text_takes_linear_time_and_finds_the_same():
+    text = "a" * 29_000
+    slow = "a" * 45 + "b" + "a" * 45
+    begin = perf_counter()
+    for _ in range(20):
+        assert not _contains(text, slow)
+    assert perf_counter() - begin < 0.5  # 45 comparisons for each character take 20 times 40 ms or more
+    for where in (0, 14_000, len(text) - len(slow)):
+        assert _contains(text[:where] + slow + text[where + len(slow) :], slow)
+    assert not _contains(text + slow[:-1], slow) and not _contains(text, "a" + " " * 50)
+
+
+@pytest.mark.guards("RecordValues.text: true place.text is None")
+def test_a_text_is_decoded_once_for_a_message():
+    values = RecordValues(("a",))
+    for word in ("one", "two"):
+        raw = f"a\x01{word}\x02".encode()
+        values.move(raw, 0, len(raw))
+        assert values.text(0) == word and values.text(0) is values.text(0)

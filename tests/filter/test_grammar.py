@@ -111,8 +111,20 @@ def test_length_and_words_have_a_limit():
     parse("a" * MAX_LENGTH)
     texts = ",".join(["'x'"] * 2000)
     assert matches(f"a IN ({texts})", a="x")
-    more = refusal(" OR ".join(["a"] * (MAX_TOKENS // 2 + 1)))
+    more = refusal(f"a IN ({texts},{texts})")
     assert f"more than {MAX_TOKENS} words" in str(more)
+
+
+@pytest.mark.guards("_Costs.add: false self._reads > MAX_READS")
+@pytest.mark.guards("_Costs.add: false len(self._names) > MAX_NAMES")
+@pytest.mark.guards("_Costs.add: self.searches > MAX_SEARCHES -> False")
+def test_the_work_for_a_message_has_a_limit():
+    parse(" OR ".join(["a > 5"] * 256))
+    assert "more than 256 places that read a property" in str(refusal(" OR ".join(["a > 5"] * 257)))
+    parse(" OR ".join(f"a{number} > 5" for number in range(64)))
+    assert "more than 64 properties" in str(refusal(" OR ".join(f"a{number} > 5" for number in range(65))))
+    parse(" OR ".join(["a CONTAINS 'x'"] * 64))
+    assert "more than 64 searches in text" in str(refusal(" OR ".join(["a CONTAINS 'x'"] * 65)))
 
 
 @pytest.mark.guards("grammar._tree: count > MAX_TOKENS -> count > 100 * MAX_TOKENS")

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable
+from time import perf_counter
 
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Steps, each, in_slices, pause, to_end
+from sparrowmq.loop.slices import SLICE_S, Steps, each, in_slices, pause, take_turn, to_end
 
 
 class Ticks:
@@ -99,3 +100,28 @@ async def test_each_item_is_a_step() -> None:
     seen: list[int] = []
     await to_end(each(range(4), seen.append), Ticks())
     assert seen == [0, 1, 2, 3]
+
+
+async def test_tasks_that_wake_at_once_pause_when_the_turn_of_the_loop_has_no_time_left() -> None:
+    seen: list[str] = []
+
+    async def work(name: str, takes_s: float) -> None:
+        await take_turn()
+        begin_s = perf_counter()
+        while perf_counter() - begin_s < takes_s:
+            pass
+        seen.append(name)
+
+    async def turns() -> None:
+        for _ in range(6):
+            await asyncio.sleep(0)
+            seen.append("|")
+
+    await asyncio.gather(work("a", 0), work("b", 2 * SLICE_S), work("c", 0), work("d", 0), turns())
+    assert "".join(seen).replace("||", "|").startswith("ab|c|d|")
+    assert not slices._began
+
+
+async def test_work_is_done_without_a_pause_where_it_must_be() -> None:
+    seen: list[int] = []
+    assert slices.at_once(counted(seen, 3)) == "done" and seen == [0, 1, 2]

@@ -16,6 +16,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import AccessDenied, RemoteError
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import (
@@ -35,6 +36,7 @@ from sparrowmq.protocol.requests.headers import (
     UnlockBatchMq,
     UnregisterClient,
 )
+from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
@@ -131,20 +133,19 @@ class ClientHandler:
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
 
     @handles(CheckClientConfig)
-    def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> None:
+    def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> Awaitable[None] | None:
         """Check that the broker can serve a subscription; consumers with SQL92 filters ask when they start."""
         subscription = ClientConfigCheck.decode(body).subscription_data
-        if subscription is not None and subscription.kind != TAG:
-            self._filters.selector(subscription.kind, subscription.expression)
+        if subscription is None or subscription.kind == TAG:
+            return None
+        found = self._filters.selector(subscription.kind, subscription.expression)
+        return None if isinstance(found, Selector) else in_slices(_checked(found))
 
     def _consumer(self, each: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
         """Record one group of a heartbeat; return whether the client should send all subscriptions next time."""
         group = self._groups.ensure(each.group_name)
         self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
         without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
-        for subscription in each.subscription_data_set:
-            if subscription.kind != TAG:
-                self._filters.announced(group.group_name, subscription)
         incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
         self._clients.consume(
             peer,
@@ -168,3 +169,7 @@ def _not_its_groups(groups: set[str]) -> AccessDenied:
         f"the producer group {', '.join(sorted(groups))} belongs to another account while its producers are connected: "
         "choose another group, or give all programs of the group the same account"
     )
+
+
+def _checked(compiling: Steps[Selector]) -> Steps[None]:
+    yield from compiling

@@ -21,7 +21,8 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.waiting import after_thread, later
+from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.waiting import after_thread, later, settled
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -115,6 +116,17 @@ class PullHandler:
         if not self._rules.serves:
             return self._send_away()
         selector = self._wanted(header)
+        if not isinstance(selector, Selector):
+            return settled(in_slices(self._pull_after(selector, header)))
+        return self._pull(header, selector)
+
+    def _pull_after(
+        self, compiling: Steps[Selector], header: PullMessage
+    ) -> Steps[Answer | Awaitable[Answer]]:
+        selector = yield from compiling
+        return self._pull(header, selector)
+
+    def _pull(self, header: PullMessage, selector: Selector) -> Answer | Awaitable[Answer]:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         size = self._limits(header)[1]
@@ -227,8 +239,8 @@ class PullHandler:
                 ResponseCode.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way"
             )
 
-    def _wanted(self, header: PullMessage) -> Selector:
-        """Return the filter of a pull: from the request, or else from the group's heartbeat."""
+    def _wanted(self, header: PullMessage) -> Selector | Steps[Selector]:
+        """Return the filter of a pull, or the work to compile it. It is in the request, or in the group's heartbeat."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type
             if kind and kind != TAG:

@@ -42,6 +42,9 @@ _NEAR: Final = 1024  # average bytes from one record to the next, up to which th
 _BETWEEN: Final = 8192
 _FAR: Final = 256 << 10  # ... and of all of them together: memory holds them as long as the answer
 MAX_SCANNED_ENTRIES: Final = 800  # of one read when none matches: the event loop has other work
+# A read also stops after this much work, at least one entry: bytes of properties times the predicate's weight, and
+# bytes of records that were checked. It takes about 1 ms; 800 entries with usual properties take a third of it.
+MAX_WORK: Final = 1 << 20
 # If a predicate matched none, the read continues with twice as many entries, because a pull costs as much as 200
 # records. It does not continue after more copies than `_CHEAP`: then records are large or far apart, and reading takes
 # long.
@@ -284,6 +287,7 @@ class _Window:
 
     Attributes:
         copies: the number of copied parts of the log.
+        is_tired: there was more work than MAX_WORK.
         is_damaged: the last entry found may be wanted, and its record is damaged.
     """
 
@@ -300,6 +304,8 @@ class _Window:
         "_size",
         "copies",
         "is_damaged",
+        "is_tired",
+        "work",
     )
 
     def __init__(
@@ -316,18 +322,30 @@ class _Window:
         self._end: i64 = 0
         self._size: i64 = size  # approximate size of the next copy
         self.copies = 0
+        self.work: i64 = 0
         self.is_damaged = False
+        self.is_tired = False
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether the search took so little work that the read may continue."""
+        return self.copies <= _CHEAP and self.work <= MAX_WORK // 4
 
     def next_wanted(self, first: int) -> int:
         """Return the first entry from `first` on whose message is wanted; the number of entries if there is none.
 
-        A message that is gone counts as wanted, because its reader gets a status for it.
+        A message that is gone counts as wanted, because its reader gets a status for it. If the window `is_tired`,
+        return the entry to continue at.
         """
         entries, selector, predicate = self._entries, self._selector, self._predicate
         takes_all_tags = selector.takes_all_tags
+        weight: i64 = selector.weight
         count: i64 = len(entries)
         index: i64 = first
         while index < count:
+            if self.work > MAX_WORK:
+                self.is_tired = True
+                break
             if takes_all_tags or selector.wants(entries.tags_code(index)):
                 begin: i64 = entries.offset(index)
                 end: i64 = begin + entries.size(index)
@@ -338,15 +356,17 @@ class _Window:
                     break
                 else:
                     at: i64 = begin - self._begin
-                    if begin < self._proved_from and not is_sound(
-                        self._copy, at, end - begin, begin, begin >= self._crc_from
-                    ):
-                        self.is_damaged = True
-                        break
+                    if begin < self._proved_from:
+                        self.work += end - begin
+                        if not is_sound(self._copy, at, end - begin, begin, begin >= self._crc_from):
+                            self.is_damaged = True
+                            break
                     behind: i64 = end - self._begin
                     if begin >= self._crc_from:  # the last property is the CRC then, which no filter asks for
                         behind -= PROPERTY_CRC_SIZE
-                    if predicate.holds(self._copy, properties_at(self._copy, at), behind):
+                    properties: i64 = properties_at(self._copy, at)
+                    self.work += (behind - properties) * weight
+                    if predicate.holds(self._copy, properties, behind):
                         self._size = _WINDOW
                         break
             index += 1
@@ -354,6 +374,7 @@ class _Window:
 
     def _is_large_wanted(self, begin: int, size: int) -> bool:
         if begin < self._proved_from:
+            self.work += size
             whole = self._log.copy(begin, size)
             self.is_damaged = whole is not None and not self._log.is_proved(begin, size, whole)
             if whole is None or self.is_damaged:
@@ -367,6 +388,7 @@ class _Window:
         if tail is None:
             return True
         properties = properties_behind_body(head, tail)
+        self.work += len(properties) * self._selector.weight
         return self._predicate.holds(properties, 0, len(properties))
 
     def _move(self, index: i64) -> bool:
@@ -433,7 +455,7 @@ def _select(
     while i < len(entries):
         if window is not None:
             i = window.next_wanted(i)
-            if window.is_damaged or i == len(entries):
+            if window.is_damaged or window.is_tired or i == len(entries):
                 break
         begin, length = entries.offset(i), entries.size(i)
         if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
@@ -464,7 +486,7 @@ def _select(
         status = Status.FOUND
     elif window is not None and window.is_damaged and i == 0:
         return _at_damage(log, queue, offset, entries, 0)
-    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.copies <= _CHEAP:
+    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.is_cheap:
         return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 

@@ -182,7 +182,7 @@ async def test_held_polls_do_not_block_their_connection(tmp_path: Path) -> None:
     assert {decoded(response)[0].body for response in responses} == {b"for all of them"}
 
 
-@pytest.mark.guards("PullHandler.pull: header.commit_offset >= 0 -> header.commit_offset < 0")
+@pytest.mark.guards("PullHandler._pull: header.commit_offset >= 0 -> header.commit_offset < 0")
 async def test_a_pull_commits_the_offset_it_carries(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await fill(live, 5)
@@ -451,7 +451,7 @@ async def test_a_pull_at_a_slave_commits_nothing(tmp_path: Path) -> None:
             await live.session.call(asked)
 
 
-@pytest.mark.guards("PullHandler.pull: cache is not None -> False")
+@pytest.mark.guards("PullHandler._pull: cache is not None -> False")
 async def test_cold_messages_are_read_in_a_thread_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

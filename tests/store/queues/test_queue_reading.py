@@ -269,6 +269,22 @@ def test_a_long_filter_looks_at_fewer_records_in_one_read(stores: Stores):
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=5000)).next_offset == 3
 
 
+@pytest.mark.guards("_Window.next_wanted: drop self.work += (behind - properties) * weight")
+@pytest.mark.guards("_Window._is_large_wanted: drop self.work += len(properties)")
+@pytest.mark.parametrize("body_bytes", [0, LARGE])
+def test_a_read_stops_after_much_work_and_continues_where_it_stopped(stores: Stores, body_bytes: int):
+    store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
+    for number in range(100):
+        put(store, bytes(body_bytes), tag="ab"[number % 50 == 49], key="x" * 3000)
+    store.dispatch()
+    selector, offset, reads, wanted = by("TAGS = 'b'", weight=16), 0, 0, 0
+    while offset < 100:
+        read = store.read("Orders", 0, offset, 32, 1 << 20, selector=selector)
+        assert offset < read.next_offset <= offset + 25  # each record is work of about 48 KB
+        offset, reads, wanted = read.next_offset, reads + 1, wanted + read.count
+    assert reads >= 5 and wanted == 2
+
+
 def test_a_filter_that_wants_nothing_looks_at_800_entries_and_1600_more(stores: Stores):
     store = stores.open(consume_queue_file_entries=3000, commit_log_file_size=1 << 20)
     others = [message(b"0", tag="a")] * 1300
@@ -282,7 +298,7 @@ def test_a_filter_that_wants_nothing_looks_at_800_entries_and_1600_more(stores: 
     assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 2601)
 
 
-@pytest.mark.guards("queue_reading._select: true copies")
+@pytest.mark.guards("_Window.is_cheap: true copies")
 def test_a_filter_looks_no_more_where_records_are_large_or_far_from_each_other(stores: Stores):
     store = stores.open(consume_queue_file_entries=3000, commit_log_file_size=1 << 24)
     for _ in range(900):
