@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.broker.later.timer import delete_key
+from sparrowmq.broker.later.recalled_ids import delete_key
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delivery import Alarms, Delivery, WayBack
+from sparrowmq.broker.later.recalled_ids import TURN, TURN_BYTES, RecalledIds, turn_of
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.errors import CorruptRecord, RemoteError
@@ -39,12 +39,10 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
-from sparrowmq.store.timers.timers import Timer, Timers, settling
+from sparrowmq.store.timers.timers import Timer, settling
 
 log = logging.getLogger(__name__)
 
-TURN: Final = 64
-TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
 SAVE_PERIOD_S: Final = 1.0
 MAX_DELAY_S: Final = 40 * 86_400
 
@@ -122,11 +120,6 @@ def _illegal(why: str) -> RemoteError:
     return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {why}")
 
 
-def delete_key(topic: str, unique_id: str) -> str:
-    """Return the value of TIMER_DEL_UNIQKEY for a message."""
-    return f"{topic}+{unique_id}"
-
-
 def _back(message: StoredMessage) -> Entry:
     """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
     entry = restore(message)
@@ -154,7 +147,7 @@ class TimedDelivery:
         self.delivery = Delivery("messages for a time", self._deliver_some, clock)
         self._alarms = Alarms()
         self._way_back = WayBack("message for a time", store, writer, detour)
-        self._recalled_ids = _RecalledIds(self._way_back)
+        self._recalled_ids = RecalledIds(self._way_back)
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
         self._recalled = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
@@ -206,7 +199,7 @@ class TimedDelivery:
         timers = self._timers
         self._learn()
         due = timers.due(self._clock.now_ms(), TURN)
-        for timer in _turn_of(due) if self._recalled_ids.are_known(timers) else ():
+        for timer in turn_of(due) if self._recalled_ids.are_known(timers) else ():
             try:
                 self._deliver(timer)
             except CorruptRecord as bad:
@@ -260,61 +253,3 @@ class TimedDelivery:
         message.properties[Property.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
         if self._way_back.put(message, again_at_ms=timer.due):
             self._rolled.value += 1
-
-
-class _RecalledIds:
-    """The messages that the recalls of one slot name. Each recall is read once, before the slot's first message."""
-
-    def __init__(self, way_back: WayBack) -> None:
-        self._way_back = way_back
-        self._slot = 0
-        self._read = 0  # recalls of the slot that have been read
-        self._keys: set[str] = set()
-        self._damage: CorruptRecord | None = None
-
-    def are_known(self, timers: Timers) -> bool:
-        """Read a turn's worth of recalls; return whether all recalls of the current slot have been read.
-
-        A slot with a damaged recall is known too: none of its messages can be delivered.
-        """
-        if self._slot != timers.slot:
-            self._slot, self._read, self._keys, self._damage = timers.slot, 0, set(), None
-        for recall in _turn_of(timers.recalls(self._read, TURN)):
-            try:
-                self._add(recall)
-            except CorruptRecord as bad:
-                self._damage, self._read = bad, timers.recall_count
-                return True
-            self._read += 1
-        return self._read >= timers.recall_count
-
-    def include(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message of the slot was recalled. Raises: CorruptRecord, a recall is damaged."""
-        if self._damage is not None:
-            raise self._damage.with_traceback(None)  # it would grow with each message
-        if not self._keys:
-            return False
-        key = delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQ_KEY, ""))
-        return key in self._keys
-
-    def _add(self, timer: Timer) -> None:
-        """Add a recall if it names a message of its own topic.
-
-        A client that may write to one topic must not recall messages of another.
-        """
-        recall = self._way_back.message(timer.offset, timer.size)
-        if recall is None:
-            return
-        key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
-        if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
-            self._keys.add(key)
-
-
-def _turn_of(timers: Sequence[Timer]) -> Iterator[Timer]:
-    """Yield timers whose records together have about `TURN_BYTES`, at least one."""
-    size = 0
-    for timer in timers:
-        if size >= TURN_BYTES:
-            break
-        size += timer.size
-        yield timer

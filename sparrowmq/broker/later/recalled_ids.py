@@ -1,0 +1,81 @@
+"""The messages that the recalls of one slot of the timer wheel name.
+
+A slot may contain tens of thousands of recalls. Each is read once, some in each turn, before the slot's first message
+is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from sparrowmq.broker.later.delivery import WayBack
+from sparrowmq.errors import CorruptRecord
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.store.timers.timers import Timer, Timers
+
+TURN: Final = 64
+TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
+
+
+class RecalledIds:
+    """The messages that the recalls of one slot name. Each recall is read once, before the slot's first message."""
+
+    def __init__(self, way_back: WayBack) -> None:
+        self._way_back = way_back
+        self._slot = 0
+        self._read = 0  # recalls of the slot that have been read
+        self._keys: set[str] = set()
+        self._damage: CorruptRecord | None = None
+
+    def are_known(self, timers: Timers) -> bool:
+        """Read a turn's worth of recalls; return whether all recalls of the current slot have been read.
+
+        A slot with a damaged recall is known too: none of its messages can be delivered.
+        """
+        if self._slot != timers.slot:
+            self._slot, self._read, self._keys, self._damage = timers.slot, 0, set(), None
+        for recall in turn_of(timers.recalls(self._read, TURN)):
+            try:
+                self._add(recall)
+            except CorruptRecord as bad:
+                self._damage, self._read = bad, timers.recall_count
+                return True
+            self._read += 1
+        return self._read >= timers.recall_count
+
+    def include(self, properties: Mapping[str, str]) -> bool:
+        """Whether a message of the slot was recalled. Raises: CorruptRecord, a recall is damaged."""
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)  # it would grow with each message
+        if not self._keys:
+            return False
+        key = delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQ_KEY, ""))
+        return key in self._keys
+
+    def _add(self, timer: Timer) -> None:
+        """Add a recall if it names a message of its own topic.
+
+        A client that may write to one topic must not recall messages of another.
+        """
+        recall = self._way_back.message(timer.offset, timer.size)
+        if recall is None:
+            return
+        key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
+        if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
+            self._keys.add(key)
+
+
+def turn_of(timers: Sequence[Timer]) -> Iterator[Timer]:
+    """Yield timers whose records together have about `TURN_BYTES`, at least one."""
+    size = 0
+    for timer in timers:
+        if size >= TURN_BYTES:
+            break
+        size += timer.size
+        yield timer
+
+
+def delete_key(topic: str, unique_id: str) -> str:
+    """Return the value of TIMER_DEL_UNIQKEY for a message."""
+    return f"{topic}+{unique_id}"
