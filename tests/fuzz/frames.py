@@ -156,6 +156,7 @@ class Frames:
 
     def _fitting(self, name: str, kind: Any, row: Row) -> str:
         kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+        kinds = tuple(getattr(each, "__origin__", each) for each in kinds)  # an int within bounds
         if name == row.topic:
             return self._rng.choice(nonsense.TOPICS)
         if name == row.group or "group" in name:

@@ -71,13 +71,24 @@ class OffsetHandler:
     def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> None:
         """Store the group's next offset."""
         names.check_group(header.consumer_group)
-        if self._topics.get(header.topic) is None:
+        topic = self._topics.get(header.topic)
+        if topic is None:
             # Unlike Java 4.9, and like 5.x: the broker keeps no state for topics that do not exist.
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
         if header.commit_offset < 0 or header.queue_id < 0:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"offset {header.commit_offset} of queue {header.queue_id} cannot be committed; both must be 0 or more",
+            )
+        # A queue that the topic has lost, but which still has messages, may be consumed to its end.
+        if header.queue_id >= max(
+            topic.read_queue_nums, topic.write_queue_nums
+        ) and not self._store.queues.get(header.topic, header.queue_id):
+            # Unlike Java, which keeps offsets of queues that never existed.
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic[{header.topic}] has {topic.read_queue_nums} read queues "
+                f"and {topic.write_queue_nums} write queues",
             )
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
 

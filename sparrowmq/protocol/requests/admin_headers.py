@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.wire.header import Header, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
 
 # The broker itself --------------------------------------------------------------------------------------------------
 
@@ -52,12 +52,12 @@ class UpdateAndCreateTopic(Request[NoFields]):
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC
 
     topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Long
+    write_queue_nums: Long
+    perm: Long
     default_topic: str | None = None
     topic_filter_type: str | None = None
-    topic_sys_flag: int | None = None
+    topic_sys_flag: Long | None = None
     order: bool = False
     attributes: str | None = None
     force: bool | None = None
@@ -129,10 +129,10 @@ class ResetOffset(Request[NoFields]):
 
     topic: str
     group: str
-    timestamp: int
+    timestamp: Long
     is_force: bool
-    queue_id: int = -1
-    offset: int | None = None
+    queue_id: Long = -1
+    offset: Long | None = None
 
 
 class GetConsumerConnectionList(Request[NoFields]):
@@ -220,9 +220,9 @@ class QueryConsumeQueue(Request[NoFields]):
     code: ClassVar[int] = RequestCode.QUERY_CONSUME_QUEUE
 
     topic: str
-    queue_id: int
-    index: int
-    count: int
+    queue_id: Long
+    index: Long
+    count: Long
     consumer_group: str | None = None
 
 
@@ -250,7 +250,7 @@ class DeleteExpiredCommitLog(Request[NoFields]):
 class GetAllTopicConfigReply(Header):
     """5.x pages through the topics; 4.9 sends all and no number. The body is a `TopicConfigTable`."""
 
-    total_topic_num: int | None = None
+    total_topic_num: Long | None = None
 
 
 class GetAllTopicConfig(Request[GetAllTopicConfigReply]):
@@ -258,15 +258,15 @@ class GetAllTopicConfig(Request[GetAllTopicConfigReply]):
 
     code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_CONFIG
 
-    topic_seq: int | None = None
+    topic_seq: Long | None = None
     data_version: str | None = None
-    max_topic_num: int | None = None
+    max_topic_num: Long | None = None
 
 
 class GetAllSubscriptionGroupReply(Header):
     """The body is a `GroupConfigTable`."""
 
-    total_group_num: int | None = None
+    total_group_num: Long | None = None
 
 
 class GetAllSubscriptionGroup(Request[GetAllSubscriptionGroupReply]):
@@ -274,9 +274,9 @@ class GetAllSubscriptionGroup(Request[GetAllSubscriptionGroupReply]):
 
     code: ClassVar[int] = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 
-    group_seq: int | None = None
+    group_seq: Long | None = None
     data_version: str | None = None
-    max_group_num: int | None = None
+    max_group_num: Long | None = None
 
 
 class GetAllConsumerOffset(Request[NoFields]):

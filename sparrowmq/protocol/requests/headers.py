@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from msgspec import field
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.wire.header import Header, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
 
 # Sending ------------------------------------------------------------------------------------------------------------
 
@@ -22,8 +22,8 @@ class SendMessageReply(Header):
     """The place of the stored message. Every answer to a send has MSG_REGION and TRACE_ON (seen: 4.9.7)."""
 
     msg_id: str
-    queue_id: int
-    queue_offset: int
+    queue_id: Long
+    queue_offset: Long
     transaction_id: str | None = None
     recall_handle: str | None = None
     msg_region: str = field(name="MSG_REGION", default="DefaultRegion")
@@ -38,16 +38,16 @@ class SendMessage(Request[SendMessageReply]):
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Long
+    queue_id: Long
+    sys_flag: Long
+    born_timestamp: Long
+    flag: Long
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Long | None = None
     unit_mode: bool | None = None
     batch: bool | None = None
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Long | None = None
 
 
 class SendMessageV2(Request[SendMessageReply]):
@@ -58,15 +58,15 @@ class SendMessageV2(Request[SendMessageReply]):
     producer_group: str = field(name="a")
     topic: str = field(name="b")
     default_topic: str = field(name="c")
-    default_topic_queue_nums: int = field(name="d")
-    queue_id: int = field(name="e")
-    sys_flag: int = field(name="f")
-    born_timestamp: int = field(name="g")
-    flag: int = field(name="h")
+    default_topic_queue_nums: Long = field(name="d")
+    queue_id: Long = field(name="e")
+    sys_flag: Long = field(name="f")
+    born_timestamp: Long = field(name="g")
+    flag: Long = field(name="h")
     properties: str | None = field(name="i", default=None)
-    reconsume_times: int | None = field(name="j", default=None)
+    reconsume_times: Long | None = field(name="j", default=None)
     unit_mode: bool | None = field(name="k", default=None)
-    max_reconsume_times: int | None = field(name="l", default=None)
+    max_reconsume_times: Long | None = field(name="l", default=None)
     batch: bool | None = field(name="m", default=None)
     broker_name: str | None = field(name="n", default=None)
 
@@ -93,10 +93,10 @@ class SendReplyV2(SendMessageV2):
 
 
 class PullMessageReply(Header):
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    suggest_which_broker_id: Long
+    next_begin_offset: Long
+    min_offset: Long
+    max_offset: Long
 
 
 class PullMessage(Request[PullMessageReply]):
@@ -106,16 +106,16 @@ class PullMessage(Request[PullMessageReply]):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
-    commit_offset: int
-    suspend_timeout_millis: int
-    sub_version: int
+    queue_id: Long
+    queue_offset: Long
+    max_msg_nums: Long
+    sys_flag: Long
+    commit_offset: Long
+    suspend_timeout_millis: Long
+    sub_version: Long
     subscription: str | None = None
     expression_type: str | None = None
-    max_msg_bytes: int | None = None
+    max_msg_bytes: Long | None = None
 
 
 class LitePullMessage(PullMessage):
@@ -130,13 +130,13 @@ class StageBatch(Request[NoFields]):
     code: ClassVar[int] = RequestCode.STAGE_BATCH
 
     topic: str
-    queue_id: int
+    queue_id: Long
     writer: str
     run: str
-    batch: int
+    batch: Long
     attempt: str
-    number: int
-    born_timestamp: int
+    number: Long
+    born_timestamp: Long
 
 
 class CommitBatchReply(Header):
@@ -159,7 +159,7 @@ class CommitBatch(Request[CommitBatchReply]):
 
     writer: str
     run: str
-    batch: int
+    batch: Long
 
 
 class RecallMessageReply(Header):
@@ -177,8 +177,8 @@ class RecallMessage(Request[RecallMessageReply]):
 
 
 class QueryMessageReply(Header):
-    index_last_update_timestamp: int
-    index_last_update_phyoffset: int
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
 
 
 class QueryMessage(Request[QueryMessageReply]):
@@ -188,9 +188,9 @@ class QueryMessage(Request[QueryMessageReply]):
 
     topic: str
     key: str
-    max_num: int
-    begin_timestamp: int
-    end_timestamp: int
+    max_num: Long
+    begin_timestamp: Long
+    end_timestamp: Long
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
 
 
@@ -199,7 +199,7 @@ class ViewMessage(Request[NoFields]):
 
     code: ClassVar[int] = RequestCode.VIEW_MESSAGE_BY_ID
 
-    offset: int
+    offset: Long
     topic: str | None = None
 
 
@@ -209,7 +209,7 @@ class ViewMessage(Request[NoFields]):
 class OffsetReply(Header):
     """Java has one such class for each request; the field is the same."""
 
-    offset: int
+    offset: Long
 
 
 class QueryConsumerOffset(Request[OffsetReply]):
@@ -219,7 +219,7 @@ class QueryConsumerOffset(Request[OffsetReply]):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Long
     set_zero_if_not_found: bool | None = None
 
 
@@ -230,8 +230,8 @@ class UpdateConsumerOffset(Request[NoFields]):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: Long
+    commit_offset: Long
 
 
 FIRST_AT_OR_AFTER: Final = "LOWER"  # Apache's brokers up to 4.9 answer the nearest message instead
@@ -243,8 +243,8 @@ class SearchOffset(Request[OffsetReply]):
     code: ClassVar[int] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Long
+    timestamp: Long
     boundary_type: str | None = None
 
 
@@ -254,7 +254,7 @@ class GetMaxOffset(Request[OffsetReply]):
     code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
 
     topic: str
-    queue_id: int
+    queue_id: Long
     committed: bool | None = None
 
 
@@ -264,11 +264,11 @@ class GetMinOffset(Request[OffsetReply]):
     code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
 
     topic: str
-    queue_id: int
+    queue_id: Long
 
 
 class GetEarliestMsgStoretimeReply(Header):
-    timestamp: int
+    timestamp: Long
 
 
 class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
@@ -277,7 +277,7 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
     code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
 
     topic: str
-    queue_id: int
+    queue_id: Long
 
 
 # Clients and groups -------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class HeartBeatReply(Header):
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
     is_sub_change: bool = field(name="IS_SUB_CHANGE", default=True)
-    timer_max_delay_sec: int | None = field(name="TIMER_MAX_DELAY_SEC", default=None)
+    timer_max_delay_sec: Long | None = field(name="TIMER_MAX_DELAY_SEC", default=None)
 
 
 class HeartBeat(Request[HeartBeatReply]):
@@ -338,13 +338,13 @@ class ConsumerSendMsgBack(Request[NoFields]):
 
     code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK
 
-    offset: int
+    offset: Long
     group: str
-    delay_level: int
+    delay_level: Long
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool | None = None
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Long | None = None
 
 
 class EndTransaction(Request[NoFields]):
@@ -353,9 +353,9 @@ class EndTransaction(Request[NoFields]):
     code: ClassVar[int] = RequestCode.END_TRANSACTION
 
     producer_group: str
-    tran_state_table_offset: int
-    commit_log_offset: int
-    commit_or_rollback: int
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    commit_or_rollback: Long
     msg_id: str
     topic: str | None = None
     from_transaction_check: bool | None = None
@@ -379,8 +379,8 @@ class CheckTransactionState(Request[NoFields]):
 
     code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
 
-    tran_state_table_offset: int
-    commit_log_offset: int
+    tran_state_table_offset: Long
+    commit_log_offset: Long
     topic: str | None = None
     msg_id: str | None = None
     transaction_id: str | None = None
@@ -395,17 +395,17 @@ class PushReply(Request[NoFields]):
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Long
+    queue_id: Long
+    sys_flag: Long
+    born_timestamp: Long
+    flag: Long
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Long | None = None
     unit_mode: bool | None = None
     born_host: str | None = None
     store_host: str | None = None
-    store_timestamp: int | None = None
+    store_timestamp: Long | None = None
 
 
 class NotifyConsumerIdsChanged(Request[NoFields]):
@@ -423,7 +423,7 @@ class ResetConsumerClientOffset(Request[NoFields]):
 
     topic: str | None = None
     group: str | None = None
-    timestamp: int | None = None
+    timestamp: Long | None = None
     is_force: bool | None = None
 
 

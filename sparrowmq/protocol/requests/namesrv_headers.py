@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.wire.header import Header, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
 
 # Routes -------------------------------------------------------------------------------------------------------------
 
@@ -73,10 +73,10 @@ class RegisterBroker(Request[RegisterBrokerReply]):
     broker_addr: str
     cluster_name: str
     ha_server_addr: str
-    broker_id: int
+    broker_id: Long
     compressed: bool = False
-    body_crc32: int = 0
-    heartbeat_timeout_millis: int | None = None
+    body_crc32: Long = 0
+    heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None
 
 
@@ -88,7 +88,7 @@ class UnregisterBroker(Request[NoFields]):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Long
 
 
 class QueryDataVersionReply(Header):
@@ -105,11 +105,11 @@ class QueryDataVersion(Request[QueryDataVersionReply]):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Long
 
 
 class WipeWritePermOfBrokerReply(Header):
-    wipe_topic_count: int
+    wipe_topic_count: Long
 
 
 class WipeWritePermOfBroker(Request[WipeWritePermOfBrokerReply]):
@@ -121,7 +121,7 @@ class WipeWritePermOfBroker(Request[WipeWritePermOfBrokerReply]):
 
 
 class AddWritePermOfBrokerReply(Header):
-    add_topic_count: int
+    add_topic_count: Long
 
 
 class AddWritePermOfBroker(Request[AddWritePermOfBrokerReply]):

@@ -29,6 +29,24 @@ async def test_a_group_goes_on_where_it_committed(desk, client):
     assert await offset(client, QueryConsumerOffset("g", "Orders", 1)) == 12
 
 
+@pytest.mark.guards("OffsetHandler.commit: false header.queue_id >= max")
+async def test_offsets_of_queues_that_never_existed_are_refused(desk, client):
+    desk.create("Orders", 8)
+    desk.send(b"last", queue_id=7)
+    desk.create("Orders", 4)
+    await client.call(UpdateConsumerOffset("g", "Orders", 3, 12))
+    await client.call(UpdateConsumerOffset("g", "Orders", 7, 1))  # hidden, but it has messages
+    for queue_id in (4, 300_000):
+        error = await client.refusal(UpdateConsumerOffset("g", "Orders", queue_id, 12))
+        assert (
+            error.remark
+            == f"queueId[{queue_id}] is illegal, topic[Orders] has 4 read queues and 4 write queues"
+        )
+    error = await client.refusal(UpdateConsumerOffset("g", "Orders", 3, 1 << 63))
+    assert "commitOffset" in error.remark and "9223372036854775807" in error.remark
+    assert desk.offsets.of_group("g", "Orders") == {3: 12, 7: 1}
+
+
 @pytest.mark.covers("S-CONS-02")
 async def test_a_new_group_begins_at_0_while_the_queue_is_young(desk, client):
     desk.send(b"first")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import types
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -155,6 +155,8 @@ class _Maker:
             return self._properties()
         if get_origin(kind) in (Union, types.UnionType):
             kind = rng.choice([each for each in get_args(kind) if each is not type(None)])
+        if get_origin(kind) is Annotated:  # an int within bounds
+            kind = get_args(kind)[0]
         if get_origin(kind) in (list, set, frozenset):
             return [self._value(name, get_args(kind)[0], depth + 1) for _ in range(rng.choice((0, 1, 1, 2)))]
         if get_origin(kind) is dict:

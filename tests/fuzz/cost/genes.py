@@ -20,7 +20,7 @@ import random
 import struct
 import types
 from collections.abc import Iterator
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -180,6 +180,8 @@ def _size(node: Node) -> int:
 def _node(rng: random.Random, name: str, kind: Any, depth: int) -> Node:
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(each for each in get_args(kind) if each is not type(None))
+    if get_origin(kind) is Annotated:  # an int within bounds
+        kind = get_args(kind)[0]
     if get_origin(kind) in (list, set, frozenset):
         return ["items", 1, _node(rng, name, get_args(kind)[0], depth + 1)]
     if get_origin(kind) is dict:

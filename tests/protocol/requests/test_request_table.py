@@ -1,7 +1,11 @@
 """The table: complete, without contradictions, and every row's header usable."""
 
+from typing import get_args
+
+import msgspec
 import pytest
 
+from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests import admin_headers, headers, namesrv_headers
 from sparrowmq.protocol.requests.request_table import (
@@ -11,6 +15,7 @@ from sparrowmq.protocol.requests.request_table import (
     Role,
     Row,
 )
+from sparrowmq.protocol.wire.fields import from_fields
 from sparrowmq.protocol.wire.header import Header, Request
 from tests.protocol.requests.wire_names import comes_back
 
@@ -90,3 +95,16 @@ def test_settings_are_changed_by_operators_alone() -> None:
 
 def test_a_broker_hands_a_question_on_to_the_client() -> None:
     assert BY_CODE[307].served_by == Role.BROKER | Role.CLIENT
+
+
+@pytest.mark.parametrize("row", WITH_HEADER, ids=lambda row: row.name)
+def test_no_number_in_a_header_is_larger_than_javas(row: Row) -> None:
+    """A larger one would reach a handler, and from there a file that Java cannot read."""
+    assert row.header is not None
+    fields = {each.encode_name: "1" for each in msgspec.structs.fields(row.header)}
+    for each in msgspec.structs.fields(row.header):
+        kinds = [getattr(kind, "__origin__", kind) for kind in (get_args(each.type) or (each.type,))]
+        if int in kinds:
+            for value in (1 << 63, 1 << 70, -1 << 70):
+                with pytest.raises(RemoteProtocolError, match="a header field has a wrong value"):
+                    from_fields(row.header, fields | {each.encode_name: str(value)})

@@ -23,6 +23,7 @@ def sample(kind: type[Header]) -> Header:
     values = {}
     for field in msgspec.structs.fields(kind):
         plain = getattr(field.type, "__args__", (field.type,))[0]
+        plain = getattr(plain, "__origin__", plain)  # an int within bounds
         values[field.encode_name] = SAMPLES[plain]
     return msgspec.convert(values, kind)
 
