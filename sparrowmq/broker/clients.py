@@ -2,8 +2,8 @@
 
 The broker knows a client by its heartbeats, every 30 s, and by the connection on which they arrive. A client leaves by
 UNREGISTER_CLIENT, by closing the connection, or by 120 s of silence. When the members or topics of a consumer group
-change, the broker notifies all its members (code 40), also the new one. So they share out the queues again at once,
-instead of within 20 s.
+change, the broker notifies all its members (code 40), also the new one (notices.py). So they share out the queues again
+at once, instead of within 20 s.
 
 Joining and leaving a group cost the same however many groups and members there are: the broker keeps the groups of each
 connection, and the members of each group by client id. One connection is in 500 groups at most.
@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from sparrowmq.auth.ownership import may_act_for, owner_of
 from sparrowmq.broker.askers import Asker
+from sparrowmq.broker.notices import ROUND_S, Notices
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import is_open_producer_group
-from sparrowmq.protocol.requests.bodies import ConsumerBeat
-from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
@@ -88,6 +88,27 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     # The members with the same id, in the order of arrival: a client that reconnects has two connections for a while.
     by_id: dict[str, dict[Peer, Member]] = field(default_factory=dict)
+    # The answer to GET_CONSUMER_LIST_BY_GROUP, which every member asks for after each change.
+    _encoded_ids: bytes | None = None
+
+    def add(self, member: Member) -> None:
+        self.members[member.peer] = member
+        self.by_id.setdefault(member.client_id, {})[member.peer] = member
+        self._encoded_ids = None
+
+    def remove(self, member: Member) -> None:
+        del self.members[member.peer]
+        same = self.by_id[member.client_id]
+        del same[member.peer]
+        if not same:
+            del self.by_id[member.client_id]
+        self._encoded_ids = None
+
+    def encoded_ids(self) -> bytes:
+        """Return the sorted client ids of the members as a ConsumerList."""
+        if self._encoded_ids is None:
+            self._encoded_ids = ConsumerList(sorted(self.by_id)).encode()
+        return self._encoded_ids
 
     def latest(self, client_id: str) -> Member | None:
         """Return the member with a client id; of several, the one that joined last.
@@ -149,6 +170,7 @@ class Clients:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.notices = Notices()
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, _ProducerGroup] = {}
         # A producer's connections by its id, in the order of arrival.
@@ -156,8 +178,13 @@ class Clients:
         self._present: dict[Peer, _Presence] = {}
 
     def part(self) -> Part:
-        """A part that looks for silent clients every ten seconds."""
-        return Part(chores=(Chore("part with silent clients", 10, self.expire),))
+        """A part that looks for silent clients every ten seconds, and sends the notices that wait each second."""
+        return Part(
+            chores=(
+                Chore("part with silent clients", 10, self.expire),
+                Chore("notify consumer groups", ROUND_S, self.notices.round),
+            )
+        )
 
     # Heartbeats -----------------------------------------------------------------------------------------------------
 
@@ -210,7 +237,7 @@ class Clients:
         if not keep_subscriptions:
             changed |= group.subscribe(beat.subscription_data_set)
         if changed and notify:
-            _notify(group)
+            self.notices.changed(group)
         return changed
 
     def may_produce(self, peer: Peer, group: str) -> bool:
@@ -368,10 +395,9 @@ class Clients:
         if member is None:
             return False
         if former is not None:
-            _forget_member(group, former)
-        group.members[peer] = member
+            group.remove(former)
+        group.add(member)
         self._present[peer].consumes[group.name] = member
-        group.by_id.setdefault(client_id, {})[peer] = member
         return True
 
     def _tell_of_clash(self, group: ConsumerGroup, member: Member) -> None:
@@ -422,24 +448,11 @@ class Clients:
 
     def _remove_consumer(self, gone: Member, name: str, notify: bool) -> None:
         group = self._consumers[name]
-        del group.members[gone.peer]
-        _forget_member(group, gone)
+        group.remove(gone)
         if not group.members:
             del self._consumers[name]
         elif notify:
-            _notify(group)
-
-
-def _forget_member(group: ConsumerGroup, gone: Member) -> None:
-    same = group.by_id[gone.client_id]
-    del same[gone.peer]
-    if not same:
-        del group.by_id[gone.client_id]
-
-
-def _notify(group: ConsumerGroup) -> None:
-    for member in group.members.values():
-        member.peer.tell(NotifyConsumerIdsChanged(group.name))
+            self.notices.changed(group)
 
 
 def _log_groups(kind: str, client_id: str, groups: Sequence[str], did: str) -> None:

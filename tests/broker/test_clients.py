@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.broker.clients import MOST_GROUPS, SILENCE_S, Clients
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
 from tests.broker.conftest import until
 
@@ -102,7 +102,7 @@ def test_a_broker_that_restarted_asks_for_all_subscriptions(clients):
     assert not clients.must_send_all("g", 7, without_subscriptions=False)
 
 
-@pytest.mark.guards("Clients._remove_consumer: drop _notify")
+@pytest.mark.guards("Clients._remove_consumer: drop notices")
 @pytest.mark.covers("S-START-11")
 async def test_who_says_goodbye_is_gone_and_the_others_are_told(clients, connect):
     one, two = await connect(), await connect()
@@ -334,3 +334,28 @@ async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, c
         clients.produce(stranger(), "one", "JAVA", 409, "p")
     await clock.advance(SILENCE_S + 1)
     assert [len(clients.producers("p")) for _ in clients._without_silent()] == [2, 1, 0]
+
+
+@pytest.mark.guards("ConsumerGroup.add: drop _encoded_ids", "ConsumerGroup.remove: drop _encoded_ids")
+def test_the_list_of_members_is_encoded_once_for_all_who_ask(clients):
+    one, two = stranger(), stranger()
+    clients.consume(one, "one", "JAVA", 409, ConsumerBeat("g"))
+    group = clients.group_view("g")
+    first = group.encoded_ids()
+    assert first is group.encoded_ids() and ConsumerList.decode(first).consumer_id_list == ["one"]
+    clients.consume(two, "a second", "JAVA", 409, ConsumerBeat("g"))
+    assert ConsumerList.decode(group.encoded_ids()).consumer_id_list == ["a second", "one"]
+    clients.leave(one, "g", None)
+    assert ConsumerList.decode(group.encoded_ids()).consumer_id_list == ["a second"]
+
+
+async def test_two_thousand_joins_cost_few_notices(clients):
+    peers = [stranger() for _ in range(2000)]
+    for peer in peers:
+        clients.consume(peer, f"client {id(peer)}", "JAVA", 409, ConsumerBeat("g"))
+    assert sum(peer.told for peer in peers) <= 100
+    await clients.notices.round()
+    assert all(1 <= peer.told <= 14 for peer in peers)
+    told = [peer.told for peer in peers]
+    await clients.notices.round()
+    assert [peer.told for peer in peers] == told, "each change is told once"

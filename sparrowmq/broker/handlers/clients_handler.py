@@ -22,7 +22,6 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import (
     ClientConfigCheck,
     ConsumerBeat,
-    ConsumerList,
     Heartbeat,
     LockedQueues,
     LockQueues,
@@ -112,12 +111,12 @@ class ClientHandler:
     @handles(GetConsumerListByGroup)
     def list_members(self, header: GetConsumerListByGroup, body: bytes, peer: Peer) -> Answer:
         """Return the client ids of a group. An empty group is an error: clients then keep the queues they have."""
-        ids = sorted({member.client_id for member in self._clients.members(header.consumer_group)})
-        if not ids:
+        group = self._clients.group_view(header.consumer_group)
+        if group is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
-        return Answer(body=ConsumerList(ids))
+        return Answer(body=group.encoded_ids())
 
     @handles(LockBatchMq)
     def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
