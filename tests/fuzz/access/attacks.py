@@ -37,7 +37,7 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
         "orders", "asks", "theirs", "theirs-2", "%RETRY%owners", "%DLQ%owners", "%RETRY%theirs", "new-topic",
         REPLY_TOPIC, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer",
         "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_STAGED", "TBW102", "BenchmarkTest",
+        "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_STAGED", "TBW102",
     )),
     ("group", (
         "theirs", "theirs", "theirs-2", "owners", "owner-producers", "locks", "waiters", "CID_RMQ_SYS_TRANS", "new",
@@ -55,6 +55,7 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("perm", ("PUB|SUB", "DENY")),
     ("admin", ("true",)),
 )  # fmt: skip
+_PLACES: Final = frozenset({"commit_log_offset", "offset"})
 _NUMBERS: Final = (0, 0, 0, 0, 1, 1, 2, 4, 16, 32, -1)
 _SYS_FLAGS: Final = (0, 0, 4, 4, 4, 5, 8, 12)  # no pull may wait
 _BODIES: Final = {
@@ -127,6 +128,9 @@ class _Maker:
         self._rng = rng
         self._known = known
         self._target = known.targets[rng.choice(sorted(known.targets))]
+        if known.places and rng.random() < 0.3:  # the victim's thing, at a place of an attacker's message
+            place = rng.choice(known.places[-16:])
+            self._target = {**self._target, **dict.fromkeys(_PLACES & self._target.keys(), place)}
 
     def attack(self) -> Attack:
         rng = self._rng
@@ -173,7 +177,7 @@ class _Maker:
         return {
             each.encode_name: self._value(each.name, hints.get(each.name, each.type), depth + 1)
             for each in msgspec.structs.fields(kind)
-            if depth < 4
+            if depth < 6
         }
 
     def _number(self, name: str) -> int:
