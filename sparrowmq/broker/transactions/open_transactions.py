@@ -25,6 +25,7 @@ from sparrowmq.protocol.messages.half_record import Destination
 
 # Surplus of the heap over the open transactions before it is rebuilt: most transactions end long before they are due.
 _SLACK: Final = 1024
+_NEVER: Final = 1 << 62
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -36,11 +37,12 @@ class Transaction:
         offset, size: of that copy in the log.
         due_ms: the time of the next look at it.
         immune_until_ms: the time before which no producer is asked.
+        begun_ms: when its oldest known copy was stored; a producer's clock may be years ahead.
         to: the destination of its message, if it is known without reading the message.
         older: the known queue offsets of its other copies, the first copy first.
     """
 
-    __slots__ = ("due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size", "to")
+    __slots__ = ("begun_ms", "due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size", "to")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Transaction:
         immune_until_ms: int,
         size: int,
         to: Destination | None = None,
+        begun_ms: int = _NEVER,
     ) -> None:
         self.queue_offset = queue_offset
         self.offset = offset
@@ -57,6 +60,7 @@ class Transaction:
         self.immune_until_ms = immune_until_ms
         self.size = size
         self.to = to
+        self.begun_ms = begun_ms
         self.older: tuple[int, ...] = ()
 
     @property

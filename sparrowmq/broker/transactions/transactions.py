@@ -3,6 +3,7 @@
     park      half message stored (`detour`)             first check after transactionTimeOut
     check     half stored again, CHECK_TIMES + 1 ── 39 ──> one of the group's producers, on any connection
               again every transactionCheckInterval; discarded after transactionCheckMax checks, or fileReservedTime
+    wait      no producer is connected, or it is too early: nothing is counted; the half is stored again each hour
     commit    message at its own place + op record       side by side in the log: both or none
     rollback  op record
     discard   TRANS_CHECK_MAX_TIME_TOPIC + op record     323 starts it again
@@ -31,7 +32,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.detour import Detour, restore
 from sparrowmq.broker.later.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
@@ -65,6 +66,12 @@ DISK_FULL_PAUSE_MS: Final = 10_000
 DAMAGE_PAUSE_MS: Final = 60_000
 # The broker remembers the result of at least this many ended transactions, to answer a repeated end.
 REMEMBERED_ENDS: Final = 10_000
+# A half message that waits for a producer is stored again after this time, so that the log before it can be deleted. If
+# the half topic grows fast, sooner: the broker keeps a number for each op record behind the oldest copy.
+LONGEST_PLACE_MS: Final = 3_600_000
+LONGEST_PLACE_ENTRIES: Final = 100_000
+ABSENCE_TOLD_MS: Final = 60_000
+_MOST_ABSENT: Final = 1000
 _READ: Final = 1000
 _READ_BYTES: Final = 4 << 20
 
@@ -119,6 +126,7 @@ class Transactions:
         self._alarms = Alarms()
         self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
         self._parked_to: Destination | None = None  # the destination of the message that is being parked
+        self._absent: dict[str, int] = {}  # when the log said that a group has no producer
         self._turns = 0  # picks the next producer of a group
         self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
         self._earlier: dict[int, bool] = {}  # the generation of ends before `_recent`
@@ -226,7 +234,9 @@ class Transactions:
         entry = half_message.resumed(message)
         [placed] = self._store.append(entry)
         now_ms = self._clock.now_ms()
-        self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size))
+        self.open.add(
+            Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size, begun_ms=now_ms)
+        )
         return placed
 
     # Periodic work ---------------------------------------------------------------------------------------------------
@@ -280,8 +290,10 @@ class Transactions:
                 *(transaction.offset, "gone" if is_gone else "damaged"),
             )
             self._finish(transaction)
-        elif half_message.check_times(half) >= self._rules.most_checks or self._is_too_old(half, now_ms):
+        elif half_message.check_times(half) >= self._rules.most_checks:
             self._discard(transaction, half, f"was asked about {half_message.check_times(half)} times")
+        elif now_ms - min(half.born_timestamp_ms, transaction.begun_ms) > self._rules.retention_ms:
+            self._discard(transaction, half, "is older than messages are kept")
         else:
             try:
                 self._look_again(transaction, half, now_ms)
@@ -292,24 +304,42 @@ class Transactions:
     def _look_again(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> None:
         """Copy a half message, and ask a producer if it is time to. Raises: InvalidMessage, it cannot be copied."""
         times = half_message.check_times(half)
-        if now_ms < transaction.immune_until_ms:
+        producers = [] if now_ms < transaction.immune_until_ms else self._producers_of(half, now_ms)
+        if producers:
+            entry, placed = self._copy(transaction, half, times + 1)
+            self._ask_producer(producers, half, entry, placed)
+        elif self._has_an_old_place(transaction, half, now_ms):
             self._copy(transaction, half, times)
         else:
-            entry, placed = self._copy(transaction, half, times + 1)
-            self._ask_producer(half, entry, placed)
+            self.open.postpone(transaction, self._next_look_ms(transaction))
+
+    def _has_an_old_place(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> bool:
+        """Whether to store a half message again although no producer is asked.
+
+        Unlike Java, which does so at each look: 72 hours without a producer would store each message 4,320 times.
+        """
+        queue = self._store.queues.get(HALF_TOPIC, 0)
+        behind = 0 if queue is None else queue.next_offset - transaction.queue_offset
+        is_far_behind = behind > max(LONGEST_PLACE_ENTRIES, 4 * len(self.open))
+        return is_far_behind or now_ms - half.store_timestamp_ms >= LONGEST_PLACE_MS
 
     def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
         """Store a half message again, so that the log before it can be deleted."""
         origin = half_message.origin(half)
         entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
         [placed] = self._store.append(entry)
-        due_ms = self._clock.now_ms() + self._rules.interval_ms
-        if due_ms < transaction.immune_until_ms < due_ms + self._rules.interval_ms:
-            due_ms = transaction.immune_until_ms
+        due_ms = self._next_look_ms(transaction)
         self.open.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
         return entry, placed
 
-    def _ask_producer(self, half: StoredMessage, entry: Entry, placed: Placed) -> None:
+    def _next_look_ms(self, transaction: Transaction) -> int:
+        due_ms = self._clock.now_ms() + self._rules.interval_ms
+        if due_ms < transaction.immune_until_ms < due_ms + self._rules.interval_ms:
+            return transaction.immune_until_ms
+        return due_ms
+
+    def _producers_of(self, half: StoredMessage, now_ms: int) -> list[Member]:
+        """Return the connected producers that may be asked about a half message."""
         group = half.properties.get(Property.PGROUP, "")
         owner, topic = half.properties.get(Property.TRAN_OWNER), half.properties.get(Property.REAL_TOPIC, "")
         producers = [
@@ -318,9 +348,18 @@ class Transactions:
             if self._deciders.may_be_asked(account, owner, topic)
             for member in members.values()
         ]
-        if not producers:
-            log.warning("no producer of group %s is online to ask about %s", shown(group), half)
-            return
+        if not producers and now_ms - self._absent.get(group, 0) >= ABSENCE_TOLD_MS:
+            if len(self._absent) >= _MOST_ABSENT:
+                self._absent.clear()
+            self._absent[group] = now_ms
+            log.warning(
+                "no producer of group %s is online to ask about %s, and perhaps others", shown(group), half
+            )
+        return producers
+
+    def _ask_producer(
+        self, producers: list[Member], half: StoredMessage, entry: Entry, placed: Placed
+    ) -> None:
         self._turns += 1
         try:
             header, body = half_message.question(half, entry, placed)
@@ -342,9 +381,6 @@ class Transactions:
         self._finish(transaction, half_message.discarded(half))
         self._discarded.value += 1
 
-    def _is_too_old(self, half: StoredMessage, now_ms: int) -> bool:
-        return now_ms - half.born_timestamp_ms > self._rules.retention_ms
-
     # Records ---------------------------------------------------------------------------------------------------------
 
     def _add(self, placed: Placed, entry: Entry, to: Destination) -> None:
@@ -352,11 +388,15 @@ class Transactions:
         # A producer's clock that is ahead of ours must not delay the check.
         born_ms = min(entry.born_timestamp_ms, now_ms)
         own_s = half_message.own_immunity_s(entry.properties)
-        immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else own_s * 1000)
+        immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else self._immune_ms(own_s))
         due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
         self.open.add(
-            Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to)
+            Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to, now_ms)
         )
+
+    def _immune_ms(self, own_s: int) -> int:
+        """Return the immunity that a producer asked for: at most the time for which messages are kept."""
+        return min(own_s * 1000, self._rules.retention_ms)
 
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store the records that end a transaction, and the op record: all or none."""
@@ -467,10 +507,16 @@ class Transactions:
         newest = copies[-1]
         now_ms = self._clock.now_ms()
         own_s = half_message.own_immunity_s(newest.properties) or 0
-        immune_until_ms = min(newest.born_timestamp_ms, now_ms) + own_s * 1000
+        begun_ms = min(now_ms, *[each.store_timestamp_ms for each in copies])
+        immune_until_ms = min(newest.born_timestamp_ms, begun_ms) + self._immune_ms(own_s)
         due_ms = now_ms + self._rules.interval_ms
         transaction = Transaction(
-            newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms, newest.store_size
+            newest.queue_offset,
+            newest.physical_offset,
+            due_ms,
+            immune_until_ms,
+            newest.store_size,
+            begun_ms=begun_ms,
         )
         places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
         transaction.older = tuple(sorted(places))

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.broker import detour
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.transactions import half_message
+from sparrowmq.broker.transactions import half_message, transactions
 from sparrowmq.broker.transactions.transactions import TransactionRules
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages import record
@@ -276,6 +276,67 @@ async def test_while_nobody_is_there_it_waits_and_the_next_one_is_asked(tmp_path
     assert len(await it.after(60)) == 1
     it.answer(0, commit=True)
     assert it.bodies() == [b"paid"]
+    it.store.close()
+
+
+@pytest.mark.guards(
+    "Transactions._look_again: times + 1 -> times", "Transactions._has_an_old_place: return True"
+)
+async def test_only_questions_that_were_sent_count(tmp_path, clock, caplog):
+    it = Transacting(tmp_path / "store", clock, present=False)
+    it.begin(b"paid")
+    it.begin(b"another")
+    await it.after(40 * 60)
+    assert len(it.messages(HALF, 0)) == 2, "nobody was asked, so nothing is stored again each minute"
+    assert len(caplog.records) == 40, "a line a minute, and not for each message"
+    it.clients.produce(it.producer, "me", "JAVA", 401, GROUP)
+    asked = await it.after(60)
+    assert [message.properties["TRANSACTION_CHECK_TIMES"] for _, message in asked] == ["1", "1"]
+    it.store.close()
+
+
+async def hours(it, count):
+    for _ in range(count):
+        await it.clock.advance(3600)
+        await it.transactions.ask()
+
+
+@pytest.mark.guards("Transactions._has_an_old_place: LONGEST_PLACE_MS -> 1 << 40")
+async def test_what_nobody_can_be_asked_about_is_stored_again_now_and_then_and_put_aside_in_the_end(
+    tmp_path, clock
+):
+    it = Transacting(tmp_path / "store", clock, present=False)
+    it.begin(b"paid")
+    await hours(it, 72)
+    assert 60 <= len(it.messages(HALF, 0)) <= 73 and it.bodies(LOST, 0) == []
+    assert {each.properties.get("TRANSACTION_CHECK_TIMES") for each in it.messages(HALF, 0)} == {None}
+    await hours(it, 1)
+    assert it.bodies(LOST, 0) == [b"paid"]
+    it.store.close()
+
+
+async def test_one_that_waits_is_stored_again_before_the_half_topic_has_grown_far_past_it(it, monkeypatch):
+    monkeypatch.setattr(transactions, "LONGEST_PLACE_ENTRIES", 10)
+    it.begin(b"first", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    await it.after(60)
+    assert len(it.messages(HALF, 0)) == 1
+    for number in range(10):
+        it.end(it.begin(b"%d" % number), commit=False)
+    await it.after(60)
+    assert it.bodies(HALF, 0)[11:] == [b"first"]
+
+
+@pytest.mark.guards("Transactions._immune_ms: return own_s * 1000")
+@pytest.mark.parametrize("restart", [True, False])
+async def test_a_birth_in_the_far_future_and_a_huge_immunity_end_all_the_same(tmp_path, clock, restart):
+    it = Transacting(tmp_path / "store", clock)
+    it.begin(b"odd", born_ms=(1 << 63) - 1, CHECK_IMMUNITY_TIME_IN_SECONDS="9" * 14)
+    if restart:
+        await it.close()
+        it = Transacting(tmp_path / "store", clock)
+    await hours(it, 72 + 24)
+    assert it.bodies(LOST, 0) == [b"odd"] and it.figure("s_open") == 0
+    assert len(it.messages(HALF, 0)) <= 90
     it.store.close()
 
 

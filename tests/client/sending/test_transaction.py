@@ -87,7 +87,7 @@ async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back
     assert one.properties["TRAN_MSG"] == "true" and one.properties["PGROUP"] == "SPARROWMQ_PRODUCER"
 
 
-@pytest.mark.covers("S-TX-09", breaks="Transactions._ask_producer: producers = []")
+@pytest.mark.covers("S-TX-09", breaks="Transactions._producers_of: producers = []")
 @pytest.mark.covers("S-TX-04", breaks="Transactions._add: self._rules.timeout_ms -> 1000")
 async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, books):
     async with connect(cluster.namesrv, clock=clock) as gone:
@@ -120,7 +120,7 @@ async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(clust
     "S-TX-07",
     breaks="Transactions._discard: drop self._finish",
 )
-@pytest.mark.covers("S-TX-06", breaks="Transactions._copy: self._rules.interval_ms #1 -> 30_000")
+@pytest.mark.covers("S-TX-06", breaks="Transactions._next_look_ms: self._rules.interval_ms #1 -> 30_000")
 @pytest.mark.covers("S-TX-05", breaks="Transactions._look_at: border most_checks")
 async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside(cluster, clock, mq, books):
     async with mq.transaction("orders", b"paid") as transaction:
