@@ -66,6 +66,7 @@ MODULES: Final = (
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.request_dispatch",
     "sparrowmq.broker.sql_matching",
+    "sparrowmq.broker.held_pulls",
     "sparrowmq.broker.detour",
     "sparrowmq.broker.topics",
     "sparrowmq.broker.message_writer",

@@ -284,7 +284,7 @@ class Broker:
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )
-        self._tell_changes(store, groups, sends, pulls)
+        self._tell_changes(store, groups, sends, pulls, figures)
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
@@ -345,13 +345,14 @@ class Broker:
         return metrics_part(self._metrics, self.settings, parts, self._measuring.latencies, self._clock)
 
     def _tell_changes(
-        self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler
+        self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures
     ) -> None:
         self._changing.tell(logs.use)
         self._changing.tell(self._measuring.use)
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         pulls.use(self._reads(self.settings))
+        pulls.held.show(figures)
         self._changing.tell(lambda now: pulls.use(self._reads(now)))
         self._changing.tell(lambda now: use_in_store(now, store))
 

@@ -201,6 +201,10 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Let a pull without messages wait as long as the consumer asks for."""
     short_polling_ms: int = setting("shortPollingTimeMills", 1000, duration("ms", 1, 60_000), live=True)
     """Longest wait of a pull if longPollingEnable=false, in milliseconds."""
+    max_held_pulls: int = setting("maxHeldPulls", 100_000, integer(1, 10_000_000), live=True)
+    """Most pulls that wait for messages, of all clients. A client above it asks again after a pause."""
+    max_held_pulls_of_one: int = setting("maxHeldPullsPerConnection", 5000, integer(1, 9999), live=True)
+    """Most pulls that wait for messages on one connection. A client needs one for each of its queues."""
     trace_topic_enabled: bool = setting("traceTopicEnable", False, BOOLEAN)
     """Provide a topic for message traces."""
     trace_topic: str = setting("msgTraceTopicName", TRACE_TOPIC, _TOPIC)

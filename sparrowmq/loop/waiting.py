@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar, cast
 
-from sparrowmq.loop.clock import Clock
-
 T = TypeVar("T")
 
 
@@ -25,12 +23,6 @@ class _Mark(Protocol):
     value: int
 
     def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
-
-
-async def later(clock: Clock, delay_s: float, result: T) -> T:
-    """A result that comes after a while."""
-    await clock.sleep(delay_s)
-    return result
 
 
 async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaitable[T]]) -> T:

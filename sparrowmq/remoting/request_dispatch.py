@@ -7,7 +7,8 @@ A handler is a method bound with `@handles(PullMessage)`. It returns
     None              success without fields
     Answer            anything else: another code, a remark, a body
     After             the reply, once its message is safe: no task is made for any number of waiting requests
-    a coroutine       which returns one of the first three; the only form that costs a task
+    Later             the reply, once the handler calls its `answer`: no task either
+    a coroutine       which returns one of the others, except After; the only form that costs a task
 Errors become replies here and in no other module.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import msgspec
 from librt.strings import BytesWriter
 
 from sparrowmq.compiled import mypyc_attr
@@ -82,11 +84,55 @@ class After:
         self.reply = reply
 
 
-Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
+@mypyc_attr(acyclic=True)
+class Later:
+    """The reply to one request, which its handler sends later. A request without a connection is never answered.
+
+    Attributes:
+        told: called with this, the answer and the error; set by the dispatcher, as all others.
+        began: the time at which the request was read.
+        handled: the time at which the handler had returned this.
+    """
+
+    __slots__ = ("began", "command", "handled", "session", "told")
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.command: Command | None = None
+        self.told: Callable[[Later, Answer | None, Exception | None], object] | None = None
+        self.began = 0.0
+        self.handled = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the connection has so many unsent answers that this one should wait."""
+        return self.session is not None and self.session.is_full
+
+    def answer(self, answer: Answer | None, error: Exception | None) -> None:
+        """Send the reply: the answer, or the error's. Call it once."""
+        if self.told is not None:
+            self.told(self, answer, error)
+
+    def attempt(self, serve: Callable[[Any, bool], Answer | None], asked: Any, is_over: bool) -> bool:
+        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet."""
+        try:
+            answer = serve(asked, is_over)
+        except Exception as error:
+            self.answer(None, error)
+            return True
+        if answer is None:
+            return False
+        self.answer(answer, None)
+        return True
+
+
+Result = Header | Answer | After | Later | Awaitable["Header | Answer | Later | None"] | None
 
 
 # These requests wait on purpose when there is nothing to return yet.
 _HELD: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+_NO_FIELDS: Final = msgspec.Raw(b"")
 
 # The requests of each method marked with `handles`.
 _KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
@@ -128,6 +174,7 @@ class Dispatcher:
         self._spawn = spawn
         self._guard = guard
         self._answered_at = 0.0
+        self._told: Callable[[Later, Answer | None, Exception | None], object] = self._finish_held
         missing = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
         if missing:
             raise ValueError(f"no handler for {', '.join(missing)}")
@@ -154,6 +201,8 @@ class Dispatcher:
             code = _reply(session, command, result)
             if self.latencies is not None:
                 self._answered(session, command, code, self.latencies)
+        elif isinstance(result, Later):
+            self._hold(session, command, result, session.last_read)
         else:
             self._wait_for(session, command, result)
 
@@ -166,7 +215,7 @@ class Dispatcher:
             latencies.tell(command.code, session.address, began, rooms)
 
     def _wait_for(
-        self, session: Session, command: Command, result: Awaitable[Header | Answer | None]
+        self, session: Session, command: Command, result: Awaitable[Header | Answer | Later | None]
     ) -> None:
         began, latencies = session.last_read, self.latencies
         handled = 0.0 if latencies is None else latencies.now()
@@ -180,6 +229,19 @@ class Dispatcher:
                 result.close()
             session.hold(-1)
             session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
+
+    def _hold(self, session: Session, command: Command, later: Later, began: float) -> None:
+        """Send the reply when the handler has it."""
+        command.body, command.ext, command.raw = b"", _NO_FIELDS, b""  # a thousand of them wait
+        later.session, later.command, later.told = session, command, self._told
+        later.began = began
+        later.handled = 0.0 if self.latencies is None else self.latencies.now()
+        session.hold(1)
+
+    def _finish_held(self, later: Later, answer: Answer | None, error: Exception | None) -> None:
+        session, command, later.told = later.session, later.command, None
+        if session is not None and command is not None:
+            self._finish_later(session, command, later.began, later.handled, answer, error)
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:
         """Collect the requests of one turn that wait. One wait is enough for one reply or for a thousand."""
@@ -259,10 +321,13 @@ class Dispatcher:
         command: Command,
         began: float,
         handled: float,
-        result: Header | Answer | None,
+        result: Header | Answer | Later | None,
         error: Exception | None,
     ) -> None:
         session.hold(-1)
+        if isinstance(result, Later):
+            self._hold(session, command, result, began)
+            return
         code = _reply(session, command, result if error is None else failure(error, command, session))
         latencies = self.latencies
         if latencies is None:

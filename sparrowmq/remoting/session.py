@@ -251,6 +251,11 @@ class Session:
         return self._stops & _UNREAD != 0
 
     @property
+    def is_full(self) -> bool:
+        """Whether so many answers are unsent that more should wait, if they can."""
+        return self._stops & _UNREAD != 0 or self._out_bytes > self._limits.unsent_bytes
+
+    @property
     def pending_bytes(self) -> int:
         """The received bytes of an unfinished frame."""
         return 0 if self._wire.has_more else self._wire.pending_bytes

@@ -1,22 +1,28 @@
 """Long polling over a real store, with time in the test's hands."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparrowmq.broker.held_pulls import wait_for_match
+from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.sql_matching import RecordFilter
+from sparrowmq.errors import RemoteError
 from sparrowmq.filter.grammar import parse
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.testing import ManualClock
+from tests.broker.live import pull_request
 
 HOST = hosts.pack("127.0.0.1:1")
 
@@ -35,19 +41,63 @@ def put(store: MessageStore, tags_code: int = 0, tag: str | None = None) -> None
     store.dispatch()
 
 
+class Peer:
+    """A connection that the test ends."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Any], object]] = []
+
+    def on_end(self, callback: Callable[[Any], object]) -> None:
+        self.callbacks.append(callback)
+
+    def end(self) -> None:
+        for callback in self.callbacks:
+            callback(self)
+
+
+class Session:
+    """A connection with unsent answers, or without."""
+
+    is_full = True
+
+
+def held_pulls(
+    store: MessageStore, clock: ManualClock, limits: HeldLimits | None = None, reads: list[int] | None = None
+) -> HeldPulls:
+    def serve(held: Held, is_over: bool) -> Answer | None:
+        if reads is not None:
+            reads.append(held.next_offset)
+        assert held.selector is not None
+        found = store.read("t", 0, held.next_offset, 32, 1 << 20, held.selector)
+        if is_over or found.status in (Status.FOUND, Status.MESSAGE_WAS_REMOVING):
+            return Answer(body=found)  # type: ignore[arg-type]
+        held.next_offset = max(held.next_offset, found.next_offset)
+        return None
+
+    return HeldPulls(clock, serve, limits)
+
+
+def hold(
+    pulls: HeldPulls, store: MessageStore, selector: Selector = ALL, peer: Any = None, timeout_s: float = 15
+) -> asyncio.Future[Read]:
+    waiting: asyncio.Future[Read] = asyncio.get_running_loop().create_future()
+
+    def told(later: object, answer: Any, error: Exception | None) -> None:
+        if error is None:
+            waiting.set_result(answer.body)
+        else:
+            waiting.set_exception(error)
+
+    header, peer = pull_request("t"), peer or Peer()
+    end = store.queues.obtain("t", 0).end
+    pulls.hold(Held(header, selector, peer), end, timeout_s).told = told
+    return waiting
+
+
 def wait(store: MessageStore, clock: ManualClock, selector: Selector = ALL) -> asyncio.Future[Read]:
-    def read(offset: int) -> Read:
-        return store.read("t", 0, offset, 32, 1 << 20, selector)
-
-    return asyncio.ensure_future(wait_for_match(store, "t", 0, 0, read, clock, 15, lambda found: found))
+    return hold(held_pulls(store, clock), store, selector)
 
 
-async def test_what_is_there_is_answered_at_once(store: MessageStore) -> None:
-    put(store)
-    assert (await wait(store, ManualClock())).status is Status.FOUND
-
-
-@pytest.mark.guards("held_pulls.wait_for_match: max(offset, result.next_offset) -> end.value")
 async def test_what_comes_is_answered_when_it_comes(store: MessageStore) -> None:
     clock = ManualClock()
     waiting = wait(store, clock)
@@ -91,17 +141,89 @@ async def test_messages_whose_records_are_not_wanted_are_passed_while_waiting(st
     assert (await waiting).next_offset == 3
 
 
-async def test_an_abandoned_poll_leaves_nothing_behind(store: MessageStore) -> None:
-    waiting = wait(store, ManualClock())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+@pytest.mark.guards("HeldPulls._ended: drop _add")
+async def test_the_pulls_of_an_ended_connection_are_forgotten(store: MessageStore) -> None:
+    clock, peer = ManualClock(), Peer()
+    pulls = held_pulls(store, clock)
+    waiting = [hold(pulls, store, peer=peer) for _ in range(3)]
+    other = hold(pulls, store)
+    assert (pulls.count, len(peer.callbacks)) == (4, 1)
+    peer.end()
+    await clock.advance()
+    assert pulls.count == 1
+    put(store)
+    assert (await other).count == 1
+    assert not any(each.done() for each in waiting)
     assert store.queues.obtain("t", 0).end.waiting == 0
+    assert (pulls.count, pulls._lines, list(map(len, pulls._wheel._pulls.values()))) == (0, {}, [0])
 
 
-@pytest.mark.guards("held_pulls.wait_for_match: false result.next_offset < end.value")
+@pytest.mark.guards("HeldPulls.hold: self.count >= self._limits.together -> False")
+@pytest.mark.guards("HeldPulls.hold: len(of_peer) >= self._limits.of_one -> False")
+async def test_pulls_above_a_limit_are_refused_so_that_clients_pause(store: MessageStore) -> None:
+    clock, peer = ManualClock(), Peer()
+    pulls = held_pulls(store, clock, HeldLimits(5, 2))
+    for _ in range(2):
+        hold(pulls, store, peer=peer)
+    with pytest.raises(RemoteError, match=r"2 of this connection .maxHeldPullsPerConnection is 2") as refused:
+        hold(pulls, store, peer=peer)
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    for _ in range(3):
+        hold(pulls, store)
+    with pytest.raises(RemoteError, match=r"5 of all .maxHeldPulls is 5"):
+        hold(pulls, store)
+    figures = Figures()
+    pulls.show(figures)
+    assert figures.value("sparrowmq_held_pulls") == 5
+    assert figures.value("sparrowmq_held_pulls_refused_total") == 2
+
+
+async def test_many_pulls_wake_in_slices_and_lines_take_turns(store: MessageStore) -> None:
+    clock, reads = ManualClock(), list[int]()
+    pulls = held_pulls(store, clock, reads=reads)
+    waiting = [hold(pulls, store) for _ in range(5000)]
+    put(store)
+    turns = 0
+    while not all(each.done() for each in waiting):
+        before = len(reads)
+        await asyncio.sleep(0)
+        turns += 1
+        assert len(reads) - before < 5000, "not all in one turn"
+    assert turns > 2
+    assert len(reads) == 5000
+    assert {each.result().count for each in waiting} == {1}
+
+
+@pytest.mark.guards("HeldPulls._look_at: held.later.is_full -> False")
+async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: MessageStore) -> None:
+    clock, session = ManualClock(), Session()
+    reads: list[int] = []
+    pulls = held_pulls(store, clock, reads=reads)
+    waiting = hold(pulls, store)
+    held = next(iter(next(iter(pulls._lines.values())).pulls))
+    held.later.session = session  # type: ignore[assignment]
+    put(store)
+    await clock.advance(20)
+    assert reads == []
+    session.is_full = False
+    await clock.advance(1)
+    assert (await waiting).count == 1
+
+
+async def test_time_limits_are_kept_to_a_tenth_of_a_second(store: MessageStore) -> None:
+    clock = ManualClock()
+    pulls = held_pulls(store, clock)
+    short, long = hold(pulls, store, timeout_s=0.25), hold(pulls, store, timeout_s=2)
+    sooner = hold(pulls, store, timeout_s=0.05)
+    await clock.advance(0.1)
+    assert [sooner.done(), short.done()] == [True, False]
+    await clock.advance(0.2)
+    assert [short.done(), long.done()] == [True, False]
+    await clock.advance(2)
+    assert long.done()
+
+
+@pytest.mark.guards("HeldPulls._look_at: before < held.next_offset < line.end.value -> False")
 async def test_a_read_that_stopped_after_much_work_continues_without_another_message(
     store: MessageStore,
 ) -> None:

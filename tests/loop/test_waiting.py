@@ -6,24 +6,14 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.waiting import in_turns, later, reached, tell
+from sparrowmq.loop.waiting import in_turns, reached, tell
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.testing.clock import ManualClock
 
 
 async def test_what_is_reached_already_is_not_waited_for() -> None:
     mark = Watermark(5)
     assert await reached(mark, 5) == 5
     assert mark.waiting == 0
-
-
-async def test_a_result_comes_after_a_while() -> None:
-    clock = ManualClock()
-    waiting = asyncio.ensure_future(later(clock, 2.0, "result"))
-    await clock.advance(1.9)
-    assert not waiting.done()
-    await clock.advance(0.1)
-    assert await waiting == "result"
 
 
 async def test_others_run_between_two_steps_and_the_last_step_says_so() -> None:

@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, RequestTimeout, StoreFailed
+from sparrowmq.errors import (
+    ConnectionClosed,
+    DiskFull,
+    NotSafeInTime,
+    RemoteError,
+    RequestTimeout,
+    StoreFailed,
+)
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.turn import Turn
@@ -19,7 +26,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import After, Answer, Dispatcher, handles
+from sparrowmq.remoting.request_dispatch import After, Answer, Dispatcher, Later, handles
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits
 from sparrowmq.testing.clock import ManualClock
@@ -132,6 +139,51 @@ async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_ha
         assert gate.seen == [1, 2, 3, 0, 0, 0]
         gate.opened.set()
         assert [(await future).code for future in held] == [0] * 4
+
+
+@pytest.mark.guards("Later.attempt: drop self.answer(None, error)")
+async def test_a_later_reply_costs_no_task_and_may_be_an_error(serve: Serve) -> None:
+    laters = [Later(), Later(), Later()]
+    given = iter(laters)
+
+    def broken(asked: str, is_over: bool) -> Answer | None:
+        if asked == "not yet":
+            return None
+        raise RemoteError(17, asked)
+
+    async with serve(dispatcher(lambda: next(given))) as (server, session):
+        waiting = [session.call(pull()) for _ in laters]
+        while laters[2].session is None:
+            await asyncio.sleep(0)
+        tasks = len(asyncio.all_tasks())
+        assert tasks == 1
+        assert not laters[0].is_full
+        laters[0].answer(Answer(header=HEADER), None)
+        assert not laters[1].attempt(broken, "not yet", False)
+        assert laters[1].attempt(broken, "gone", True)
+        assert (await waiting[0]).header == HEADER
+        with pytest.raises(RemoteError, match="gone"):
+            await waiting[1]
+        session.close()
+        while server.sessions:
+            await asyncio.sleep(0)
+        laters[2].answer(Answer(header=HEADER), None)
+        with pytest.raises(ConnectionClosed):
+            await waiting[2]
+
+
+async def test_a_coroutine_may_return_a_later_reply(serve: Serve) -> None:
+    later = Later()
+
+    async def first() -> Later:
+        return later
+
+    async with serve(dispatcher(first)) as (_, session):
+        waiting = session.call(pull())
+        while later.session is None:
+            await asyncio.sleep(0)
+        later.answer(Answer(header=HEADER), None)
+        assert (await waiting).header == HEADER
 
 
 def promise(*marks: Watermark, clock: Clock | None = None) -> Safety:

@@ -1,28 +1,28 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): records of one queue, at once or when they arrive.
 
 The broker sends the records as views of the log's bytes. A pull that finds no message is held (held_pulls.py) for as
-long as the client asks. Only a held pull and a pull of cold messages (cold_reads.py) cost a task.
+long as the client asks. Only a pull of cold messages (cold_reads.py) costs a task.
 Source: PullMessageProcessor, Java 4.9.8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.held_pulls import wait_for_match
+from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.waiting import after_thread, later, settled
+from sparrowmq.loop.waiting import after_thread, settled
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -30,7 +30,7 @@ from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, Pu
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
 
@@ -64,6 +64,7 @@ class PullRules:
             its group names for slow reads. None sends no client away (slaveReadEnable).
         serves: whether this broker answers pulls. A slave without slaveReadEnable, or one that knows no master, sends
             every client away.
+        held: the most pulls that wait for messages.
         keeps_offsets: whether pulls commit offsets here. A slave ignores them, because its master has newer ones.
     """
 
@@ -76,6 +77,7 @@ class PullRules:
     near_bytes: int | None = None
     serves: bool = True
     keeps_offsets: bool = True
+    held: HeldLimits = field(default_factory=HeldLimits)
 
 
 class PullHandler:
@@ -103,67 +105,78 @@ class PullHandler:
         self._clock = clock
         self._rules = rules
         self._consumption = consumption
+        self.held = HeldPulls(clock, self._serve_held, rules.held)
 
     def use(self, rules: PullRules) -> None:
         """Answer by these rules from now on."""
         self._rules = rules
+        self.held.use(rules.held)
 
     @handles(PullMessage, LitePullMessage)
-    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def pull(
+        self, header: PullMessage, body: bytes, peer: Peer
+    ) -> Answer | Later | Awaitable[Answer | Later]:
         """Return the records from `queue_offset` on that match the subscription."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
         if not self._rules.serves:
-            return self._send_away()
+            return self._send_away(header, peer)
         selector = self._wanted(header)
         if not isinstance(selector, Selector):
-            return settled(in_slices(self._pull_after(selector, header)))
-        return self._pull(header, selector)
+            return settled(in_slices(self._pull_after(selector, header, peer)))
+        return self._pull(header, selector, peer)
 
     def _pull_after(
-        self, compiling: Steps[Selector], header: PullMessage
-    ) -> Steps[Answer | Awaitable[Answer]]:
+        self, compiling: Steps[Selector], header: PullMessage, peer: Peer
+    ) -> Steps[Answer | Later | Awaitable[Answer | Later]]:
         selector = yield from compiling
-        return self._pull(header, selector)
+        return self._pull(header, selector, peer)
 
-    def _pull(self, header: PullMessage, selector: Selector) -> Answer | Awaitable[Answer]:
+    def _pull(
+        self, header: PullMessage, selector: Selector, peer: Peer
+    ) -> Answer | Later | Awaitable[Answer | Later]:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         size = self._limits(header)[1]
         cache = self._store.cold_read(header.topic, header.queue_id, header.queue_offset, size)
         if cache is not None:
-            return after_thread(cache, lambda: self._serve(header, selector))
-        return self._serve(header, selector)
+            return after_thread(cache, lambda: self._serve(header, selector, peer))
+        return self._serve(header, selector, peer)
 
-    def _serve(self, header: PullMessage, selector: Selector) -> Answer | Awaitable[Answer]:
+    def _serve(self, header: PullMessage, selector: Selector, peer: Peer) -> Answer | Later:
         found = self._read(header, header.queue_offset, selector)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
-            return self._hold(header, selector)
+            return self._hold(header, selector, peer)
         return self._answer(found, header)
 
-    def _send_away(self) -> Awaitable[Answer]:
+    def _send_away(self, header: PullMessage, peer: Peer) -> Later:
         """Send the client to the master after a pause. Unlike Java, which answers at once, so clients loop while the
         master is gone.
         """
-        answer = Answer(
-            ResponseCode.PULL_RETRY_IMMEDIATELY,
-            PullMessageReply(0, 0, 0, 0),
-            "this broker is a slave, whose slaveReadEnable is false, or which knows no master; pull from its master",
-        )
-        return later(self._clock, SENT_AWAY_S, answer)
+        return self.held.hold(Held(header, None, peer), None, SENT_AWAY_S)
 
-    def _hold(self, header: PullMessage, selector: Selector) -> Awaitable[Answer]:
-        return wait_for_match(
-            self._store,
-            header.topic,
-            header.queue_id,
-            header.queue_offset,
-            lambda offset: self._read(header, offset, selector),
-            self._clock,
-            min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000,
-            lambda found: self._answer(found, header),
-        )
+    def _hold(self, header: PullMessage, selector: Selector, peer: Peer) -> Later:
+        end = self._store.queues.obtain(header.topic, header.queue_id).end
+        timeout_s = min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000
+        return self.held.hold(Held(header, selector, peer), end, timeout_s)
+
+    def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
+        """Return the answer to a held pull, if it has one now.
+
+        If reads passed messages without a match, the answer at the end of the wait is "retry at once from here".
+        """
+        header, selector = held.header, held.selector
+        if selector is None:
+            return _sent_away() if is_over else None
+        if is_over and held.scanned is not None:
+            return self._answer(held.scanned, header)
+        found = self._read(header, held.next_offset, selector)
+        if is_over or found.status is Status.FOUND or found.status is Status.MESSAGE_WAS_REMOVING:
+            return self._answer(found, header)
+        if found.next_offset > held.next_offset:
+            held.next_offset, held.scanned = found.next_offset, found
+        return None
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
@@ -265,6 +278,14 @@ class PullHandler:
                 "the consumer's subscription not latest: the heartbeat with the new one has not come yet",
             )
         return subscription
+
+
+def _sent_away() -> Answer:
+    return Answer(
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        PullMessageReply(0, 0, 0, 0),
+        "this broker is a slave, whose slaveReadEnable is false, or which knows no master; pull from its master",
+    )
 
 
 def _code(found: Read, header: PullMessage) -> int:
