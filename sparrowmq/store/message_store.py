@@ -20,22 +20,24 @@ import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from sparrowmq.errors import (
     DiskFull,
     OutOfResources,
+    RemoteError,
     StoreError,
 )
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.protocol.messages.record import Buffer, has_key
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store import upkeep
@@ -64,6 +66,9 @@ from sparrowmq.store.timers.timers import Timers
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
 
 log = logging.getLogger(__name__)
+
+MOST_FOUND_BYTES: Final = 8 << 20  # of one search by key: Java's clients take frames of at most 16 MB
+MOST_SEARCHED: Final = 100_000
 
 
 class MessageStore:
@@ -361,16 +366,46 @@ class MessageStore:
         return reading.store_time(self._log, queue, offset) if queue else None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Records that may have the key (or unique key), newest first; another key can have the same hash.
+        """Do `searching` at once."""
+        return at_once(self.searching(topic, key, max_count, begin_ms, end_ms))
+
+    def searching(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> Steps[list[memoryview]]:
+        """Find records with the key (or unique key), newest first; others may run between two steps.
+
+        It ends after `MOST_FOUND_BYTES` of records. It also ends after `MOST_SEARCHED` steps: each is a record with the
+        hash of the key, or some entries of the index without it.
 
         Raises:
             BadStore: the index is damaged; the next start builds it again.
+            RemoteError: so many steps have found no record.
         """
-        if self._index is None:
-            return []
+        found: list[memoryview] = []
+        if self._index is None or max_count <= 0:
+            return found
         self.intake.index_keys()
-        offsets = self._index.find(topic, key, max_count, begin_ms, end_ms)
-        return [record for record in map(self.record_at, offsets) if record is not None]
+        seen: set[int] = set()
+        size = 0
+        for steps, offset in enumerate(self._index.find(topic, key, begin_ms, end_ms), 1):
+            if offset >= 0 and offset not in seen:
+                seen.add(offset)
+                record = self.record_at(offset)
+                if record is not None and has_key(record, topic, key):
+                    found.append(record)
+                    size += len(record)
+            if len(found) >= max_count or size >= MOST_FOUND_BYTES:
+                break
+            if steps >= MOST_SEARCHED:
+                if found:
+                    break
+                raise RemoteError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{steps} messages with other keys of the same hash were searched, which is the limit; "
+                    "search a shorter time span",
+                )
+            yield
+        return found
 
     @property
     def indexed(self) -> tuple[int, int]:

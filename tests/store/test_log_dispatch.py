@@ -208,7 +208,7 @@ def test_half_messages_and_rollbacks_have_no_place_in_a_queue(
     floor.replay(0, 0, sys_flag=sys_flag, properties=b"KEYS\x01k\x02")
     floor.dispatch.index_keys()
     assert floor.drain() == ([0] if queued else [])
-    assert floor.index.find("T", "k", *EVER) == ([0] if indexed else [])
+    assert list(floor.index.find("T", "k", *EVER[1:])) == ([0] if indexed else [])
 
 
 def test_a_half_message_takes_no_number_from_its_queue(stores: Stores):

@@ -6,18 +6,20 @@ Source: QueryMessageProcessor and AdminBrokerProcessor, Java 4.9.8.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from sparrowmq.broker.clients import Clients
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 # The limit of one answer (Java: maxMsgsNumBatch). It is half of that for a unique id, which should match once.
 MOST: Final = 64
@@ -33,18 +35,23 @@ class QueryHandler:
         self._clients = clients
 
     @handles(QueryMessage)
-    def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Answer:
-        """Return the newest messages of a topic with a key or unique id, stored in a time span, oldest first."""
+    def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+        """Return the newest messages of a topic with a key or unique id, stored in a time span, oldest first.
+
+        Unlike Java, whose clients must compare the key, and miss messages if others with its hash fill the answer.
+        """
+        return in_slices(self._by_key(header))
+
+    def _by_key(self, header: QueryMessage) -> Steps[Answer]:
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
-        candidates = self._store.query(
+        found = yield from self._store.searching(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
         )
-        found = [view for view in reversed(candidates) if _has_key(view, header.topic, header.key)]
         if not found:
             raise RemoteError(
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
             )
-        return Answer(header=QueryMessageReply(*self._store.indexed), body=found)
+        return Answer(header=QueryMessageReply(*self._store.indexed), body=found[::-1])
 
     @handles(ViewMessage)
     def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Answer:
@@ -57,7 +64,7 @@ class QueryHandler:
         return Answer(body=[found])
 
     @handles(QueryConsumeQueue)
-    def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Answer:
+    def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return a queue's entries from an offset on, and the subscription of the group's online members."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
@@ -76,17 +83,14 @@ class QueryHandler:
                 f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!",
             )
         count = min(header.count, MOST_ENTRIES, queue.max_offset - header.index)
-        entries = [queue.entry(header.index + more) for more in range(max(count, 0))]
-        found.queue_data = [
-            QueueEntry(entry.offset, entry.size, entry.tags_code)
-            if entry is not None
-            else QueueEntry(msg="a gap")
-            for entry in entries
-        ]
-        return Answer(body=found)
+        return in_slices(_with_entries(found, queue, header.index, max(count, 0)))
 
 
-def _has_key(view: memoryview, topic: str, key: str) -> bool:
-    """Whether the key itself matches, not only its hash. Unlike Java, whose clients must check this."""
-    message = record.decode(view, check_crc=False)
-    return message.topic == topic and (key == message.unique_key or key in message.keys)
+def _with_entries(found: QueueEntries, queue: ConsumeQueue, begin: int, count: int) -> Steps[Answer]:
+    found.queue_data = entries = []
+    for offset in range(begin, begin + count):
+        entry = queue.entry(offset)
+        known = None if entry is None else QueueEntry(entry.offset, entry.size, entry.tags_code)
+        entries.append(known or QueueEntry(msg="a gap"))
+        yield
+    return Answer(body=found)

@@ -328,6 +328,12 @@ def outline(record: Buffer) -> Outline:
     return outline_at(bytes(record), 0)
 
 
+def has_key(record: Buffer, topic: str, key: str) -> bool:
+    """Whether a sound record of the topic has that key, or unique key."""
+    found = outline(record)
+    return found.topic == topic and (key == found.properties.unique_key or key in found.properties.keys)
+
+
 def outline_at(records: bytes, at: i64) -> Outline:
     """`outline` of the record that begins at `at`."""
     hosts: i64 = records[at + HOST_BITS_AT] >> 4 & 3

@@ -251,8 +251,7 @@ class _Check:
         return [
             key
             for key in keys_of(found.properties)
-            if found.physical_offset
-            not in index.find(found.topic, key, 1 << 30, stored_ms - 1000, stored_ms + 1000)
+            if found.physical_offset not in index.find(found.topic, key, stored_ms - 1000, stored_ms + 1000)
         ]
 
     def _outline_at(self, offset: int) -> Outline | None:

@@ -20,7 +20,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -46,6 +46,7 @@ HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 _CHUNK: Final = 1 << 16  # entries per read
+_PASSED_AT_ONCE: Final = 64  # entries, about 100 us
 _UP_TO_A_SECOND_MS: Final = (
     1000  # the end time of a truncated file comes from its last entry, in whole seconds
 )
@@ -124,8 +125,8 @@ class IndexFile:
         self.next += count
         self._finish(int(offsets[-1]), last_ms)
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: dict[int, None]) -> None:
-        """Add the offsets of entries with that hash, newest first, until `found` has `limit`.
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Yield the offsets of entries with that hash, newest first, and -1 at least after each 64 other entries.
 
         Raises:
             BadStore: the slot, or an entry, leads to an entry of another slot, or to a later one. Or the slot is empty,
@@ -137,7 +138,8 @@ class IndexFile:
             raise BadStore(
                 f"{self.file.path} is damaged: slots that are used lead nowhere, so messages would be missed; {_REMEDY}"
             )
-        while 0 < number < self.next and len(found) < limit:
+        passed = 0
+        while 0 < number < self.next:
             entry_hash, offset, seconds, previous = self.entry(number)
             if entry_hash % self.slots != slot:
                 break
@@ -147,12 +149,15 @@ class IndexFile:
                 )
             stored_ms = self.begin_ms + seconds * 1000
             # Entries contain whole seconds only.
+            passed += 1
             if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
-                found[offset] = None
+                yield offset
+            elif passed % _PASSED_AT_ONCE == 0:
+                yield -1
             if stored_ms < begin_ms - 999:
                 return
             number = previous
-        if number != 0 and len(found) < limit and not self._is_of_slot(number, slot):
+        if number != 0 and not self._is_of_slot(number, slot):
             raise BadStore(
                 f"{self.file.path} is damaged: slot {slot} leads to entry {number}, which is none of it; {_REMEDY}"
             )
@@ -329,18 +334,22 @@ class Index:
             raise OSError(errno.EIO, "slots of it cannot be read", file.file.path)
         return len(part)
 
-    def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return the offsets of records that may have the key, newest first.
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Yield the offsets of records that may have the key, newest first, and -1 after some other entries.
+
+        The caller may pause after each: a file that was deleted meanwhile is left.
 
         Raises:
             BadStore: a file is damaged, or keys of that time are missing.
         """
-        found: dict[int, None] = {}
         wanted = key_hash(topic, key)
-        for file in reversed(self.files):
-            if len(found) < limit and file.begin_ms - 999 <= end_ms and begin_ms <= file.end_ms + 999:
+        for file in reversed(list(self.files)):
+            if file in self.files and file.begin_ms - 999 <= end_ms and begin_ms <= file.end_ms + 999:
                 try:
-                    file.find(wanted, begin_ms, end_ms, limit, found)
+                    for offset in file.find(wanted, begin_ms, end_ms):
+                        yield offset
+                        if file not in self.files:
+                            break
                 except BadStore:
                     self.is_damaged = True
                     raise
@@ -352,7 +361,6 @@ class Index:
             raise BadStore(
                 f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}"
             )
-        return list(found)
 
     def give_up(self, error: OSError) -> None:
         """Mark the index as damaged, and log that once; in any thread."""

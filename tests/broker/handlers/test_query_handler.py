@@ -29,6 +29,34 @@ async def test_keys_of_other_topics_and_of_the_same_hash_do_not_mix(desk, client
     assert await bodies(client, "Orders", "Aa", 10, *FOREVER) == [b"mine"]
 
 
+@pytest.mark.guards("MessageStore.searching: has_key(record, topic, key) -> True")
+async def test_messages_are_found_among_more_messages_whose_keys_have_the_same_hash(desk, client):
+    desk.send(b"mine", KEYS="Aa")
+    for number in range(140):
+        desk.send(b"%d" % number, KEYS="BB")
+    assert await bodies(client, "Orders", "Aa", 64, *FOREVER) == [b"mine"]
+
+
+@pytest.mark.guards("MessageStore.searching: false steps >= MOST_SEARCHED")
+async def test_a_search_among_very_many_keys_of_the_same_hash_ends_with_an_error(desk, client, monkeypatch):
+    monkeypatch.setattr("sparrowmq.store.message_store.MOST_SEARCHED", 100)
+    desk.send(b"old", KEYS="Aa")
+    for number in range(140):
+        desk.send(b"%d" % number, KEYS="BB")
+    error = await client.refusal(QueryMessage("Orders", "Aa", 64, *FOREVER))
+    assert "100 messages with other keys of the same hash were searched" in error.remark
+    desk.send(b"new", KEYS="Aa")
+    assert await bodies(client, "Orders", "Aa", 64, *FOREVER) == [b"new"]
+
+
+@pytest.mark.guards("MessageStore.searching: false size >= MOST_FOUND_BYTES")
+async def test_an_answer_of_a_search_is_no_larger_than_clients_take(desk, client, monkeypatch):
+    monkeypatch.setattr("sparrowmq.store.message_store.MOST_FOUND_BYTES", 10_000)
+    for _ in range(10):
+        desk.send(bytes(3000), KEYS="k")
+    assert len(await bodies(client, "Orders", "k", 64, *FOREVER)) == 4
+
+
 async def test_one_broker_answers_at_most_64(desk, client):
     for number in range(70):
         desk.send(b"%d" % number, KEYS="k")
