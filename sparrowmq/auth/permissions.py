@@ -146,7 +146,7 @@ def _of_queue(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[
 
 def _of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """One denied group denies the whole heartbeat; producers need no permission."""
-    for consumer in Heartbeat.decode(body).consumer_data_set:
+    for consumer in Heartbeat.of_request(body).consumer_data_set:
         yield retry_topic(consumer.group_name), SUB
         for subscription in consumer.subscription_data_set:
             yield subscription.topic, SUB
@@ -160,14 +160,14 @@ def _of_leaving(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterato
 
 
 def _of_locks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    wish = LockQueues.decode(body)
+    wish = LockQueues.of_request(body)
     yield retry_topic(wish.consumer_group), SUB
     for topic in {queue.topic for queue in wish.mq_set}:
         yield topic, SUB
 
 
 def _of_filter(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    wish = ClientConfigCheck.decode(body)
+    wish = ClientConfigCheck.of_request(body)
     yield retry_topic(wish.group), SUB
     if wish.subscription_data is not None:
         yield wish.subscription_data.topic, SUB

@@ -115,7 +115,7 @@ class BrokerHandlers:
 
     @handles(ask.QueryDataVersion)
     def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Answer:
-        asked = DataVersion.decode(body)
+        asked = DataVersion.of_request(body)
         now_s = self._clock.monotonic()
         changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_s=now_s)
         self._watch(peer)
@@ -174,7 +174,7 @@ class ValueHandlers:
 
     @handles(ask.UpdateNamesrvConfig)
     async def change(self, header: ask.UpdateNamesrvConfig, body: bytes, peer: Peer) -> None:
-        await self._settings.change(settings_text.parse(body), peer.address)
+        await self._settings.change(settings_text.of_request(body), peer.address)
 
 
 def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerId:

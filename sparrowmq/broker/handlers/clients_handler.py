@@ -77,7 +77,7 @@ class ClientHandler:
         Raises:
             AccessDenied: producer groups belong to another account. The client is in the other groups all the same.
         """
-        beat = Heartbeat.decode(body)
+        beat = Heartbeat.of_request(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
         announced = [names.check_group(each.group_name) for each in beat.producer_data_set]
@@ -121,20 +121,20 @@ class ClientHandler:
     @handles(LockBatchMq)
     def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
         """Lock queues for an orderly consumer. The answer names only the queues that it now holds."""
-        wish = LockQueues.decode(body)
+        wish = LockQueues.of_request(body)
         locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
         return Answer(body=LockedQueues(locked))
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
         """Unlock queues for other consumers."""
-        wish = LockQueues.decode(body)
+        wish = LockQueues.of_request(body)
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
 
     @handles(CheckClientConfig)
     def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> Awaitable[None] | None:
         """Check that the broker can serve a subscription; consumers with SQL92 filters ask when they start."""
-        subscription = ClientConfigCheck.decode(body).subscription_data
+        subscription = ClientConfigCheck.of_request(body).subscription_data
         if subscription is None or subscription.kind == TAG:
             return None
         found = self._filters.selector(subscription.kind, subscription.expression)

@@ -74,7 +74,7 @@ class GroupHandler:
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Create or change a group; answer when the change is on disk."""
-        group = GroupConfig.decode(body)
+        group = GroupConfig.of_request(body)
         names.check_group(group.group_name)
         if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
             raise RemoteError(

@@ -50,7 +50,7 @@ class InspectHandler:
     @handles(UpdateBrokerConfig)
     async def change(self, header: UpdateBrokerConfig, body: bytes, peer: Peer) -> None:
         """Change some settings. If one is invalid, the answer gives the reason and no setting changes."""
-        await self._settings.change(settings_text.parse(body), peer.address)
+        await self._settings.change(settings_text.of_request(body), peer.address)
 
     @handles(GetBrokerRuntime)
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:

@@ -191,8 +191,8 @@ class Heartbeat(Body):
     without_sub: bool | None = None
 
     @classmethod
-    def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
-        """Parse a heartbeat. Raises: RemoteProtocolError, it is too large, or as for other bodies.
+    def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse a heartbeat, at a broker. Raises: RemoteProtocolError, it is too large, or as for other bodies.
 
         Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
         """
@@ -206,7 +206,7 @@ class Heartbeat(Body):
                 f"the heartbeat is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and "
                 f"subscriptions together, and {HEARTBEAT_TAGS} tags; use several clients for more"
             )
-        return json.decode(body, cls)
+        return super().of_request(body)
 
 
 class ConsumerList(Body):

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from sparrowmq.errors import RemoteProtocolError
 
 _IN_VALUE = re.compile(r"^[ \t\f]|[\\\n\r]|[^\x00-\x7f]")
 _IN_KEY = re.compile(r"[ \t\f\\\n\r=:#!]|[^\x00-\x7f]")
+# A server reads a request's settings in one piece, at 1 us a byte.
+REQUEST_BYTES: Final = 4096
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
@@ -23,6 +26,19 @@ def render(settings: Mapping[str, str]) -> bytes:
         f"{_IN_KEY.sub(_escape, key)}={_IN_VALUE.sub(_escape, value)}\n" for key, value in settings.items()
     ]
     return "".join(lines).encode("ascii")
+
+
+def of_request(raw: bytes | bytearray | memoryview) -> dict[str, str]:
+    """The settings by key in the body of a request, at a server.
+
+    Raises:
+        RemoteProtocolError: as `parse`, or the text is too large.
+    """
+    if len(raw) > REQUEST_BYTES:
+        raise RemoteProtocolError(
+            f"the settings take {len(raw)} bytes, and one request may have {REQUEST_BYTES}; change fewer at once"
+        )
+    return parse(raw)
 
 
 def parse(raw: bytes | bytearray | memoryview) -> dict[str, str]:

@@ -6,11 +6,15 @@ case. Members are written in the order of their names, as fastjson does, without
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from sparrowmq.protocol.wire import json
+
+# The limits of a request's body. A server reads it in one piece, and the reader of dialects takes 0.3 us a byte.
+REQUEST_BYTES: Final = 512 * 1024
+DIALECT_BYTES: Final = 16 * 1024
 
 
 class Body(msgspec.Struct, rename="camel"):
@@ -20,6 +24,21 @@ class Body(msgspec.Struct, rename="camel"):
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
         """Parse a body. Raises: RemoteProtocolError, the bytes are no JSON, or a member does not fit."""
         return json.decode(raw, cls)
+
+    @classmethod
+    def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse the body of a request, at a server. Only a small one may be in a dialect.
+
+        Raises:
+            RemoteProtocolError: as `decode`, or it is too large.
+        """
+        if len(raw) <= DIALECT_BYTES:
+            return cls.decode(raw)
+        if len(raw) > REQUEST_BYTES:
+            raise json.NotJson(
+                f"the body takes {len(raw)} bytes, and this request may have {REQUEST_BYTES}; split it"
+            )
+        return json.decode_standard(raw, cls)
 
     def encode(self, *, bare_integers: bool = False) -> bytes:
         """Write the JSON. `bare_integers` leaves integer keys unquoted, as Java's servers do for old clients."""

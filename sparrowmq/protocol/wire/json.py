@@ -51,17 +51,26 @@ def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     Raises:
         NotJson: as `loads`, or a member does not fit.
     """
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind, strict=False)
     try:
-        return cast(T, decoder.decode(raw))
+        return _decoder(kind).decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         value = _Reader(raw).read()
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise NotJson(f"the body is no {kind.__name__}: {error}") from None
+
+
+def decode_standard(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
+    """As `decode`, but without the dialects. So a text that is refused costs no more than others.
+
+    Raises:
+        NotJson: as `decode`.
+    """
+    try:
+        return _decoder(kind).decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotJson(f"the body is no {kind.__name__} in standard JSON: {error}") from None
 
 
 def dumps(value: object, *, bare_integers: bool = False) -> bytes:
@@ -78,6 +87,13 @@ def dumps(value: object, *, bare_integers: bool = False) -> bytes:
     parts: list[bytes] = []
     _write(value, parts, bare_integers)
     return b"".join(parts)
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind, strict=False)
+    return decoder
 
 
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}

@@ -122,7 +122,7 @@ async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
     assert words in error.remark
 
 
-@pytest.mark.guards("Heartbeat.decode: false len(body) > HEARTBEAT_BYTES")
+@pytest.mark.guards("Heartbeat.of_request: false len(body) > HEARTBEAT_BYTES")
 @pytest.mark.parametrize(
     "body",
     [

@@ -46,3 +46,9 @@ def test_the_escape_rules_of_java(raw: str, settings: dict[str, str]) -> None:
 def test_a_broken_escape_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="broken escape"):
         properties_text.parse(b"a=\\u12x")
+
+
+def test_settings_in_a_request_have_a_limit() -> None:
+    assert properties_text.of_request(b"a=1\n" * 1000) == {"a": "1"}
+    with pytest.raises(RemoteProtocolError, match="take 8000 bytes, and one request may have 4096"):
+        properties_text.of_request(b"a=1\n" * 2000)
