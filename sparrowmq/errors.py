@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from sparrowmq.safe_text import shown
@@ -141,18 +142,37 @@ ACCESS_REMARK_OF_5 = re.compile(
 )
 
 
+class DenialKind(Enum):
+    """The reasons of denials that a broker counts."""
+
+    UNKNOWN_ACCOUNT = "unknown_account"
+    WRONG_SIGNATURE = "wrong_signature"
+    NO_PERMISSION = "no_permission"
+    NEEDS_ADMIN = "needs_admin"
+    PLUGGED_CHECK = "plugged_check"
+
+
 class AccessDenied(RemoteError):
     """Access control refuses the request. A retry, here or at another broker, gets the same answer.
 
     Args:
         reason: the text for the client.
         code: 1; brokers of 5.3 and later have others.
+    Attributes:
+        kind: the reason as the broker that denies the request counts it.
     """
+
+    kind = DenialKind.NO_PERMISSION
 
     def __init__(self, reason: str, code: int = 1) -> None:
         begin = ACCESS_EXCEPTION if code == 1 else ""
         super().__init__(code, begin + reason.removeprefix(ACCESS_EXCEPTION))
         self.args = (reason,) if code == 1 else (reason, code)
+
+    def of_kind(self, kind: DenialKind) -> AccessDenied:
+        """The same error, with its kind."""
+        self.kind = kind
+        return self
 
     @property
     def retriable(self) -> bool:

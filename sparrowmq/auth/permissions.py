@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from sparrowmq.auth.accounts import Account, Perm
-from sparrowmq.errors import AccessDenied
+from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests import headers
@@ -95,7 +95,7 @@ def demand_trust(account: Account, row: Row) -> None:
 def needs_admin(account: Account, row: Row) -> AccessDenied:
     return AccessDenied(
         f"Need admin permission for request code={int(row.code)}, but accessKey={account.access_key} is not"
-    )
+    ).of_kind(DenialKind.NEEDS_ADMIN)
 
 
 def denied(resource: str) -> AccessDenied:

@@ -14,7 +14,6 @@ Source: PlainAccessValidator and PlainPermissionManager.validate, Java 4.9.7.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.accounts import PORT_BYTES, Account, Perm
 from sparrowmq.auth.permissions import Caller, TopicAt
-from sparrowmq.errors import AccessDenied
+from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
@@ -30,14 +29,10 @@ from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.safe_text import shown
-
-log = logging.getLogger(__name__)
 
 Check = Callable[[Caller, Command, Row, Request[Any]], None]
 
 _PUB: Final = int(Perm.PUB)
-_MOST_TOLD: Final = 1000  # denials that the log has, of different people or reasons
 _MOST_ADDRESSES: Final = 10_000
 
 
@@ -102,7 +97,8 @@ class AccountCheck:
 
     def _allow_unsigned(self, account: Account, peer: Caller, row: Row) -> None:
         if not self._is_at_home(account, peer, row):
-            raise AccessDenied(f"Check signature failed for accessKey={account.access_key}")
+            error = AccessDenied(f"Check signature failed for accessKey={account.access_key}")
+            raise error.of_kind(DenialKind.WRONG_SIGNATURE)
 
     @staticmethod
     def _is_at_home(account: Account, peer: Caller, row: Row) -> bool:
@@ -130,38 +126,29 @@ class AccountCheck:
 
 
 class Guard:
-    """Asks every check, all of which must agree, and logs a denial the first time it happens."""
+    """Asks every check, all of which must agree."""
 
     def __init__(self, checks: Sequence[Check]) -> None:
         first = checks[0] if checks else None
         self._accounts = first if isinstance(first, AccountCheck) else None
         self._others = checks[1:] if self._accounts is not None else checks
-        self._told: set[tuple[str, str]] = set()
 
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
-        try:
-            if self._accounts is not None:
-                account = self._accounts.authenticate(peer, command, header)
-                self._accounts.authorise(account, peer, command, row, header)
-            for check in self._others:
+        if self._accounts is not None:
+            account = self._accounts.authenticate(peer, command, header)
+            self._accounts.authorise(account, peer, command, row, header)
+        for check in self._others:
+            try:
                 check(peer, command, row, header)
-        except AccessDenied as error:
-            self._tell(peer, row, error.remark)
-            raise
-
-    def _tell(self, peer: Caller, row: Row, remark: str) -> None:
-        who = peer.address.rpartition(":")[0]
-        if (who, remark) in self._told or len(self._told) >= _MOST_TOLD:
-            return
-        self._told.add((who, remark))
-        reason = shown(remark.partition(": ")[2])
-        log.warning("%s of %s is denied: %s (reported once)", row.name, peer.address, reason)
+            except AccessDenied as error:
+                error.of_kind(DenialKind.PLUGGED_CHECK)
+                raise
 
 
 def _unknown(access_key: str | None, certificate: str | None) -> AccessDenied:
     if access_key is None and certificate is not None:
-        return AccessDenied(f"No acl config for the certificate of {certificate}")
-    return AccessDenied(
-        "No accessKey is configured" if access_key is None else f"No acl config for {access_key}"
-    )
+        reason = f"No acl config for the certificate of {certificate}"
+    else:
+        reason = "No accessKey is configured" if access_key is None else f"No acl config for {access_key}"
+    return AccessDenied(reason).of_kind(DenialKind.UNKNOWN_ACCOUNT)

@@ -3,16 +3,20 @@
 aclEnable=false     no guard: the dispatcher checks nothing
 aclCheck=plain      auth/request_check.py with auth/account_files.py, which looks at the files every two seconds
 aclCheck=...        auth/plugged.py
+auditLog=true       auth/audit.py notes requests for administrators, and denials
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.errors import ConfigError, RemoteProtocolError
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -22,6 +26,7 @@ from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
+    from sparrowmq.auth.audit import Audit
     from sparrowmq.auth.permissions import TopicAt
     from sparrowmq.auth.request_check import Check, Guard
 
@@ -32,15 +37,18 @@ class AccessControl:
     Attributes:
         guard: None without access control.
         files: the account files, if the settings use them.
+        audit: None without access control. Without auditLog it writes no file.
     Raises:
         ConfigError: there are no accounts, a file is broken, or a check cannot be loaded.
     """
 
-    def __init__(self, settings: BrokerSettings, topic_at: TopicAt) -> None:
+    def __init__(self, settings: BrokerSettings, topic_at: TopicAt, clock: Clock | None = None) -> None:
         self.guard: Guard | None = None
         self.files: AccountFiles | None = None
+        self.audit: Audit | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
+            from sparrowmq.auth.audit import FILE, Audit
             from sparrowmq.auth.plugged import PLAIN
             from sparrowmq.auth.request_check import Guard
 
@@ -48,6 +56,26 @@ class AccessControl:
             if not names:
                 raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
             self.guard = Guard([self._check(name, settings, topic_at) for name in names])
+            path = settings.audit_path or settings.store_path / FILE
+            self.audit = Audit(path if settings.audit_log else None, clock or SystemClock())
+
+    def measure(self, figures: Figures) -> None:
+        """Add the figures of denials and of the audit log; without access control there are none."""
+        audit = self.audit
+        if audit is None:
+            return
+        figures.counters(
+            "sparrowmq_denials_total",
+            "requests that access control denied",
+            ("reason",),
+            lambda: [((reason,), count) for reason, count in audit.denials.items()],
+        )
+        figures.counters(
+            "sparrowmq_audit_lines_lost_total",
+            "lines that the audit log could not take",
+            (),
+            lambda: [((), audit.lost)],
+        )
 
     def may_send(self, account: str, topic: str) -> bool | None:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""
@@ -59,12 +87,20 @@ class AccessControl:
         return None if found is None else found.may(topic, PUB)
 
     def part(self, *handlers: object) -> Part:
-        """A part with the handlers, and with the periodic look at the account files."""
-        if self.files is None:
+        """A part with the handlers, which looks at the account files and writes the audit log."""
+        if self.audit is None:
             return Part(handlers)
         from sparrowmq.auth.account_files import LOOK_PERIOD_S
+        from sparrowmq.auth.audit import WRITE_PERIOD_S
 
-        return Part(handlers, (Chore("accounts", LOOK_PERIOD_S, self.files.look),))
+        chores = [Chore("audit log", WRITE_PERIOD_S, self._write)]
+        if self.files is not None:
+            chores.append(Chore("accounts", LOOK_PERIOD_S, self.files.look))
+        return Part(handlers, tuple(chores), saves=(self._write,))
+
+    async def _write(self) -> None:
+        if self.audit is not None and self.audit.has_lines:
+            await asyncio.to_thread(self.audit.write)
 
     def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt) -> Check:
         from sparrowmq.auth.account_files import account_files

@@ -130,6 +130,7 @@ class Broker:
         )
         self._slaves: Door | None = None
         self._metrics: Door | None = None
+        self._figures = Figures()
         self._stack = AsyncExitStack()
 
     @property
@@ -203,7 +204,8 @@ class Broker:
         await self._start_parts(stack, self.store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        access = AccessControl(self.settings, topics_of(store))
+        access = AccessControl(self.settings, topics_of(store), self._clock)
+        access.measure(self._figures)
         tls = client_context(self.settings) if self.settings.talks_tls else None
         pool = Pool(self._clock, sign=sign_of(self.settings), tls=tls)
         stack.push_async_callback(pool.ended)
@@ -239,6 +241,7 @@ class Broker:
         handlers = [handler for part in parts for handler in part.handlers]
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
+        dispatcher.audit = access.audit
         self._measuring.begin(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
@@ -254,7 +257,8 @@ class Broker:
         self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool, may_send: MaySend
     ) -> tuple[Part, ...]:
         """All parts, each with its handlers, chores, tasks and saves."""
-        settings, clock, folder, figures = self.settings, self._clock, self.settings.config_path, Figures()
+        settings, clock, folder = self.settings, self._clock, self.settings.config_path
+        figures = self._figures
         announced, delays = registration.announced, settings.delay_levels
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")

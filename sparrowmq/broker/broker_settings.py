@@ -276,6 +276,11 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     acl_check: str = setting("aclCheck", "plain", TEXT)
     """Checks of a request: plain, an entry point, or module:Class. All of them must agree."""
 
+    audit_log: bool = setting("auditLog", True, BOOLEAN)
+    """Note requests for administrators, and denials, in a file. Only with aclEnable=true."""
+    audit_path: Path | None = setting("auditLogPath", None, PATH)
+    """File of the audit log. By default audit.log below storePathRootDir."""
+
     @property
     def bind_address(self) -> str:
         """The address to listen on: `bind`, else all addresses if `ip` is a public one."""

@@ -9,7 +9,8 @@ A handler is a method bound with `@handles(PullMessage)`. It returns
     After             the reply, once its message is safe: no task is made for any number of waiting requests
     Later             the reply, once the handler calls its `answer`: no task either
     a coroutine       which returns one of the others, except After; the only form that costs a task
-Errors become replies here and in no other module.
+Errors become replies here and in no other module. With access control, an `Audit` notes requests for administrators
+and denials.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from librt.strings import BytesWriter
 
 from sparrowmq.compiled import mypyc_attr
-from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
+from sparrowmq.errors import AccessDenied, DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.waiting import tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -148,6 +149,25 @@ def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
     return bind
 
 
+Done = Callable[[int, str | None], None]
+
+
+class Audit(Protocol):
+    """Notes requests (auth/audit.py).
+
+    Attributes:
+        codes: the requests of which every answer is noted.
+    """
+
+    codes: frozenset[int]
+
+    def begin(self, peer: Peer, command: Command, header: Request[Any]) -> Done:
+        """Note a request that is handled now. The result is called with the answer's code and remark."""
+
+    def denied(self, peer: Peer, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
+        """Note a denial."""
+
+
 class Dispatcher:
     """The handlers of one server, by request code.
 
@@ -158,6 +178,7 @@ class Dispatcher:
         guard: raises RemoteError if the caller lacks a permission that the row needs.
     Attributes:
         latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
+        audit: notes requests, if it is set.
     Raises:
         ValueError: a row of the role has no handler, or a code has two.
     """
@@ -170,6 +191,7 @@ class Dispatcher:
         guard: Guard | None = None,
     ) -> None:
         self.latencies: Latencies | None = None
+        self.audit: Audit | None = None
         self._routes = _collect(handlers)
         self._spawn = spawn
         self._guard = guard
@@ -186,25 +208,35 @@ class Dispatcher:
             self._refuse_unknown(session, command)
             return
         kind, method = route
+        header: Request[Any] | None = None
+        done: Done | None = None
         try:
             header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code], header)
             if not session.is_introduced:
                 session.introduce(command)
+            if self.audit is not None and command.code in self.audit.codes:
+                done = self.audit.begin(session, command, header)
             result = method(header, command.body, session)
         except Exception as error:
+            if self.audit is not None and isinstance(error, AccessDenied):
+                self.audit.denied(session, command, header, error)
             result = failure(error, command, session)
         if isinstance(result, After):
+            if done is not None:
+                done(ResponseCode.SUCCESS, None)
             self._reply_after(session, command, result)
         elif isinstance(result, Answer) or result is None or isinstance(result, Header):
             code = _reply(session, command, result)
+            if done is not None:
+                done(code, result.remark if isinstance(result, Answer) else None)
             if self.latencies is not None:
                 self._answered(session, command, code, self.latencies)
         elif isinstance(result, Later):
             self._hold(session, command, result, session.last_read)
         else:
-            self._wait_for(session, command, result)
+            self._wait_for(session, command, result, done)
 
     def _answered(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
         """Measure a request that was answered as soon as it was handled."""
@@ -215,11 +247,15 @@ class Dispatcher:
             latencies.tell(command.code, session.address, began, rooms)
 
     def _wait_for(
-        self, session: Session, command: Command, result: Awaitable[Header | Answer | Later | None]
+        self,
+        session: Session,
+        command: Command,
+        result: Awaitable[Header | Answer | Later | None],
+        done: Done | None,
     ) -> None:
         began, latencies = session.last_read, self.latencies
         handled = 0.0 if latencies is None else latencies.now()
-        told = tell(result, partial(self._finish_later, session, command, began, handled))
+        told = tell(result, partial(self._finish_later, session, command, began, handled, done))
         session.hold(1)
         try:
             self._spawn(told)
@@ -241,7 +277,7 @@ class Dispatcher:
     def _finish_held(self, later: Later, answer: Answer | None, error: Exception | None) -> None:
         session, command, later.told = later.session, later.command, None
         if session is not None and command is not None:
-            self._finish_later(session, command, later.began, later.handled, answer, error)
+            self._finish_later(session, command, later.began, later.handled, None, answer, error)
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:
         """Collect the requests of one turn that wait. One wait is enough for one reply or for a thousand."""
@@ -321,6 +357,7 @@ class Dispatcher:
         command: Command,
         began: float,
         handled: float,
+        done: Done | None,
         result: Header | Answer | Later | None,
         error: Exception | None,
     ) -> None:
@@ -328,7 +365,13 @@ class Dispatcher:
         if isinstance(result, Later):
             self._hold(session, command, result, began)
             return
-        code = _reply(session, command, result if error is None else failure(error, command, session))
+        if error is not None:
+            if self.audit is not None and isinstance(error, AccessDenied):
+                self.audit.denied(session, command, None, error)
+            result = failure(error, command, session)
+        code = _reply(session, command, result)
+        if done is not None:
+            done(code, result.remark if isinstance(result, Answer) else None)
         latencies = self.latencies
         if latencies is None:
             return

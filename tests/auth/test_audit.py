@@ -1,0 +1,201 @@
+"""The audit log: which lines it has, and that no peer and no disk stops it."""
+
+import json
+import logging
+
+import pytest
+
+from sparrowmq.auth import audit as auditing
+from sparrowmq.auth.accounts import parse_account
+from sparrowmq.auth.audit import Audit
+from sparrowmq.errors import AccessDenied, DenialKind, RemoteError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
+    GetBrokerRuntime,
+    UpdateAndCreateAclConfig,
+    UpdateBrokerConfig,
+)
+from sparrowmq.protocol.signature import signer
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.testing.clock import ManualClock
+from tests.auth.asked import ADMIN, SAMPLE, USER, received, send
+from tests.broker.live import live_broker, send_request
+
+NO = AccessDenied("No default permission for topic:orders")
+DELETE = DeleteTopic("t")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def audit(tmp_path, clock):
+    return Audit(tmp_path / "logs" / "audit.log", clock)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def written(audit):
+    audit.write()
+    return lines(audit._path)
+
+
+def deny(audit, request=None, address="10.0.0.7:5000", error=NO, body=b""):
+    peer, command, _, header = received(request or send("orders"), body, USER, address)
+    audit.denied(peer, command, header, error)
+
+
+def test_an_administrators_request_has_its_account_its_object_and_its_result(audit):
+    request = UpdateAndCreateAclConfig("shop-website", "a secret key", None, False)
+    peer, command, _, header = received(request, b"", ADMIN)
+    peer.principal = parse_account({"accessKey": ADMIN[0], "secretKey": ADMIN[1], "admin": "true"})
+    done = audit.begin(peer, command, header)
+    assert not audit.has_lines, "the result is not known"
+    done(209, "broken\nfile")
+    done = audit.begin(peer, command, header)
+    done(0, "a remark of a success")
+    failed, succeeded = written(audit)
+    assert failed["time"].endswith("Z")
+    assert failed["object"] == {"access_key": "shop-website", "admin": "False"}
+    assert {name: failed[name] for name in ("event", "account", "address", "code", "request", "result")} == {
+        "event": "admin",
+        "account": ADMIN[0],
+        "address": "127.0.0.1:5000",
+        "code": 50,
+        "request": "UPDATE_AND_CREATE_ACL_CONFIG",
+        "result": 209,
+    }
+    assert failed["remark"] == "broken\\nfile"
+    assert succeeded["result"] == 0 and "remark" not in succeeded
+    assert "a secret key" not in audit._path.read_text()
+
+
+def test_a_change_of_settings_shows_their_names_and_not_their_values(audit):
+    peer, command, _, header = received(UpdateBrokerConfig(), b"haSecret=abc\nlogLevel=DEBUG", ADMIN)
+    audit.begin(peer, command, header)(0, None)
+    assert written(audit)[0]["object"] == {"settings": "haSecret logLevel"}
+
+
+def test_a_denial_is_noted_and_counted(audit):
+    deny(audit)
+    deny(audit, DELETE, error=AccessDenied("an admin").of_kind(DenialKind.NEEDS_ADMIN))
+    first, second = written(audit)
+    assert (first["event"], first["claimed"], first["reason"]) == ("denied", USER[0], "no_permission")
+    assert first["object"]["topic"] == "orders" and first["remark"] == NO.remark.partition(": ")[2]
+    assert (second["reason"], second["request"]) == ("needs_admin", "DELETE_TOPIC_IN_BROKER")
+    assert audit.denials["no_permission"] == audit.denials["needs_admin"] == 1
+    assert set(audit.denials) == {kind.value for kind in DenialKind}
+
+
+@pytest.mark.guards("Audit.denied: number > MOST_A_MINUTE -> False", "Audit.denied: drop left_out")
+async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, caplog):
+    for number in range(1500):
+        deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
+    assert len(caplog.records) == auditing.MOST_LOGGED
+    assert len(written(audit)) == auditing.MOST_A_MINUTE
+    deny(audit, address="10.0.0.8:5000")  # somebody else
+    deny(audit, DELETE)  # a request for administrators
+    assert len(caplog.records) == auditing.MOST_LOGGED + 2
+    assert len(written(audit)) == auditing.MOST_A_MINUTE + 2
+    await clock.advance(61)
+    deny(audit)
+    left_out = 1500 - auditing.MOST_A_MINUTE
+    assert written(audit)[-2] == {
+        "time": written(audit)[-1]["time"],
+        "event": "left_out",
+        "address": "10.0.0.7",
+        "count": left_out,
+    }
+    assert f"({left_out} more were not noted)" in caplog.records[-1].getMessage()
+    assert audit.denials["no_permission"] == 1503
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_many_addresses_are_counted_and_not_without_end(audit, caplog):
+    caplog.set_level(logging.ERROR)
+    for number in range(12_000):
+        deny(audit, address=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:1")
+    assert len(audit._limits[False]._counts) <= 10_000
+
+
+def test_addresses_of_one_ipv6_network_count_together(audit):
+    for number in range(1, 200):
+        deny(audit, address=f"[2001:db8::{number}]:5000")
+    assert len(written(audit)) == auditing.MOST_A_MINUTE
+
+
+def test_files_are_rotated_and_few_are_kept(audit, monkeypatch):
+    monkeypatch.setattr(auditing, "SIZE_BYTES", 100)
+    for number in range(8):
+        deny(audit, address=f"10.0.0.{number}:1")
+        audit.write()
+    folder = audit._path.parent
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3", "audit.log.4"]
+    addresses = [lines(folder / name)[0]["address"] for name in names]
+    assert addresses == [f"10.0.0.{number}:1" for number in (7, 6, 5, 4, 3)]
+
+
+@pytest.mark.guards("Audit.write: drop lost")
+def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_path, clock, caplog):
+    (tmp_path / "file").write_text("")
+    audit = Audit(tmp_path / "file" / "audit.log", clock)
+    for _ in range(3):
+        deny(audit)
+        audit.write()
+    assert audit.lost == 3 and audit.denials["no_permission"] == 3
+    assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_lines_that_wait_are_limited(audit, monkeypatch):
+    monkeypatch.setattr(auditing, "_MOST_WAITING", 2)
+    for number in range(5):
+        deny(audit, address=f"10.0.0.{number}:1")
+    assert audit.lost == 3 and len(written(audit)) == 2
+
+
+async def test_a_broker_notes_denials_and_administrators_and_nothing_else(tmp_path):
+    (tmp_path / "acl.yml").write_text(SAMPLE)
+    path = tmp_path / "audit.log"
+    settings = {"acl": True, "acl_file": tmp_path / "acl.yml", "audit_path": path}
+    pools = [Pool(SystemClock(), sign=signer(*who)) for who in (USER, ADMIN)]
+    async with live_broker(tmp_path / "stores", **settings) as live:
+        user, admin = [await pool.session(live.broker.address) for pool in pools]
+        await user.call(send_request("topicB"))
+        with pytest.raises(AccessDenied):
+            await user.call(send_request("topicA"))
+        with pytest.raises(AccessDenied):
+            await user.call(GetBrokerRuntime())
+        await admin.call(GetBrokerRuntime())
+        with pytest.raises(RemoteError):
+            await admin.call(DeleteTopic("no such\nname"))
+        await admin.call(UpdateAndCreateAclConfig("shop-website", "secretOfShop", None, False))
+        figures = live.broker._figures.values("sparrowmq_denials_total")
+    for pool in pools:
+        pool.close()
+    noted = [(line["event"], line.get("account"), line["request"], line["result"]) for line in lines(path)]
+    assert noted == [
+        ("denied", USER[0], "SEND_MESSAGE_V2", 1),
+        ("denied", USER[0], "GET_BROKER_RUNTIME_INFO", 1),
+        ("admin", ADMIN[0], "GET_BROKER_RUNTIME_INFO", 0),
+        ("admin", ADMIN[0], "DELETE_TOPIC_IN_BROKER", 1),
+        ("admin", ADMIN[0], "UPDATE_AND_CREATE_ACL_CONFIG", 0),
+    ]
+    assert figures[("no_permission",)] == figures[("needs_admin",)] == 1
+    assert "secretOfShop" not in path.read_text()
+
+
+async def test_without_the_setting_no_file_is_written(tmp_path):
+    (tmp_path / "acl.yml").write_text(SAMPLE)
+    async with live_broker(
+        tmp_path / "stores", acl=True, acl_file=tmp_path / "acl.yml", audit_log=False
+    ) as live:
+        with pytest.raises(AccessDenied):
+            await live.session.call(send_request("topicB"))
+        assert live.broker._figures.values("sparrowmq_denials_total")[("unknown_account",)] == 1
+    assert not list(tmp_path.rglob("audit.log*"))
