@@ -30,7 +30,7 @@ from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS
+from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -57,6 +57,10 @@ _SETTINGS: Final = frozenset(
     {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
 )  # their bodies have lines such as key=value
 
+_TRUSTED: Final = frozenset(int(row.code) for row in ROWS if row.access in ADMINISTRATORS)
+# Brokers send the others of the cluster all the time: registrations, and slaves' copies of the state of a master.
+_ADMIN: Final = frozenset(int(row.code) for row in ROWS if row.access is Access.ADMIN)
+
 Done = Callable[[int, str | None], None]
 
 
@@ -72,7 +76,7 @@ class Audit:
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
-        self.codes = frozenset(int(row.code) for row in ROWS if row.access in ADMINISTRATORS)
+        self.codes = _ADMIN
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
         self.lost = 0
         self._path = path
@@ -103,7 +107,7 @@ class Audit:
     ) -> None:
         """Count a denial, and note it."""
         self.denials[error.kind.value] += 1
-        number, left_out = self._limits[command.code in self.codes].count(peer.host[:-PORT_BYTES])
+        number, left_out = self._limits[command.code in _TRUSTED].count(peer.host[:-PORT_BYTES])
         if number > MOST_A_MINUTE:
             return
         remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))

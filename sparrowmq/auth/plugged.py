@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.permissions import Caller, TopicAt
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import AccessDenied, ConfigError, DenialKind
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.signature import ACCESS_KEY, SigningKey
@@ -86,18 +86,21 @@ class PluggedCheck:
         for resource, needed in permissions.needs(row, header, command.body, self._topic_at):
             of_group = resource.startswith(RETRY)
             (groups if of_group else topics)[resource.removeprefix(RETRY)] = _WORDS[needed]
-        self._check.check(
-            AccessRequest(
-                code=int(row.code),
-                name=row.name,
-                access=row.access.value,
-                address=peer.address,
-                topics=topics,
-                groups=groups,
-                fields=command.ext_fields(),
-                _body=command.body,
-            )
+        request = AccessRequest(
+            code=int(row.code),
+            name=row.name,
+            access=row.access.value,
+            address=peer.address,
+            topics=topics,
+            groups=groups,
+            fields=command.ext_fields(),
+            _body=command.body,
         )
+        try:
+            self._check.check(request)
+        except AccessDenied as error:
+            error.of_kind(DenialKind.PLUGGED_CHECK)
+            raise
 
 
 def plugged_check(name: str, settings: Mapping[str, str]) -> AccessCheck:

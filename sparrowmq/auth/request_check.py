@@ -139,11 +139,7 @@ class Guard:
             account = self._accounts.authenticate(peer, command, header)
             self._accounts.authorise(account, peer, command, row, header)
         for check in self._others:
-            try:
-                check(peer, command, row, header)
-            except AccessDenied as error:
-                error.of_kind(DenialKind.PLUGGED_CHECK)
-                raise
+            check(peer, command, row, header)
 
 
 def _unknown(access_key: str | None, certificate: str | None) -> AccessDenied:

@@ -13,10 +13,12 @@ servers accept every registration.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from sparrowmq.auth.account_files import LOOK_PERIOD_S, account_files
 from sparrowmq.auth.address_patterns import Addresses
+from sparrowmq.auth.audit import FILE, Audit
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied, ConfigError
@@ -31,13 +33,13 @@ _OF_BROKERS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
 
 
 class NamesrvAccess:
-    """The guard of a name server with access control.
+    """The guard of a name server with access control, and its audit log.
 
     Raises:
         ConfigError: there are no accounts, a file is broken, or an address is none.
     """
 
-    def __init__(self, settings: NamesrvSettings) -> None:
+    def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
         self._files = account_files(settings.home, settings.acl_file)
         self._accounts = AccountCheck(self._files, lambda offset: None)
         self._is_public = settings.public_routes
@@ -46,6 +48,8 @@ class NamesrvAccess:
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
         self.guard = Guard([self.check])
+        path = settings.audit_path or settings.kv_path.with_name(FILE)
+        self.audit = Audit(path if settings.audit_log else None, clock)
 
     def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
@@ -56,10 +60,15 @@ class NamesrvAccess:
                 raise _with_advice(error, row, is_known=peer.principal is not None) from None
 
     async def watch(self, clock: Clock) -> None:
-        """Load the account files when they have changed, until cancelled."""
-        while True:
-            await clock.sleep(LOOK_PERIOD_S)
-            self._files.look()
+        """Load the account files when they have changed, and write the audit log, until cancelled."""
+        try:
+            while True:
+                await clock.sleep(LOOK_PERIOD_S)
+                self._files.look()
+                if self.audit.has_lines:
+                    await asyncio.to_thread(self.audit.write)
+        finally:
+            self.audit.write()
 
     def _may_unsigned(self, peer: Caller, row: Row) -> bool:
         if row.access is Access.CLIENT and self._is_public:
@@ -75,4 +84,4 @@ def _with_advice(error: AccessDenied, row: Row, *, is_known: bool) -> AccessDeni
         if is_known
         else "set brokerAccessKey and brokerSecretKey at the broker, or name its address in aclBrokerAddresses here"
     )
-    return AccessDenied(f"{error.args[0]}; {advice}")
+    return AccessDenied(f"{error.args[0]}; {advice}").of_kind(error.kind)

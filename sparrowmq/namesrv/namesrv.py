@@ -83,6 +83,7 @@ class Namesrv:
         access = self._access()
         guard = access.guard if access is not None else None
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
+        dispatch.audit = access.audit if access is not None else None
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
@@ -119,7 +120,7 @@ class Namesrv:
         # A name server without access control loads nothing of auth/.
         from sparrowmq.namesrv.access import NamesrvAccess
 
-        return NamesrvAccess(self._settings)
+        return NamesrvAccess(self._settings, self._clock)
 
     def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
         settings, server = self._settings, self._server

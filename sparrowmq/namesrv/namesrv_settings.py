@@ -64,5 +64,9 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """Addresses of brokers that register without an account, such as Apache's: 10.0.0.7,10.0.1.*"""
     public_routes: bool = setting("aclPublicRoutes", False, BOOLEAN)
     """Let clients without an account ask for routes and topics."""
+    audit_log: bool = setting("auditLog", True, BOOLEAN)
+    """Note requests for administrators, and denials, in a file. Only with aclEnable=true."""
+    audit_path: Path | None = setting("auditLogPath", None, PATH)
+    """File of the audit log. By default audit.log beside kvConfigPath."""
     order_messages: bool = setting("orderMessageEnable", False, BOOLEAN, live=True)
     """Include the fixed queues of order topics in routes."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
+from sparrowmq.auth.plugged import AccessRequest, PluggedCheck
 from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.requests import admin_headers, headers
@@ -283,9 +284,10 @@ def test_accounts_of_brokers_copy_the_state_of_a_master_and_do_nothing_else_of_a
     ids=lambda value: value.name if isinstance(value, DenialKind) else "",
 )
 def test_a_denial_says_of_which_kind_it_is(check, call, kind):
-    def never(*_: object) -> None:
-        raise AccessDenied("never")
+    class Never:
+        def check(self, request: AccessRequest) -> None:
+            raise AccessDenied("never")
 
     with pytest.raises(AccessDenied) as error:
-        Guard([check, never])(*call)
+        Guard([check, PluggedCheck(Never(), lambda offset: None)])(*call)
     assert error.value.kind is kind
