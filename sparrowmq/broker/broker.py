@@ -257,9 +257,8 @@ class Broker:
         self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool, may_send: MaySend
     ) -> tuple[Part, ...]:
         """All parts, each with its handlers, chores, tasks and saves."""
-        settings, clock, folder = self.settings, self._clock, self.settings.config_path
-        figures = self._figures
-        announced, delays = registration.announced, settings.delay_levels
+        settings, clock, figures = self.settings, self._clock, self._figures
+        announced, delays, folder = registration.announced, settings.delay_levels, settings.config_path
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
         if not settings.is_slave:  # A slave has the offsets of its master, which may be ahead of its own log.

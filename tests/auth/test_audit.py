@@ -92,7 +92,7 @@ def test_a_denial_is_noted_and_counted(audit):
     assert set(audit.denials) == {kind.value for kind in DenialKind}
 
 
-@pytest.mark.guards("Audit.denied: number > MOST_A_MINUTE -> False", "Audit.denied: drop left_out")
+@pytest.mark.guards("auth.audit.Audit.denied: number > MOST_A_MINUTE -> False")
 async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, caplog):
     for number in range(1500):
         deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
@@ -141,7 +141,7 @@ def test_files_are_rotated_and_few_are_kept(audit, monkeypatch):
     assert addresses == [f"10.0.0.{number}:1" for number in (7, 6, 5, 4, 3)]
 
 
-@pytest.mark.guards("Audit.write: drop lost")
+@pytest.mark.guards("Audit.write: drop self.lost += len(lines)")
 def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_path, clock, caplog):
     (tmp_path / "file").write_text("")
     audit = Audit(tmp_path / "file" / "audit.log", clock)
