@@ -21,7 +21,8 @@ from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import bodies
-from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
+from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz.access.identities import IDENTITIES
 from tests.fuzz.access.victim import OWNER, REPLY_TOPIC, Target
@@ -45,6 +46,7 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("client", ("owner@1", "their@1", "their@2")),
     ("key", ("order-1", "order-2", "order-3", "order-4", "7F00000100002A9F0000000000000001")),
     ("broker_name", ("broker-0",)),
+    ("cluster", ("DefaultCluster",)),
     ("addr", ("127.0.0.1:10911",)),
     ("expression_type", ("TAG", "SQL92")),
     ("sub", ("*", "t", "a IS NULL")),
@@ -63,14 +65,16 @@ _BODIES: Final = {
     for kind in vars(bodies).values()
     if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
 }
+_BODIES["RegisterBrokerBody"] = RegisterBrokerBody
 _WANTED: Final = {
     34: "Heartbeat",
     41: "LockQueues",
     42: "LockQueues",
     46: "ClientConfigCheck",
     200: "GroupConfig",
+    103: "RegisterBrokerBody",
 }
-_BROKERS: Final = tuple(row for row in ROWS if row.served_by & Role.BROKER)
+_SERVED: Final = tuple(row for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV))
 # What makes and ends transactions, batches and replies has more states than one request shows.
 _LOADED: Final = frozenset({34, 37, 32001, 32002, 310, 325, 370, 41, 42, 11, 12, 33, 36})
 _PROPERTIES: Final = tuple(
@@ -92,6 +96,10 @@ class Attack(NamedTuple):
     code: int
     fields: dict[str, str]
     body: bytes
+
+    @property
+    def is_for_namesrv(self) -> bool:
+        return BY_CODE[self.code].served_by == Role.NAMESRV
 
     def __str__(self) -> str:
         return f"{self.code} {self.fields} {self.body[:300]!r}"
@@ -117,7 +125,7 @@ def attack(case: Case, known: Known) -> Attack:
 def _replayed(rng: random.Random, known: Known) -> Attack:
     """A captured frame with another code. With its own code it repeats what the owner did; only TLS prevents that."""
     code, fields, body = known.captured[rng.randrange(len(known.captured))]
-    others = [int(row.code) for row in _BROKERS if row.code != code]
+    others = [int(row.code) for row in _SERVED if row.code != code]
     return Attack(rng.choice(others), fields, body)
 
 
@@ -134,9 +142,9 @@ class _Maker:
 
     def attack(self) -> Attack:
         rng = self._rng
-        row = rng.choice(_BROKERS)
+        row = rng.choice(_SERVED)
         if rng.random() < 0.5:
-            row = rng.choice([row for row in _BROKERS if row.code in _LOADED])
+            row = rng.choice([row for row in _SERVED if row.code in _LOADED])
         fields = self._fields(row)
         if rng.random() < 0.05:
             fields[rng.choice(_PROPERTIES)] = self._text("")

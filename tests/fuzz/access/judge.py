@@ -13,7 +13,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests import admin_headers as admin
-from sparrowmq.protocol.requests import bodies, headers
+from sparrowmq.protocol.requests import bodies, headers, namesrv_headers
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.testing.clock import ManualClock
@@ -69,7 +69,11 @@ class Judge:
         groups = await self._table(admin.GetAllSubscriptionGroup(), "subscriptionGroupTable")
         offsets = await self._table(admin.GetAllConsumerOffset(), "offsetTable")
         settings = (await self._victim.admin.ask(admin.GetBrokerConfig())).body
+        route = (await self._victim.route_admin.ask(namesrv_headers.GetRoute("orders"))).body
+        cluster = (await self._victim.route_admin.ask(namesrv_headers.GetBrokerCluster())).body
+        value = (await self._victim.route_admin.ask(namesrv_headers.GetKVConfig("space", "key"))).ext_fields()
         return {
+            "route": {"orders": route, "cluster": cluster, "value": value},
             "accounts": self._accounts.read_bytes(),
             "settings": settings,
             "topics": {name: each for name, each in topics.items() if not _is_open(name)},

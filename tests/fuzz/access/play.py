@@ -25,7 +25,7 @@ from tests.broker.live import BORN_MS
 from tests.fuzz.access.attacks import BODY_AT, Attack, Case, Known, attack
 from tests.fuzz.access.identities import IDENTITIES, Identity
 from tests.fuzz.access.judge import Judge
-from tests.fuzz.access.victim import MARKER, Victim, accounts_at
+from tests.fuzz.access.victim import MARKER, SETTINGS, Victim, accounts_at
 from tests.fuzz.access.wire import Wire
 
 ROUNDS: Final = 25
@@ -62,11 +62,11 @@ class Played:
 class Life:
     """One broker with its victim and attackers."""
 
-    def __init__(self, address: str, victim: Victim, played: Played) -> None:
-        self._address = address
+    def __init__(self, cluster: Cluster, victim: Victim, played: Played) -> None:
+        self._addresses = cluster.brokers[0].address, cluster.namesrv
         self._victim = victim
         self._played = played
-        self._wires: dict[str, Wire] = {}
+        self._wires: dict[tuple[str, bool], Wire] = {}
         self._known = Known(victim.targets, victim.main.captured)
 
     async def play(self, cases: Iterable[Case], together: bool = True) -> None:
@@ -74,8 +74,8 @@ class Life:
         waiting: list[asyncio.Future[Command]] = []
         for case in cases:
             identity = IDENTITIES[case.identity]
-            wire = await self._wire(identity)
             made = attack(case, self._known)
+            wire = await self._wire(identity, made.is_for_namesrv)
             signed = made.fields if identity.replays else wire.signed(made.fields, made.body)
             self._played.attacks.append((case, made))
             self._played.sent[case.identity, made.code] += 1
@@ -91,11 +91,11 @@ class Life:
     def leaks(self) -> list[str]:
         """What an attacker heard that has the victim's marker."""
         found = []
-        for name, wire in self._wires.items():
+        for (name, is_of_namesrv), wire in self._wires.items():
             identity = IDENTITIES[name]
             # An error repeats what was wrong, and a replayed frame has the marker.
             heard = wire.heard[1::2] if identity.replays else wire.heard
-            if not identity.may:
+            if not identity.may and not is_of_namesrv:  # any account may ask for routes and names
                 found += [f"{name} heard {part[:400]!r}" for part in heard if MARKER in part]
             wire.heard.clear()
         return found
@@ -104,11 +104,12 @@ class Life:
         for wire in self._wires.values():
             wire.close()
 
-    async def _wire(self, identity: Identity) -> Wire:
-        wire = self._wires.get(identity.name)
+    async def _wire(self, identity: Identity, is_for_namesrv: bool) -> Wire:
+        wire = self._wires.get((identity.name, is_for_namesrv))
         if wire is None or not wire.is_open:
-            wire = await Wire.to(self._address, identity.credentials, identity.source)
-            self._wires[identity.name] = wire
+            address = self._addresses[is_for_namesrv]
+            wire = await Wire.to(address, identity.credentials, identity.source)
+            self._wires[identity.name, is_for_namesrv] = wire
         return wire
 
     def _note(self, case: Case, made: Attack, done: asyncio.Future[Command]) -> None:
@@ -130,11 +131,14 @@ async def live(rounds: Sequence[Sequence[Case]], together: bool = True) -> Playe
     with tempfile.TemporaryDirectory(prefix="sparrowmq-access-") as name:
         folder, clock = Path(name), ManualClock(BORN_MS)
         accounts = accounts_at(folder)
-        async with Cluster(folder, clock=clock, acl=True, acl_file=accounts) as cluster:
-            victim = Victim(cluster.brokers[0], clock)
+        guarded = {"acl": True, "acl_file": accounts}
+        async with Cluster(
+            folder, clock=clock, namesrv_settings=guarded, **SETTINGS, acl_file=accounts
+        ) as cluster:
+            victim = Victim(cluster.brokers[0], cluster.namesrv, clock)
             await victim.settle_in()
             judge = Judge(victim, clock, accounts)
-            life = Life(cluster.brokers[0].address, victim, played)
+            life = Life(cluster, victim, played)
             judged = not any(IDENTITIES[case.identity].may for cases in rounds for case in cases)
             try:
                 for cases in rounds:

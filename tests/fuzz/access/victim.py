@@ -19,7 +19,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests import admin_headers as admin
-from sparrowmq.protocol.requests import bodies, headers
+from sparrowmq.protocol.requests import bodies, headers, namesrv_headers
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.testing.clock import ManualClock
@@ -57,7 +57,11 @@ accounts:
     defaultTopicPerm: SUB
     topicPerms: [orders=DENY, asks=DENY, {SECRET}-audit=DENY, theirs=PUB|SUB]
     groupPerms: [theirs=PUB|SUB, theirs-2=SUB]
+  - accessKey: broker-account
+    secretKey: broker-secret
+    broker: true
 """
+SETTINGS: Final[dict[str, Any]] = {"acl": True, "access_key": "broker-account", "secret_key": "broker-secret"}
 STAGED_COUNT: Final = 2
 TIMER_S: Final = 600
 LEVEL: Final = 14  # ten minutes
@@ -72,13 +76,14 @@ class Victim:
 
     Attributes:
         main, asker: connections of the owner; `asker` waits for answers.
-        admin: a connection of an administrator.
+        admin, route_admin: connections of an administrator to broker and name server.
         targets: by name, the fields that name each thing.
         unread: the bodies that were sent to topic `orders`, and that the judge has not seen there yet.
     """
 
-    def __init__(self, broker: Broker, clock: ManualClock) -> None:
+    def __init__(self, broker: Broker, namesrv: str, clock: ManualClock) -> None:
         self._address = broker.address
+        self._namesrv = namesrv
         self._clock = clock
         self.round = 0
         self.unread: list[bytes] = []
@@ -89,6 +94,8 @@ class Victim:
         self.main = await Wire.to(self._address, OWNER)
         self.asker = await Wire.to(self._address, OWNER)
         self.admin = await Wire.to(self._address, ADMIN)
+        self.route_admin = await Wire.to(self._namesrv, ADMIN)
+        await self.route_admin.ask(namesrv_headers.PutKVConfig("space", "key", "value"))
         for topic in ("orders", "asks", f"{SECRET}-audit", "theirs", "theirs-2"):
             await self.admin.ask(admin.UpdateAndCreateTopic(topic, 1, 1, 6, "TBW102", "SINGLE_TAG", 0))
         for group in ("owners", "locks", "waiters", "theirs", "theirs-2"):
@@ -97,6 +104,10 @@ class Victim:
         await self.beat()
         await self._fill()
         await self._time()
+        self.targets["route"] = {
+            "topic": "orders", "broker_name": "broker-0", "cluster_name": "DefaultCluster",
+            "broker_addr": self._address, "broker_id": 0, "namespace": "space", "key": "key", "body_crc32": 0,
+        }  # fmt: skip
         self.targets["half"] = await self._half("lasting")
 
     async def prepare(self) -> None:
@@ -111,7 +122,7 @@ class Victim:
         await self._ask_for_reply()
 
     def close(self) -> None:
-        for wire in (self.main, self.asker, self.admin):
+        for wire in (self.main, self.asker, self.admin, self.route_admin):
             wire.close()
 
     # What it owns -------------------------------------------------------------------------------------------------
