@@ -16,7 +16,7 @@ from sparrowmq.errors import RemoteProtocolError
 _IN_VALUE = re.compile(r"^[ \t\f]|[\\\n\r]|[^\x00-\x7f]")
 _IN_KEY = re.compile(r"[ \t\f\\\n\r=:#!]|[^\x00-\x7f]")
 # A server reads a request's settings in one piece, at 1 us a byte.
-REQUEST_BYTES: Final = 4096
+REQUEST_BYTES: Final = 3 * 1024
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
