@@ -89,6 +89,7 @@ LONGEST_FIRST = [
     "tests/interop/test_replication.py",
     "tests/interop/test_registration.py",
     "tests/interop/test_access.py",
+    "tests/test_closed_cluster_page.py",
     "tests/cli/test_pressure.py",
     "tests/interop/test_shared_namespaces.py",
     "tests/test_conftest.py",

@@ -49,7 +49,7 @@ COVERED = {
         "tests/examples/test_clusters.py",
         "tests/cli/servers/test_broker_processes.py",
     ],
-    "docs/operate/security.md": ["tests/test_operate_pages.py"],
+    "docs/operate/security.md": ["tests/test_operate_pages.py", "tests/test_closed_cluster_page.py"],
     "docs/start/from-celery.md": ["tests/test_migration_pages.py"],
     "docs/start/quickstart.md": ["tests/test_quickstart_page.py", "tests/spark/test_programs.py"],
     "docs/start/testing.md": ["tests/test_testing_page.py"],

@@ -38,6 +38,10 @@ COMMANDS: Final = {
         "show masters, the lag of each slave, and messages per second",
     ),
     "acl": ("sparrowmq.cli.operator.acl_commands:acl", "make, change, delete and look at accounts"),
+    "secure": (
+        "sparrowmq.cli.secure.secure_commands:secure",
+        "make certificates, accounts and settings of a closed cluster",
+    ),
     "doctor": (
         "sparrowmq.cli.operator.doctor_command:doctor",
         "say what is wrong with a cluster, and how to fix it",

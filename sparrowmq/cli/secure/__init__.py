@@ -1,0 +1,1 @@
+"""`sparrowmq secure`: certificates, accounts and settings of a closed cluster."""
