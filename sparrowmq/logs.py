@@ -6,6 +6,8 @@
     text                        2026-11-21 10:41:18,003 INFO sparrowmq.broker.registration: ...
     json                        {"time": "2026-11-21T10:41:18.003Z", "level": "INFO", "logger": ..., "message": ...}
 
+A message is always one line: characters that cannot be printed are escaped, because a peer may have sent them.
+
 `logLevel` is a live setting of the servers. It applies to SparrowMQ's own lines, not to those of libraries.
 """
 
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+from sparrowmq.safe_text import shown
 from sparrowmq.settings.setting_kinds import choice, integer
 from sparrowmq.settings.settings import Settings, setting
 
@@ -72,8 +75,16 @@ def handler(file: str | None, form: Form, size_bytes: int | None, keep: int) -> 
         OSError: the file cannot be written.
     """
     made = _plain(file, size_bytes, keep)
-    made.setFormatter(JsonLines() if form is Form.JSON else logging.Formatter(_TEXT))
+    made.setFormatter(JsonLines() if form is Form.JSON else TextLines(_TEXT))
     return made
+
+
+class TextLines(logging.Formatter):
+    """Each message one line, behind it the trace of an error if there is one."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _one_line(record.message)
+        return super().formatMessage(record)
 
 
 class JsonLines(logging.Formatter):
@@ -91,7 +102,14 @@ class JsonLines(logging.Formatter):
             line["error"] = self.formatException(record.exc_info)
         import json  # few servers log JSON
 
-        return json.dumps(line, ensure_ascii=False)
+        text = json.dumps(line, ensure_ascii=False)
+        if text.isprintable():
+            return text
+        return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def _one_line(message: str) -> str:
+    return shown(message, 10 * len(message))
 
 
 def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:

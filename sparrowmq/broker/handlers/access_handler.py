@@ -29,6 +29,7 @@ from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList, DataVe
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.safe_text import shown
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles, Change
@@ -79,7 +80,7 @@ class AccessHandler:
             lambda files: files.with_account(fields, self._clock.now_ms()),
             UPDATE_FAILED,
         )
-        log.info("account %s was changed by %s", header.access_key, peer.address)
+        log.info("account %s was changed by %s", shown(header.access_key), peer.address)
 
     @handles(DeleteAclConfig)
     async def delete(self, header: DeleteAclConfig, body: bytes, peer: Peer) -> None:
@@ -92,7 +93,7 @@ class AccessHandler:
             return change
 
         await self._do(change, DELETE_FAILED)
-        log.info("account %s was removed by %s", header.access_key, peer.address)
+        log.info("account %s was removed by %s", shown(header.access_key), peer.address)
 
     @handles(UpdateGlobalWhiteAddrsConfig)
     async def white_list(self, header: UpdateGlobalWhiteAddrsConfig, body: bytes, peer: Peer) -> None:
@@ -104,7 +105,7 @@ class AccessHandler:
             ),
             WHITE_LIST_FAILED,
         )
-        log.info("the addresses that need no account were set to %s by %s", patterns, peer.address)
+        log.info("the addresses that need no account were set to %s by %s", shown(patterns), peer.address)
 
     @handles(GetBrokerClusterAcl)
     def versions(self, header: GetBrokerClusterAcl, body: bytes, peer: Peer) -> GetBrokerClusterAclReply:

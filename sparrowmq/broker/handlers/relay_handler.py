@@ -83,7 +83,9 @@ class RelayHandler:
             try:
                 told = ConsumerStatus.decode((await answer).body)
             except (NetworkError, RemoteError, RemoteProtocolError) as error:
-                log.warning("consumer %s does not report its offsets: %s", shown(member.client_id), error)
+                log.warning(
+                    "consumer %s does not report its offsets: %s", shown(member.client_id), shown(error)
+                )
             else:
                 table[member.client_id] = told.message_queue_table
         return Answer(body=ConsumerStatus(consumer_table=table))

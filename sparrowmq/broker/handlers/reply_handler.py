@@ -77,7 +77,7 @@ class ReplyHandler:
             place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
         if failure is None:
             return Answer(header=place)
-        log.warning("an answer sent by %s is lost: %s", peer.address, failure)
+        log.warning("an answer sent by %s is lost: %s", peer.address, shown(failure))
         return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
 
     def _check_topic(self, topic: str) -> None:

@@ -24,6 +24,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class RetryHandler:
         if back.is_dead:
             log.warning(
                 "message %s is a dead letter of group %s after %d tries",
-                message.message_id,
+                shown(message.message_id),
                 group.group_name,
                 back.reconsume_times,
             )

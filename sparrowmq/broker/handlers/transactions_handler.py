@@ -51,7 +51,9 @@ class TransactionHandler:
                 peer=peer,
             )
         except RemoteError as error:
-            log.warning("%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), error.remark)
+            log.warning(
+                "%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), shown(error.remark)
+            )
             raise
         return After(self._store.safety(True), placed.end, None) if placed is not None else None
 

@@ -19,6 +19,7 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.messages.property_names import Property as Property
+from sparrowmq.safe_text import shown
 
 KEY_SEPARATOR = " "
 MAX_TIME_MS: Final = (1 << 53) - 1
@@ -210,7 +211,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
         return self.unique_key or self.offset_id
 
     def __str__(self) -> str:
-        return f"{self.topic}[{self.queue_id}]@{self.queue_offset} {self.message_id} {len(self.body)} bytes"
+        return f"{self.topic}[{self.queue_id}]@{self.queue_offset} {shown(self.message_id)} {len(self.body)} bytes"
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="camel"):
