@@ -27,6 +27,7 @@ from librt.strings import BytesWriter
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import AccessDenied, DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.waiting import tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
@@ -128,6 +129,12 @@ class Later:
 
 
 Result = Header | Answer | After | Later | Awaitable["Header | Answer | Later | None"] | None
+
+
+def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
+    """The steps to an answer with a body that may be large."""
+    content = yield from body.encoding()
+    return Answer(header=header, body=content)
 
 
 # These requests wait on purpose when there is nothing to return yet.

@@ -19,6 +19,7 @@ from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import (
     ClientConfigCheck,
     ConsumerBeat,
@@ -38,7 +39,7 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 
 
 class ClientHandler:
@@ -119,11 +120,18 @@ class ClientHandler:
         return Answer(body=group.encoded_ids())
 
     @handles(LockBatchMq)
-    def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
+    def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Lock queues for an orderly consumer. The answer names only the queues that it now holds."""
         wish = LockQueues.of_request(body)
-        locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
-        return Answer(body=LockedQueues(locked))
+        names.check_group(wish.consumer_group)
+        return in_slices(self._lock(wish))
+
+    def _lock(self, wish: LockQueues) -> Steps[Answer]:
+        locked: list[MessageQueue] = []
+        for queue in wish.mq_set:
+            locked += self._locks.lock(wish.consumer_group, wish.client_id, [queue])
+            yield
+        return (yield from encoded(LockedQueues(locked)))
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:

@@ -7,7 +7,7 @@ Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from sparrowmq.broker.clients import Clients, Member
@@ -16,6 +16,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -42,7 +43,7 @@ from sparrowmq.protocol.requests.bodies import (
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 
 TO_THE_END: Final = -1
 MOST_RETRY_QUEUES: Final = 1024
+_MOST_SHOWN: Final = 64  # queues in a log line
 
 
 class GroupHandler:
@@ -96,11 +98,11 @@ class GroupHandler:
             await self._offsets.file.confirm(f"what group {header.group_name} has consumed is deleted")
 
     @handles(GetAllSubscriptionGroup)
-    def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer:
+    def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of subscriptionGroup.json."""
         table = self._groups.content()
         count = len(table.subscription_group_table)
-        return Answer(header=GetAllSubscriptionGroupReply(count), body=table)
+        return in_slices(encoded(table, GetAllSubscriptionGroupReply(count)))
 
     @handles(QueryTopicConsumeByWho)
     def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
@@ -137,16 +139,19 @@ class GroupHandler:
         return Answer(body=ProducerConnections(_connections(members)))
 
     @handles(GetAllProducers)
-    def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer:
+    def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the members of every producer group."""
-        table = {
-            group: [self._entry(member) for member in members]
-            for group, members in self._clients.producer_groups()
-        }
-        return Answer(body=ProducerTable(table))
+        return in_slices(self._producers(list(self._clients.producer_groups())))
+
+    def _producers(self, groups: Sequence[tuple[str, Iterable[Member]]]) -> Steps[Answer]:
+        table: dict[str, list[ProducerEntry]] = {}
+        for group, members in groups:
+            table[group] = [self._entry(member) for member in members]
+            yield
+        return (yield from encoded(ProducerTable(table)))
 
     @handles(ResetOffset)
-    def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
+    def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Tell a group's members to consume from a given time on; they commit the new offsets themselves."""
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -162,28 +167,30 @@ class GroupHandler:
                 f"Timestamp: {header.timestamp}",
             )
         chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        table = ResetOffsets(
-            {
-                MessageQueue(header.topic, self._topics.broker_name, queue_id): self._reset_to(
-                    header, queue_id
-                )
-                for queue_id in chosen
-            }
-        )
+        return in_slices(self._reset(header, chosen, peer))
+
+    def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[Answer]:
+        offsets: dict[MessageQueue, int] = {}
+        for queue_id in queue_ids:
+            queue = MessageQueue(header.topic, self._topics.broker_name, queue_id)
+            offsets[queue] = self._reset_to(header, queue_id)
+            yield
+        table = ResetOffsets(offsets)
         # Java always sends isForce=false here, even if the tool asked for force. Otherwise C++ clients exit silently.
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
-        body = table.encode()
-        for member in members:
+        body = yield from table.encoding()
+        for member in self._clients.members(header.group):
             # Unlike Java, which sends every member the format of the tool's language.
             member.peer.tell(push, table.encode_for_c() if member.language == "CPP" else body)
+            yield
         log.info(
             "group %s is reset in %s by %s: %s",
             shown(header.group),
             shown(header.topic),
             peer.address,
-            shown(table),
+            shown(table) if len(offsets) <= _MOST_SHOWN else f"{len(offsets)} queues",
         )
-        return Answer(body=table)
+        return Answer(body=body)
 
     def _entry(self, member: Member) -> ProducerEntry:
         silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)

@@ -6,10 +6,13 @@ Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
@@ -24,7 +27,7 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
 )
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.store.message_store import MessageStore
 
 
@@ -127,9 +130,9 @@ class OffsetHandler:
         return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
 
     @handles(GetAllConsumerOffset)
-    def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer:
+    def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of consumerOffset.json."""
-        return Answer(body=self._offsets.content())
+        return in_slices(encoded(self._offsets.content()))
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:

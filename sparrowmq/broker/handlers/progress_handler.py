@@ -6,7 +6,7 @@ Source: AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from sparrowmq.broker.clients import Clients
@@ -16,6 +16,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group
@@ -35,7 +36,7 @@ from sparrowmq.protocol.requests.bodies import (
     QueueTimeSpan,
 )
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.store.message_store import MessageStore
 
 _LARGEST: Final = (1 << 63) - 1
@@ -70,57 +71,71 @@ class ProgressHandler:
         self._address = address
 
     @handles(GetConsumeStats)
-    def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer:
+    def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
         group = header.consumer_group
         topics = {header.topic} if header.topic else self._offsets.topics_of(group)
-        return Answer(body=self._stats(group, self._consumed(group, topics)))
+        return in_slices(self._of_group(group, self._consumed(group, topics)))
+
+    def _of_group(self, group: str, topics: list[str]) -> Steps[Answer]:
+        stats = yield from self._stats(group, topics)
+        return (yield from encoded(stats))
 
     @handles(GetBrokerConsumeStats)
-    def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer:
+    def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the offsets of every group, topic by topic."""
-        table = [
-            {group: [self._stats(group, [topic]) for topic in self._topics_of(group, header.is_order)]}
-            for group in sorted(config.group_name for config in self._groups.all())
-        ]
-        behind = sum(
-            row.broker_offset - row.consumer_offset
-            for groups in table
-            for topics in groups.values()
-            for stats in topics
-            for row in stats.offset_table.values()
-        )
-        return Answer(body=BrokerConsumeStats(table, self._address, behind))
+        return in_slices(self._of_all(header))
+
+    def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Answer]:
+        table: list[dict[str, list[ConsumeStats]]] = []
+        behind = 0
+        for group in sorted(config.group_name for config in self._groups.all()):
+            found: list[ConsumeStats] = []
+            for topic in self._topics_of(group, header.is_order):
+                stats = yield from self._stats(group, [topic])
+                behind += sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
+                found.append(stats)
+            table.append({group: found})
+            yield
+        return (yield from encoded(BrokerConsumeStats(table, self._address, behind)))
 
     @handles(QueryConsumeTimeSpan)
-    def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer:
+    def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return a group's progress in a topic as store times."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = [
-            self._span(header.topic, header.group, queue_id) for queue_id in range(topic.write_queue_nums)
-        ]
-        return Answer(body=ConsumeTimeSpans(spans))
+        return in_slices(self._spans(header, topic.write_queue_nums))
+
+    def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Answer]:
+        spans: list[QueueTimeSpan] = []
+        for queue_id in range(queue_count):
+            spans.append(self._span(header.topic, header.group, queue_id))
+            yield
+        return (yield from encoded(ConsumeTimeSpans(spans)))
 
     @handles(QueryCorrectionOffset)
-    def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer:
+    def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the lowest offset of all groups for each queue. Offsets below the queue's beginning do not count.
 
         Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
         """
+        return in_slices(self._slowest(header))
+
+    def _slowest(self, header: QueryCorrectionOffset) -> Steps[Answer]:
         left_out = set((header.filter_groups or "").split(","))
         least: dict[int, int] = {}
         for group in self._offsets.groups_of(header.topic) - left_out:
-            for queue_id, offset in self._offsets.of_group(group, header.topic).items():
+            for queue_id, offset in list(self._offsets.of_group(group, header.topic).items()):
                 queue = self._store.queues.get(header.topic, queue_id)
                 if offset >= (queue.min_offset if queue else 0):
                     least[queue_id] = min(offset, least.get(queue_id, _LARGEST))
+                yield
         compared = self._offsets.of_group(header.compare_group or "", header.topic)
         for queue_id, offset in compared.items():
             if least.get(queue_id, _LARGEST) > offset:
                 least[queue_id] = _LARGEST
-        return Answer(body=CorrectionOffsets(least))
+        return (yield from encoded(CorrectionOffsets(least)))
 
     @handles(CloneGroupOffset)
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
@@ -147,14 +162,14 @@ class ProgressHandler:
             if config is not None and (config.order or not only_ordered)
         ]
 
-    def _stats(self, group: str, topics: Iterable[str]) -> ConsumeStats:
-        topics = list(topics)
-        table = {
-            MessageQueue(name, self._topics.broker_name, queue_id): self._progress(group, name, queue_id)
-            for name in topics
-            if (topic := self._topics.get(name)) is not None
-            for queue_id in range(topic.read_queue_nums)
-        }
+    def _stats(self, group: str, topics: list[str]) -> Steps[ConsumeStats]:
+        table: dict[MessageQueue, QueueProgress] = {}
+        for name in topics:
+            topic = self._topics.get(name)
+            for queue_id in range(topic.read_queue_nums if topic is not None else 0):
+                queue = MessageQueue(name, self._topics.broker_name, queue_id)
+                table[queue] = self._progress(group, name, queue_id)
+                yield
         return ConsumeStats(self._consumption.per_second(group, topics), table)
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:

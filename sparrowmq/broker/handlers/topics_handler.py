@@ -13,6 +13,7 @@ from typing import Final
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -26,7 +27,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
 
@@ -91,25 +92,27 @@ class TopicHandler:
         await self._offsets.file.confirm(f"topic {header.topic} is deleted")
 
     @handles(GetTopicStats)
-    def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer:
+    def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        queues = range(max(topic.write_queue_nums, topic.read_queue_nums))
-        table = {
-            MessageQueue(header.topic, self._topics.broker_name, queue_id): self._offsets_of(
-                header.topic, queue_id
-            )
-            for queue_id in queues
-        }
-        return Answer(body=TopicStats(table))
+        return in_slices(self._stats(header.topic, max(topic.write_queue_nums, topic.read_queue_nums)))
+
+    def _stats(self, topic: str, queue_count: int) -> Steps[Answer]:
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(queue_count):
+            queue = MessageQueue(topic, self._topics.broker_name, queue_id)
+            table[queue] = self._offsets_of(topic, queue_id)
+            yield
+        return (yield from encoded(TopicStats(table)))
 
     @handles(GetAllTopicConfig)
-    def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer:
+    def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of topics.json."""
         table = self._topics.content()
-        return Answer(header=GetAllTopicConfigReply(len(table.topic_config_table)), body=table)
+        reply = GetAllTopicConfigReply(len(table.topic_config_table))
+        return in_slices(encoded(table, reply))
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:

@@ -222,6 +222,9 @@ class ClientConfigCheck(Body):
     namespace: str | None = None
 
 
+LOCKED_QUEUES: Final = 4096  # of one request, with the object around them
+
+
 class LockQueues(Body):
     """Queues to lock or to free for one client. (Java: LockBatchRequestBody)"""
 
@@ -229,6 +232,16 @@ class LockQueues(Body):
     client_id: str = ""
     mq_set: list[MessageQueue] = []
     only_this_broker: bool | None = None
+
+    @classmethod
+    def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse the body of a request. Raises: RemoteProtocolError, it has too many queues, or as for other bodies."""
+        body = bytes(raw)
+        if body.count(b"{") > LOCKED_QUEUES:
+            raise RemoteProtocolError(
+                f"more than {LOCKED_QUEUES} queues; lock or unlock them in several requests"
+            )
+        return super().of_request(body)
 
 
 class LockedQueues(Body):

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.messages.message import MessageQueue
 
 MAX_DEPTH: Final = 8  # the deepest body that Java sends has 6
@@ -96,6 +97,17 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return decoder
 
 
+def dumping(value: object) -> Steps[bytes]:
+    """Do `dumps` in steps, for tables of thousands of members."""
+    try:
+        standard = yield from _standardising(value)
+        return _quote(standard)
+    except TypeError:
+        parts: list[bytes] = []
+        yield from _writing(value, parts)
+        return b"".join(parts)
+
+
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _MEMBERS: dict[type[msgspec.Struct], list[tuple[bytes, str]]] = {}
 _quote = msgspec.json.encode
@@ -147,6 +159,61 @@ def _standard(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_standard(each) for each in value]
     return value
+
+
+def _standardising(value: object) -> Steps[object]:
+    """Do `_standard` in steps. Raises: TypeError, a key is neither a text nor a number."""
+    if isinstance(value, msgspec.Struct):
+        shape = _SHAPES.get(type(value)) or _SHAPES.setdefault(type(value), _Shape(type(value)))
+        found = dict(zip(shape.names, shape.read(value), strict=True))
+        for name in shape.special:
+            if (member := found[name]) is None:
+                del found[name]
+            else:
+                found[name] = yield from _standardising(member)
+        return found
+    if isinstance(value, dict | Mapping):
+        table: dict[object, object] = {}
+        for key, member in value.items():
+            if not isinstance(key, str | int):
+                raise TypeError(key)
+            table[key] = yield from _standardising(member)
+            yield
+        return table
+    if isinstance(value, list | tuple | AbstractSet):
+        items: list[object] = []
+        for item in sorted(value) if isinstance(value, AbstractSet) else value:
+            items.append((yield from _standardising(item)))
+            yield
+        return items
+    return value
+
+
+def _writing(value: object, parts: list[bytes]) -> Steps[None]:
+    """Do `_write` in steps."""
+    if isinstance(value, msgspec.Struct):
+        pairs = ((key, getattr(value, name)) for key, name in _members(type(value)))
+        members = ((key, member) for key, member in pairs if member is not None)
+    elif isinstance(value, Mapping):
+        members = ((_key(key, False), member) for key, member in value.items())
+    elif isinstance(value, list | tuple | AbstractSet):
+        parts.append(b"[")
+        for item in sorted(value) if isinstance(value, AbstractSet) else value:
+            yield from _writing(item, parts)
+            parts.append(b",")
+            yield
+        _close(parts, b"]")
+        return
+    else:
+        parts.append(_quote(value))
+        return
+    parts.append(b"{")
+    for key, member in members:
+        parts.append(key)
+        yield from _writing(member, parts)
+        parts.append(b",")
+        yield
+    _close(parts, b"}")
 
 
 def _write(value: object, parts: list[bytes], bare: bool) -> None:

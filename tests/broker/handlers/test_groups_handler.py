@@ -186,7 +186,7 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
     assert error.remark.endswith("no topic in this broker. topic=Nothing")
 
 
-@pytest.mark.guards("GroupHandler.reset: table.encode_for_c() if member.language == 'CPP' else body -> body")
+@pytest.mark.guards("GroupHandler._reset: table.encode_for_c() if member.language == 'CPP' else body -> body")
 async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consuming):
     other = Asker(language="CPP")
     desk.clients.consume(other, "two", other.language, 409, ConsumerBeat("g"))

@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -113,3 +114,20 @@ async def test_tools_get_the_system_topics(desk, client):
     found = TopicList.decode((await client.call(GetSystemTopicListFromBroker())).body).topic_list
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a"} <= set(found)
     assert "Orders" not in found
+
+
+async def test_the_queues_of_a_large_topic_are_shown_in_slices(desk, client):
+    desk.create("Orders", 20_000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.create_task(others())
+    found = TopicStats.decode((await client.call(GetTopicStats("Orders"), timeout_s=60)).body)
+    beside.cancel()
+    assert len(found.offset_table) == 20_000
+    assert turns > 10  # 20,000 queues take 100 ms or more

@@ -5,6 +5,7 @@ import pytest
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.requests.bodies import LOCKED_QUEUES, LockQueues
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.body import Body
 
@@ -212,3 +213,11 @@ def test_bodies_do_not_share_their_empty_members() -> None:
 def test_a_check_of_a_subscription_is_read() -> None:
     sent = b'{"clientId":"c","group":"g","subscriptionData":{"topic":"T","subString":"a>1","expressionType":"SQL92"}}'
     assert bodies.ClientConfigCheck.decode(sent).subscription_data == Subscription("T", "a>1", kind="SQL92")
+
+
+@pytest.mark.guards("LockQueues.of_request: false body.count(b'{') > LOCKED_QUEUES")
+def test_a_request_locks_a_limited_number_of_queues() -> None:
+    queues = [MessageQueue("T", "b", number) for number in range(LOCKED_QUEUES - 1)]
+    assert LockQueues.of_request(LockQueues("g", "c", queues).encode()).mq_set == queues
+    with pytest.raises(RemoteProtocolError, match="more than 4096 queues"):
+        LockQueues.of_request(b'{"mqSet":[' + b"{}," * LOCKED_QUEUES + b"{}]}")

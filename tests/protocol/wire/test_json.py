@@ -9,8 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.bodies import (
+    BrokerConsumeStats,
+    ConsumerOffsets,
+    ConsumeStats,
+    DataVersion,
+    GroupList,
+    LockedQueues,
+    TopicConfig,
+    TopicConfigTable,
+    TopicOffset,
+    TopicStats,
+)
 from sparrowmq.protocol.wire import json
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -207,3 +219,20 @@ def test_a_large_table_is_written_without_looking_at_each_value(monkeypatch: pyt
         b'{"t":{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG","topicName":"t",'
         b'"topicSysFlag":0,"writeQueueNums":4}}'
     )
+
+
+@pytest.mark.guards("json._standardising: drop raise TypeError(key)")
+def test_tables_are_written_in_steps_as_they_are_at_once() -> None:
+    queues = {MessageQueue("T", "b", number): TopicOffset(0, number, 1) for number in range(50)}
+    for body in (
+        TopicStats(queues),
+        TopicStats({}),
+        LockedQueues(list(queues)),
+        GroupList(["a", "b"]),
+        BrokerConsumeStats([{"g": [ConsumeStats(1.5, {})]}], "b:1", 7),
+        ConsumerOffsets({"T@g": {0: 1, 1: 2}}),
+        TopicConfigTable(DataVersion(), {"T": TopicConfig("T", 4, 4, 6, attributes={"a": "b"})}),
+    ):
+        assert at_once(body.encoding()) == body.encode()
+    assert sum(1 for _ in TopicStats(queues).encoding()) >= 50
+    assert sum(1 for _ in LockedQueues(list(queues)).encoding()) >= 50
