@@ -8,7 +8,7 @@ import asyncio
 import sparrowmq
 
 payments: set[str] = set()  # your database, say
-mq = sparrowmq.connect()
+mq = sparrowmq.connect(group="payments")  # brokers ask any program of this group how a transaction ended
 
 
 @mq.check()

@@ -258,6 +258,7 @@ async def test_settings_that_are_wrong(mq, monkeypatch):
         lambda: sparrowmq.connect("127.0.0.1:99999"),
         lambda: mq.subscribe("orders", group="billing", start="now"),
         lambda: mq.transaction("orders", b"x"),
+        lambda: mq.producer("payments").transaction("orders", b"x"),
     ):
         with pytest.raises(errors.ConfigError) as raised:
             call()
@@ -274,13 +275,13 @@ async def test_what_is_not_there_and_what_is_there_already(mq):
 
 
 async def test_a_transaction_that_ends_twice(mq):
-    @mq.check()
     def check(message: sparrowmq.ReceivedMessage) -> None:
         return None
 
-    not_begun = mq.transaction("orders", b"x")
+    payments = mq.producer("payments", check=check)
+    not_begun = payments.transaction("orders", b"x")
     check_quoted(await failure(not_begun.commit()), "TransactionEnded")
-    async with mq.transaction("orders", b"x") as transaction:
+    async with payments.transaction("orders", b"x") as transaction:
         await transaction.commit()
         check_quoted(await failure(transaction.rollback()), "TransactionEnded")
 

@@ -28,7 +28,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.callbacks import Callbacks, Started
-from sparrowmq.client.client import GROUP, Client, ClientArguments, K
+from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.consuming.checks import Check
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
@@ -399,7 +399,12 @@ class SyncClient(Context[Client]):
         return SyncProducer(self._inner.producer(group, settings, check=check), self._thread)
 
     def check(
-        self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
+        self,
+        group: str | None = None,
+        *,
+        concurrency: int = 16,
+        waiting: int = 2000,
+        timeout_s: float = 60.0,
     ) -> Callable[[K], K]:
         """As `Client.check`. A plain function runs in threads and may block."""
         return self._inner.check(group, concurrency=concurrency, waiting=waiting, timeout_s=timeout_s)

@@ -45,13 +45,13 @@ from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, OWN_GROUP, ProducerSettings
 from sparrowmq.client.sending.send_arguments import Body, RequestArguments, check_names, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.errors import InvalidName
+from sparrowmq.errors import ConfigError, InvalidName
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
@@ -66,7 +66,6 @@ from sparrowmq.protocol.requests.headers import UnregisterClient
 
 log = logging.getLogger(__name__)
 
-GROUP: Final = "SPARROWMQ_PRODUCER"
 FLUSH_S: Final = 10.0
 REQUEST_S: Final = 3.0
 
@@ -100,7 +99,7 @@ class Client:
     Args:
         namesrv: name servers as "host:port;host:port" or a list, or the URL of an address server; by default
             the environment's NAMESRV_ADDR. Without a port it is 9876.
-        group: the producer group of the client's own sends.
+        group: the producer group of the client's own sends. Transactions need one.
         instance: keeps programs on one machine apart in the files of broadcast offsets.
         client_id: its name at brokers; by default a new one each time.
         settings: of the client's own sends.
@@ -120,7 +119,7 @@ class Client:
         self,
         namesrv: str | Sequence[str] | None = None,
         *,
-        group: str = GROUP,
+        group: str = DEFAULT_GROUP,
         instance: str = "DEFAULT",
         client_id: str | None = None,
         settings: ProducerSettings | None = None,
@@ -214,10 +213,12 @@ class Client:
             ConfigError: this client has a producer of that group, or the group has a check.
         """
         full = self._producer_group(group)
-        self._network.membership.add_producer(full)
-        if check is not None:
-            self._checks.add(full, check, CheckSettings())
+        # As Java's clients do, announce a group without transactions: brokers push answers to announced clients only.
         group = self._network.plain_name(full)
+        announced = INNER_PRODUCER_GROUP if group == DEFAULT_GROUP else full
+        self._network.membership.add_producer(full, announced)
+        if check is not None:
+            self._add_check(full, check, CheckSettings())
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
         ends = Ends(full, self._network.brokers, self._checks.has, told)
@@ -228,7 +229,12 @@ class Client:
         return Producer(group, outbox, self._make_id, own, ends, namespace, hooks)
 
     def check(
-        self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
+        self,
+        group: str | None = None,
+        *,
+        concurrency: int = 16,
+        waiting: int = 2000,
+        timeout_s: float = 60.0,
     ) -> Callable[[K], K]:
         """Declare the decorated function as the check of a producer group, which its transactions need.
 
@@ -237,19 +243,26 @@ class Client:
         that is unknown; an exception means unknown, too. A plain function must not block.
 
         Args:
+            group: by default that of the client's own sends.
             concurrency: checks that run at once.
             waiting: questions that wait for a check; brokers repeat those that are dropped.
             timeout_s: the time limit of a check.
         Raises:
-            ConfigError: an argument is wrong, or the group has a check.
+            ConfigError: an argument is wrong, the group has a check, or the program named no group.
         """
-        settings, full = CheckSettings(concurrency, waiting, timeout_s), self._producer_group(group)
+        settings = CheckSettings(concurrency, waiting, timeout_s)
+        full = self._producer_group(self._producer.group if group is None else group)
 
         def declare(function: K) -> K:
-            self._checks.add(full, function, settings)
+            self._add_check(full, function, settings)
             return function
 
         return declare
+
+    def _add_check(self, full_group: str, check: Check, settings: CheckSettings) -> None:
+        if self._network.plain_name(full_group) == DEFAULT_GROUP:
+            raise ConfigError(OWN_GROUP)
+        self._checks.add(full_group, check, settings)
 
     def check_in_threads(self) -> None:
         """Call plain checks in threads, where they may block; for the blocking client."""
@@ -419,7 +432,7 @@ class Client:
 
     async def _leave(self) -> None:
         """Unregister our producers, so that brokers ask other clients about transactions."""
-        for group in sorted(self._network.membership.producers):
+        for group in sorted(self._network.membership.producers.values()):
             await self._network.brokers.tell_all(
                 UnregisterClient(client_id=self.client_id, producer_group=group)
             )

@@ -28,7 +28,7 @@ CALLABLES = [
     (lambda mq: mq.pull_consumer(group="g", on_assigned=5), "on_assigned=5 cannot be called"),
     (lambda mq: mq.pull_consumer(group="g", on_revoked=5), "on_revoked=5 cannot be called"),
     (lambda mq: mq.producer("p", check="f"), "check='f' cannot be called"),
-    (lambda mq: mq.check()("f"), "check='f' cannot be called"),
+    (lambda mq: mq.check("payments")("f"), "check='f' cannot be called"),
     (lambda mq: mq.handler("t", group="g")("f"), "handler='f' cannot be called; .*@mq.handler"),
     (lambda mq: mq.middleware("f"), "middleware='f' cannot be called"),
 ]

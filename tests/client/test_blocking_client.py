@@ -29,7 +29,7 @@ def namesrv(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def mq(namesrv) -> Iterator[SyncClient]:
-    with sparrowmq.sync.connect(namesrv) as client:
+    with sparrowmq.sync.connect(namesrv, group="tellers") as client:
         yield client
 
 

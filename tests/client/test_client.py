@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from sparrowmq.client.client import GROUP, Client, connect
+from sparrowmq.client.client import Client, connect
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, ProducerSettings
 from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
@@ -84,11 +84,12 @@ async def test_producers_have_groups_and_leave_them(peer):
             mq.producer("mine")
         with pytest.raises(InvalidName, match="reserved"):
             mq.producer("DEFAULT_PRODUCER")
-    assert [command.header(SendMessageV2).producer_group for command in peer.sent] == [GROUP, "mine"]
+    assert [command.header(SendMessageV2).producer_group for command in peer.sent] == [DEFAULT_GROUP, "mine"]
     beat = Heartbeat.decode(peer.requests(RequestCode.HEART_BEAT)[0].body)
-    assert beat.client_id == "me" and [each.group_name for each in beat.producer_data_set] == [GROUP, "mine"]
+    assert beat.client_id == "me"
+    assert [each.group_name for each in beat.producer_data_set] == ["CLIENT_INNER_PRODUCER", "mine"]
     left = [command.ext_fields() for command in peer.requests(UNREGISTER)]
-    assert {each["producerGroup"] for each in left} == {GROUP, "mine"}
+    assert {each["producerGroup"] for each in left} == {"CLIENT_INNER_PRODUCER", "mine"}
 
 
 async def test_unanswered_counts_what_every_producer_sent_and_flush_waits_for_all_of_it(peer):
@@ -255,7 +256,7 @@ async def test_a_namespace_stands_before_names_on_the_wire_and_nowhere_else(clus
         async with plain.subscribe("shop%orders", group="looking", start="earliest") as messages:
             (seen,) = await messages.take(1)
             assert seen.topic == "shop%orders"
-        assert shop._network.membership.producers == {f"shop%{GROUP}"}
+        assert shop._network.membership.producers == {f"shop%{DEFAULT_GROUP}": "CLIENT_INNER_PRODUCER"}
 
 
 @pytest.mark.parametrize("namespace", ["a%b", "a b", "a.b"])

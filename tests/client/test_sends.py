@@ -50,7 +50,7 @@ async def test_one_producer_sends_plain_ordered_and_delayed_messages_another_tra
     tmp_path: Path,
 ) -> None:
     clock, bodies = ManualClock(), list[bytes]()
-    async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv) as mq:
+    async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv, group="shop") as mq:
         payments = mq.producer("payments", check=lambda message: True)
         async with mq.subscribe(
             "orders", lambda message: bodies.append(message.body), group="g", start="earliest"

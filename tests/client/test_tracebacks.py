@@ -35,7 +35,7 @@ import asyncio
 import sparrowmq
 
 async def main():
-    async with sparrowmq.connect("{namesrv}", settings=sparrowmq.ProducerSettings(timeout_s=0.5)) as mq:
+    async with sparrowmq.connect("{namesrv}", group="g", settings=sparrowmq.ProducerSettings(timeout_s=0.5)) as mq:
         @mq.check()
         def check(message):
             pass
@@ -48,7 +48,7 @@ BLOCKING = """
 import sparrowmq
 from sparrowmq import sync
 
-with sync.connect("{namesrv}", settings=sparrowmq.ProducerSettings(timeout_s=0.5)) as mq:
+with sync.connect("{namesrv}", group="g", settings=sparrowmq.ProducerSettings(timeout_s=0.5)) as mq:
     mq.check()(print)
     {call}
 """

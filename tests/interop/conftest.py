@@ -77,7 +77,7 @@ def java(request, target) -> Iterator[JavaClient]:
 @pytest.fixture
 async def mq(target) -> AsyncIterator[sparrowmq.Client]:
     """Our own client; tests of it say with `our_client.EVERY_BROKER` which `target` they want."""
-    async with sparrowmq.connect(target.namesrv) as client:
+    async with sparrowmq.connect(target.namesrv, group="tellers") as client:
         yield client
 
 

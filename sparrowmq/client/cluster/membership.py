@@ -63,16 +63,20 @@ class Membership:
     """
 
     def __init__(self, client_id: str) -> None:
-        self.producers: set[str] = set()
+        self.producers: dict[str, str] = {}  # each with the group in heartbeats
         self.consumers: dict[str, Member] = {}
         self.on_check: OnCheck = _nobody_knows
         self._client_id = client_id
 
-    def add_producer(self, group: str) -> None:
-        """Add a producer of the group. Raises: ConfigError, this client has one."""
+    def add_producer(self, group: str, announced: str | None = None) -> None:
+        """Add a producer of the group. Raises: ConfigError, this client has one.
+
+        Args:
+            announced: another group for heartbeats.
+        """
         if group in self.producers:
             raise ConfigError(f"this client has a producer of group {group} already; use that one")
-        self.producers.add(group)
+        self.producers[group] = announced or group
 
     def add_consumer(self, member: Member) -> None:
         """Add a consumer. Raises: ConfigError, this client has one of the group."""
@@ -99,7 +103,7 @@ class Membership:
             return None
         return Heartbeat(
             client_id=self._client_id,
-            producer_data_set=[ProducerBeat(group) for group in sorted(self.producers)],
+            producer_data_set=[ProducerBeat(group) for group in sorted(self.producers.values())],
             consumer_data_set=[member.beat() for member in self.consumers.values()],
         ).encode()
 

@@ -21,7 +21,7 @@ from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent
 from sparrowmq.client.sending.packing import Packing, Prepared
-from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, OWN_GROUP, ProducerSettings
 from sparrowmq.client.sending.send_arguments import (
     Body,
     MessageArguments,
@@ -167,12 +167,15 @@ class Producer:
 
         Raises:
             InvalidMessage: the message cannot be sent, or is delayed.
-            ConfigError: the group has no check, which brokers ask when they do not get the end.
+            ConfigError: the program named no producer group, or the group has no check, which brokers ask when they do
+                not get the end.
         """
         check_names("transaction", arguments, MessageArguments)
         message = sending(topic, body, **arguments).message
         if message.is_delayed:
             raise InvalidMessage("a message of a transaction cannot be delayed; leave its delay out")
+        if self.group == DEFAULT_GROUP:
+            raise ConfigError(OWN_GROUP)
         if not self._ends.has_check:
             raise ConfigError(
                 f"producer group {self.group} has no check, which a broker asks when it does not get the end of a "

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.errors import ConfigError
+
+# The producer group of a program that names none. Programs share it, so none of them may answer for its transactions.
+DEFAULT_GROUP: Final = "SPARROWMQ_PRODUCER"
+OWN_GROUP: Final = (
+    "a transaction needs a producer group of its own, because a broker asks any program of the group how the "
+    'transaction ended; name one when you connect: sparrowmq.connect(..., group="payments")'
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ async def test_a_group_lags_under_the_exporters_names(tmp_path):
         assert found["rocketmq_group_diff"][("g", "t")] == 20
         assert found["rocketmq_consumer_offset"][("g", "t")] == 0
         assert 0 <= found["rocketmq_group_get_latency_by_storetime"][("g", "t")] < 600_000
-        assert found["rocketmq_producer_count"] == {("SPARROWMQ_PRODUCER",): 1}
+        assert found["rocketmq_producer_count"] == {("CLIENT_INNER_PRODUCER",): 1}
         found = await samples(address, "msgModel", "countOfOnlineConsumers", path=path)
         assert found["rocketmq_group_diff"] == {("1", "0"): 20}
 

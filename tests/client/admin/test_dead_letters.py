@@ -11,7 +11,7 @@ from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName
 async def mq(two, admin):
     await admin.create_topic("orders", queues=2)
     await admin.create_group("billing", max_retries=0)
-    async with connect(two.namesrv) as client:
+    async with connect(two.namesrv, group="payments") as client:
         yield client
 
 

@@ -29,7 +29,7 @@ def clock():
 async def mq(peer, clock):
     peer.has("t")
     peer.usual[RequestCode.END_TRANSACTION] = lambda _: None
-    async with connect(peer.address, clock=clock) as client:
+    async with connect(peer.address, clock=clock, group="tellers") as client:
         yield client
 
 
@@ -38,7 +38,7 @@ async def ask(peer, mq):
     """Ask about a transaction, as a broker does, on the connection that the client made for a send."""
     await mq.send("t", b"so that it connects")
 
-    def ask(number, group="SPARROWMQ_PRODUCER"):
+    def ask(number, group="tellers"):
         properties = Properties(render({"UNIQ_KEY": f"u{number}", "PGROUP": group, "TRAN_MSG": "true"}))
         entry = Entry("t", 2, b"%d" % number, properties, 0, HOST)
         body = record.encode(entry, Placed(1000 + number, number, 0, HOST), crc=False)
@@ -73,7 +73,7 @@ async def test_what_a_check_says_is_told_one_way_and_what_is_no_answer_is_unknow
     await until(lambda: told(peer))
     (end,) = peer.requests(RequestCode.END_TRANSACTION)
     header = end.header(EndTransaction)
-    assert (header.commit_or_rollback, header.producer_group) == (expected, "SPARROWMQ_PRODUCER")
+    assert (header.commit_or_rollback, header.producer_group) == (expected, "tellers")
     assert (header.tran_state_table_offset, header.commit_log_offset) == (5, 1005)
     assert (header.msg_id, header.transaction_id, header.topic) == ("u5", "u5", "t")
     assert header.from_transaction_check is True and end.is_oneway
@@ -189,6 +189,6 @@ async def test_wrong_checks_are_refused(mq):
     mq.check()(bool)
     with pytest.raises(ConfigError, match="has a check already"):
         mq.check()(bool)
-    for group in ("", "a b", None):
+    for group in ("", "a b"):
         with pytest.raises((ConfigError, InvalidName, TypeError)):
             mq.check(group)

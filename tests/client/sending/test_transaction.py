@@ -48,7 +48,7 @@ def books():
 
 @pytest.fixture
 async def mq(cluster, clock, books):
-    async with connect(cluster.namesrv, clock=clock) as client:
+    async with connect(cluster.namesrv, clock=clock, group="tellers") as client:
         client.check()(books.check)
         yield client
 
@@ -84,20 +84,20 @@ async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back
     assert {each.body: each.msg_id for each in messages} == {b"one": first.msg_id, b"three": third.msg_id}
     (one,) = [each for each in messages if each.body == b"one"]
     assert (one.tag, one.keys) == ("paid", ["k"])
-    assert one.properties["TRAN_MSG"] == "true" and one.properties["PGROUP"] == "SPARROWMQ_PRODUCER"
+    assert one.properties["TRAN_MSG"] == "true" and one.properties["PGROUP"] == "tellers"
 
 
 @pytest.mark.covers("S-TX-09", breaks="Transactions._producers_of: producers = []")
 @pytest.mark.covers("S-TX-04", breaks="Transactions._add: self._rules.timeout_ms -> 1000")
 async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, books):
-    async with connect(cluster.namesrv, clock=clock) as gone:
+    async with connect(cluster.namesrv, clock=clock, group="tellers") as gone:
         gone.check()(books.check)
         async with gone.transaction("orders", b"paid") as transaction:
             await transaction.unknown()
             books.known[transaction.msg_id] = True
     strange = Books()
     async with (
-        connect(cluster.namesrv, client_id="another", clock=clock) as mq,
+        connect(cluster.namesrv, client_id="another", clock=clock, group="tellers") as mq,
         connect(cluster.namesrv, client_id="stranger", clock=clock, group="strangers") as stranger,
     ):
         mq.check()(books.check)
@@ -185,8 +185,8 @@ async def test_a_transaction_is_entered_once_and_has_no_id_before(mq):
 
 
 async def test_a_group_without_check_cannot_begin_one(cluster):
-    async with connect(cluster.namesrv) as mq:
-        with pytest.raises(ConfigError, match=r"@mq.check\('SPARROWMQ_PRODUCER'\)"):
+    async with connect(cluster.namesrv, group="tellers") as mq:
+        with pytest.raises(ConfigError, match=r"@mq.check\('tellers'\)"):
             mq.transaction("orders", b"one")
 
 
@@ -220,7 +220,7 @@ async def test_another_producer_has_a_check_of_its_own(cluster, clock, mq, books
 
 async def test_in_a_namespace_topics_and_groups_have_their_short_names(cluster, clock):
     books = Books()
-    async with connect(cluster.namesrv, namespace="shop", clock=clock) as mq:
+    async with connect(cluster.namesrv, namespace="shop", clock=clock, group="tellers") as mq:
         mq.check()(books.check)
         async with mq.transaction("orders", b"one") as transaction:
             await transaction.unknown()
@@ -238,7 +238,7 @@ async def test_in_a_namespace_topics_and_groups_have_their_short_names(cluster, 
 async def sender(peer):
     peer.has("t")
     peer.usual[RequestCode.END_TRANSACTION] = lambda _: None
-    async with connect(peer.address) as client:
+    async with connect(peer.address, group="tellers") as client:
         client.check()(lambda message: None)
         yield client
 
@@ -249,7 +249,7 @@ async def test_the_requests_are_those_of_java(peer, sender):
     (half,) = peer.sent
     header = half.header(SendMessageV2)
     assert header.sys_flag == 4
-    assert "TRAN_MSG\x01true\x02PGROUP\x01SPARROWMQ_PRODUCER\x02" in header.properties
+    assert "TRAN_MSG\x01true\x02PGROUP\x01tellers\x02" in header.properties
     await until(lambda: peer.requests(RequestCode.END_TRANSACTION))
     (end,) = peer.requests(RequestCode.END_TRANSACTION)
     told = end.header(EndTransaction)
@@ -278,7 +278,10 @@ async def test_a_broker_that_is_gone_is_not_told_and_the_block_goes_on(peer, sen
 
 
 def test_the_blocking_twin_commits_and_rolls_back(tmp_path):
-    with BackgroundCluster(tmp_path) as cluster, sparrowmq.sync.connect(cluster.namesrv) as mq:
+    with (
+        BackgroundCluster(tmp_path) as cluster,
+        sparrowmq.sync.connect(cluster.namesrv, group="tellers") as mq,
+    ):
 
         @mq.check()
         def check(message):
@@ -298,9 +301,27 @@ def test_the_blocking_twin_commits_and_rolls_back(tmp_path):
 
 
 def test_ctrl_c_in_a_blocking_transaction_leaves_it_to_the_check(tmp_path):
-    with BackgroundCluster(tmp_path) as cluster, sparrowmq.sync.connect(cluster.namesrv) as mq:
+    with (
+        BackgroundCluster(tmp_path) as cluster,
+        sparrowmq.sync.connect(cluster.namesrv, group="tellers") as mq,
+    ):
         mq.check()(lambda message: None)
         with pytest.raises(KeyboardInterrupt), mq.transaction("orders", b"one") as transaction:
             raise KeyboardInterrupt
         with pytest.raises(TransactionEnded, match="left open"):
             transaction.commit()
+
+
+@pytest.mark.guards("Producer.transaction: false DEFAULT_GROUP", "Client._add_check: false DEFAULT_GROUP")
+@pytest.mark.parametrize("namespace", ["", "shop"])
+def test_programs_that_name_no_group_have_no_transactions(namespace):
+    """They would answer for each other: each is asked about half of the other's transactions."""
+    mq = connect("127.0.0.1:1", namespace=namespace)
+    asks = (
+        lambda: mq.transaction("orders", b"paid"),
+        lambda: mq.check()(lambda message: True),
+        lambda: mq.check("SPARROWMQ_PRODUCER")(lambda message: True),
+    )
+    for ask in asks:
+        with pytest.raises(ConfigError, match=r"needs a producer group of its own.*group=\"payments\""):
+            ask()

@@ -59,7 +59,7 @@ async def test_producers_are_told_once_however_many_brokers_they_send_to(look):
     for _ in range(2):
         await look.client.send("orders", b"x")
     producers = await look.producers()
-    (members,) = [each for group, each in producers.items() if group == "SPARROWMQ_PRODUCER"]
+    (members,) = [each for group, each in producers.items() if group == "CLIENT_INNER_PRODUCER"]
     assert [each.client_id for each in members] == [look.client.client_id]
 
 

@@ -14,9 +14,9 @@ async def test_producers_and_their_messages_are_found_at_the_broker(two, admin):
     async with connect(two.namesrv) as mq:
         sent = await mq.send("orders", b"x")
         at = next(each.address for each in two.brokers if each.settings.name == sent.queue.broker_name)
-        (entry,) = (await brokers.producers(admin.servers, at))["SPARROWMQ_PRODUCER"]
+        (entry,) = (await brokers.producers(admin.servers, at))["CLIENT_INNER_PRODUCER"]
         assert (entry.client_id, entry.language) == (mq.client_id, "PYTHON")
-        connections = await brokers.producer_connections(admin.servers, at, "SPARROWMQ_PRODUCER")
+        connections = await brokers.producer_connections(admin.servers, at, "CLIENT_INNER_PRODUCER")
         assert [each.client_id for each in connections.connection_set] == [mq.client_id]
     found = await brokers.queue_entries(admin.servers, at, QueryConsumeQueue("orders", 0, 0, 10))
     assert (found.min_queue_index, found.max_queue_index) == (0, 1)
