@@ -32,6 +32,17 @@ from tests.records import encoded
 BODY_AT: Final = 88
 
 
+# What attackers may use, from where they go on: their own topic and group, and the topic that is open to all.
+_GROUPS: Final = {
+    "consumer_group": "theirs",
+    "group": "theirs",
+    "producer_group": "theirs",
+    "group_name": "theirs",
+}
+OWN: Final[dict[str, Target]] = {
+    "own": {"topic": "theirs", "queue_id": 0, "client_id": "their@1", "writer": "theirs", **_GROUPS},
+    "open": {"topic": "RMQ_SYS_TRACE_TOPIC", "queue_id": 0, **_GROUPS},
+}
 # Names by what is in a field's name; the first that fits counts. A list with None has the seed's own choice of numbers.
 _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("topic", (
@@ -58,6 +69,7 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("admin", ("true",)),
 )  # fmt: skip
 _PLACES: Final = frozenset({"commit_log_offset", "offset"})
+_FLAGS: Final = (bool, bool | None)  # a send is a `batch`, and a commit has one
 _NUMBERS: Final = (0, 0, 0, 0, 1, 1, 2, 4, 16, 32, -1)
 _SYS_FLAGS: Final = (0, 0, 4, 4, 4, 5, 8, 12)  # no pull may wait
 _BODIES: Final = {
@@ -135,7 +147,8 @@ class _Maker:
     def __init__(self, rng: random.Random, known: Known) -> None:
         self._rng = rng
         self._known = known
-        self._target = known.targets[rng.choice(sorted(known.targets))]
+        name = rng.choice((*OWN, *sorted(known.targets)) if rng.random() < 0.3 else sorted(known.targets))
+        self._target = OWN.get(name) or known.targets[name]
         if known.places and rng.random() < 0.3:  # the victim's thing, at a place of an attacker's message
             place = rng.choice(known.places[-16:])
             self._target = {**self._target, **dict.fromkeys(_PLACES & self._target.keys(), place)}
@@ -160,7 +173,7 @@ class _Maker:
 
     def _value(self, name: str, kind: Any, depth: int) -> Any:
         rng = self._rng
-        own = self._target.get(name)
+        own = None if kind in _FLAGS else self._target.get(name)
         if own is not None and rng.random() < 0.8:
             return rng.choice(own) if isinstance(own, tuple) else own
         if name == "properties":
@@ -190,6 +203,8 @@ class _Maker:
 
     def _number(self, name: str) -> int:
         rng = self._rng
+        if name == "queue_id":
+            return rng.choice((0, 0, 0, 0, 0, 1, -1))
         if name == "sys_flag":
             return rng.choice(_SYS_FLAGS)
         if name in ("commit_or_rollback", "sub_version"):
@@ -276,7 +291,8 @@ class _Maker:
             "TRAN_MSG": "true",
             "UNIQ_KEY": "0" * 32,
         }
-        queue_offset = self._target.get("tran_state_table_offset", rng.choice(_NUMBERS))
+        halves = (target.get("tran_state_table_offset") for target in self._known.targets.values())
+        queue_offset = rng.choice([offset for offset in halves if offset is not None] or _NUMBERS)
         return encoded(
             topic,
             0,

@@ -61,7 +61,12 @@ accounts:
     secretKey: broker-secret
     broker: true
 """
-SETTINGS: Final[dict[str, Any]] = {"acl": True, "access_key": "broker-account", "secret_key": "broker-secret"}
+SETTINGS: Final[dict[str, Any]] = {
+    "acl": True,
+    "trace_topic_enabled": True,
+    "access_key": "broker-account",
+    "secret_key": "broker-secret",
+}
 STAGED_COUNT: Final = 2
 TIMER_S: Final = 600
 LEVEL: Final = 14  # ten minutes
