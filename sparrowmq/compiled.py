@@ -64,6 +64,7 @@ MODULES: Final = (
     "sparrowmq.remoting.request_in_flight",
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.latencies",
+    "sparrowmq.remoting.quotas",
     "sparrowmq.remoting.request_dispatch",
     "sparrowmq.broker.sql_matching",
     "sparrowmq.broker.held_pulls",

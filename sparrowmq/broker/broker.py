@@ -72,6 +72,7 @@ from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
@@ -123,6 +124,7 @@ class Broker:
         limits = limits_for(self._share)
         self._tls = ServerTls(settings, self._clock)
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
+        self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
             *(_not_yet, self._clock, settings.bind_address, settings.port, limits),
             turn=self._turn,
@@ -242,6 +244,7 @@ class Broker:
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         dispatcher.audit = access.audit
+        self._server.quotas = dispatcher.quotas = self._quotas
         self._measuring.begin(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
@@ -356,6 +359,11 @@ class Broker:
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         pulls.use(self._reads(self.settings))
         pulls.held.show(figures)
+        sends.quotas = quotas = self._quotas
+        pulls.limit(quotas)
+        self._changing.tell(lambda now: quotas.use(now.quotas))
+        refused, labels = "requests and connections above a quota", ("subject", "limit")
+        figures.counters("sparrowmq_quota_refused_total", refused, labels, lambda: quotas.refused.items())
         self._changing.tell(lambda now: pulls.use(self._reads(now)))
         self._changing.tell(lambda now: use_in_store(now, store))
 

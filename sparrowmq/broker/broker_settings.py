@@ -22,6 +22,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.remoting.quota_rules import QUOTAS, QuotaRule
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings.setting_kinds import (
     ADDRESSES,
@@ -201,6 +202,8 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Let a pull without messages wait as long as the consumer asks for."""
     short_polling_ms: int = setting("shortPollingTimeMills", 1000, duration("ms", 1, 60_000), live=True)
     """Longest wait of a pull if longPollingEnable=false, in milliseconds."""
+    quotas: tuple[QuotaRule, ...] = setting("quotas", (), QUOTAS, live=True)
+    """Most requests, bytes, connections, held pulls and new topics of accounts, client addresses and topics."""
     max_held_pulls: int = setting("maxHeldPulls", 100_000, integer(1, 10_000_000), live=True)
     """Most pulls that wait for messages, of all clients. A client above it asks again after a pause."""
     max_held_pulls_of_one: int = setting("maxHeldPullsPerConnection", 5000, integer(1, 9999), live=True)

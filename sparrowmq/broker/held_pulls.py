@@ -38,6 +38,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas, Usage, release
 from sparrowmq.remoting.request_dispatch import Answer, Later
 from sparrowmq.store.queues.queue_reading import Read
 
@@ -62,9 +63,21 @@ class Held:
         selector: the filter; None for a pull that only waits.
         next_offset: the offset to read on at.
         scanned: the last read, if it passed messages that do not match.
+        usages: the quotas that count it.
     """
 
-    __slots__ = ("header", "is_done", "later", "line", "next_offset", "peer", "scanned", "selector", "tick")
+    __slots__ = (
+        "header",
+        "is_done",
+        "later",
+        "line",
+        "next_offset",
+        "peer",
+        "scanned",
+        "selector",
+        "tick",
+        "usages",
+    )
 
     def __init__(self, header: PullMessage, selector: Selector | None, peer: Peer) -> None:
         self.header = header
@@ -76,6 +89,7 @@ class Held:
         self.line: _Line | None = None
         self.tick = 0
         self.is_done = False
+        self.usages: list[Usage] | None = None
 
 
 class _Line:
@@ -112,6 +126,7 @@ class HeldPulls:
         serve: returns the answer to a pull, or None if it waits on. The flag says that its time is over.
     Attributes:
         refused: the number of pulls that were not held because of a limit.
+        quotas: further limits.
     """
 
     def __init__(
@@ -119,6 +134,7 @@ class HeldPulls:
     ) -> None:
         self.count = 0
         self.refused = 0
+        self.quotas: Quotas | None = None
         self._serve = serve
         self._limits = limits or HeldLimits()
         self._lines: dict[Watermark, _Line] = {}
@@ -149,6 +165,8 @@ class HeldPulls:
         of_peer = self._by_peer.get(peer)
         if self.count >= self._limits.together or (of_peer and len(of_peer) >= self._limits.of_one):
             self._refuse(len(of_peer or ()))
+        if self.quotas is not None and self.quotas.is_on:
+            held.usages = self.quotas.hold(peer, held.header.topic)
         if of_peer is None:
             of_peer = self._by_peer[peer] = {}
             peer.on_end(self._ended)
@@ -193,6 +211,8 @@ class HeldPulls:
     def _forget(self, held: Held) -> None:
         held.is_done = True
         self.count -= 1
+        if held.usages is not None:
+            release(held.usages)
         self._wheel.remove(held)
         of_peer = self._by_peer.get(held.peer)
         if of_peer is not None:

@@ -38,6 +38,7 @@ from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Buffer, Session
 
 log = logging.getLogger(__name__)
@@ -186,6 +187,7 @@ class Dispatcher:
     Attributes:
         latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
         audit: notes requests, if it is set.
+        quotas: refuse requests of callers that use too much.
     Raises:
         ValueError: a row of the role has no handler, or a code has two.
     """
@@ -199,6 +201,7 @@ class Dispatcher:
     ) -> None:
         self.latencies: Latencies | None = None
         self.audit: Audit | None = None
+        self.quotas: Quotas | None = None
         self._routes = _collect(handlers)
         self._spawn = spawn
         self._guard = guard
@@ -221,6 +224,8 @@ class Dispatcher:
             header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code], header)
+            if self.quotas is not None and self.quotas.is_on:
+                self.quotas.check(session, command, header)
             if not session.is_introduced:
                 session.introduce(command)
             if self.audit is not None and command.code in self.audit.codes:

@@ -21,6 +21,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.remoting.tls.opening import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -66,6 +67,7 @@ class Server:
 
     Attributes:
         dispatch: handles requests; may be replaced between `bind` and `start`, when handlers need the port.
+        quotas: limit the connections of addresses.
     Args:
         tls: decides by the first byte which connections are encrypted; without it none is.
     """
@@ -84,6 +86,7 @@ class Server:
         self.host = host
         self.sessions: set[Session] = set()
         self.dispatch = dispatch
+        self.quotas: Quotas | None = None
         self._clock = clock
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
@@ -195,6 +198,9 @@ class Server:
         )
 
     def _admit(self, session: Session) -> None:
+        if self.quotas is not None and self.quotas.is_on and not self.quotas.connect(session):
+            session.abort()
+            return
         self.sessions.add(session)
         self._strangers[session] = None
         session.on_end(self._part)

@@ -29,6 +29,10 @@ class Kind:
     render: Callable[[Any], str] = str
 
 
+class Unreadable(ValueError):
+    """A value whose error says itself which part of it is wrong, and what is allowed there."""
+
+
 _WORDS = {
     "true": True,
     "yes": True,

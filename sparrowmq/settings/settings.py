@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.setting_kinds import Kind
+from sparrowmq.settings.setting_kinds import Kind, Unreadable
 
 S = TypeVar("S", bound="Settings")
 
@@ -117,6 +117,8 @@ def build(cls: type[S], given: Mapping[str, str], source: str, over: S | None = 
             honoured += present
             try:
                 values[each.name] = each.metadata["kind"].parse(given[present[0]].strip())
+            except Unreadable as error:
+                problems.append(f"{source}: {present[0]} is wrong: {error}")
             except (ValueError, ConfigError):
                 allowed = each.metadata["kind"].allowed
                 problems.append(

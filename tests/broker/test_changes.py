@@ -20,6 +20,7 @@ from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrok
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.settings.live_settings import live_keys
 from sparrowmq.settings.settings import load
 from sparrowmq.store.message_store import MessageStore
@@ -45,7 +46,7 @@ async def refused(asked: object) -> RemoteError:
     return error.value
 
 
-@pytest.mark.guards("Broker._tell_changes: drop sends")
+@pytest.mark.guards("Broker._tell_changes: drop sends.use")
 async def test_the_largest_body(live: Live) -> None:
     await live.send(b"x" * 1000)
     await change(live, maxMessageSize="999")
@@ -223,3 +224,72 @@ def test_every_setting_that_can_change_is_tried_here() -> None:
     }
     tried = {key for key in live_keys(BrokerSettings) if f"{key}=" in text or f'"{key}":' in text}
     assert live_keys(BrokerSettings) - tried == by_the_store
+
+
+@pytest.mark.guards("Dispatcher.__call__: drop check")
+@pytest.mark.guards("SendHandler._admit: drop create_topic")
+async def test_quotas_change_while_the_broker_runs(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await change(live, quotas="topic:orders requests=2/h; address:127.0.0.0/8 topics=1/d connections=2")
+        for _ in range(2):
+            await live.send()
+        error = await refused(live.send())
+        assert (error.code, "topic orders is used up: requests=2/h" in error.remark) == (2, True)
+        assert (await refused(live.pull())).code == 215
+        await live.send(topic="new")
+        assert "topics=1/d" in (await refused(live.send(topic="newer"))).remark
+        assert "request=1/s" in (await refused(change(live, quotas="topic:orders request=1/s"))).remark
+        host, port = live.broker.address.split(":")
+        readers = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        ended = await readers[1][0].read()
+        assert ended == b"", "with this test's there are three"
+        await change(live, quotas="")
+        await live.send()
+        assert (await live.pull()).code == 0
+        for _, writer in readers:
+            writer.close()
+
+
+@pytest.mark.guards("PullHandler._answer: drop pulled")
+@pytest.mark.guards("HeldPulls._forget: drop release")
+async def test_pulled_bytes_and_held_pulls_count(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, quotas=parse("topic:orders bytes=500/d held=1")) as live:
+        await live.send(bytes(100))
+        for _ in range(2):
+            assert (
+                await live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1)
+            ).code == 19
+        held = asyncio.ensure_future(
+            live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
+        )
+        await live.pull(topic="orders", queue_id=1)
+        assert (
+            "held=1"
+            in (
+                await refused(
+                    live.pull(queue_id=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=9)
+                )
+            ).remark
+        )
+        held.cancel()
+        for _ in range(2):
+            await live.pull()
+        assert "bytes=500/d" in (await refused(live.pull())).remark
+
+
+async def test_limits_of_held_pulls_change_while_the_broker_runs(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        waits: dict[str, Any] = {
+            "offset": 1,
+            "sys_flag": SUBSCRIPTION | SUSPEND,
+            "suspend_timeout_millis": 20_000,
+        }
+        await change(live, maxHeldPulls=1)
+        held = asyncio.ensure_future(live.pull(**waits))
+        await live.pull()
+        assert "maxHeldPulls is 1" in (await refused(live.pull(**waits))).remark
+        await live.session.call(UpdateBrokerConfig(), b"maxHeldPulls=1000\nmaxHeldPullsPerConnection=1\n")
+        assert "maxHeldPullsPerConnection is 1" in (await refused(live.pull(**waits))).remark
+        held.cancel()

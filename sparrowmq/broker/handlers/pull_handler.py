@@ -30,6 +30,7 @@ from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, Pu
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
@@ -106,6 +107,11 @@ class PullHandler:
         self._rules = rules
         self._consumption = consumption
         self.held = HeldPulls(clock, self._serve_held, rules.held)
+        self.quotas: Quotas | None = None
+
+    def limit(self, quotas: Quotas) -> None:
+        """Count bytes and held pulls by quotas."""
+        self.quotas = self.held.quotas = quotas
 
     def use(self, rules: PullRules) -> None:
         """Answer by these rules from now on."""
@@ -148,7 +154,7 @@ class PullHandler:
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
             return self._hold(header, selector, peer)
-        return self._answer(found, header)
+        return self._answer(found, header, peer)
 
     def _send_away(self, header: PullMessage, peer: Peer) -> Later:
         """Send the client to the master after a pause. Unlike Java, which answers at once, so clients loop while the
@@ -170,10 +176,10 @@ class PullHandler:
         if selector is None:
             return _sent_away() if is_over else None
         if is_over and held.scanned is not None:
-            return self._answer(held.scanned, header)
+            return self._answer(held.scanned, header, held.peer)
         found = self._read(header, held.next_offset, selector)
         if is_over or found.status is Status.FOUND or found.status is Status.MESSAGE_WAS_REMOVING:
-            return self._answer(found, header)
+            return self._answer(found, header, held.peer)
         if found.next_offset > held.next_offset:
             held.next_offset, held.scanned = found.next_offset, found
         return None
@@ -190,7 +196,9 @@ class PullHandler:
             return min(count, rules.max_count), rules.max_bytes
         return min(count, rules.max_sized_count), min(header.max_msg_bytes, rules.max_sized_bytes)
 
-    def _answer(self, found: Read, header: PullMessage) -> Answer:
+    def _answer(self, found: Read, header: PullMessage, peer: Peer) -> Answer:
+        if self.quotas is not None and self.quotas.is_on:
+            self.quotas.pulled(peer, header.topic, found.size)
         self._consumption.took(header.consumer_group, header.topic, found.count)
         near_bytes = self._rules.near_bytes
         whom_next = 0 if near_bytes is None else self._whom_next(header, found, near_bytes)

@@ -36,6 +36,7 @@ from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, S
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.fields import Written
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
@@ -61,6 +62,7 @@ class SendHandler:
     """Store the messages of producers.
 
     Attributes:
+        quotas: limit the topics that sends create.
         asked: called with each stored message that asks for an answer: its topic, its properties and its sender.
     """
 
@@ -83,6 +85,7 @@ class SendHandler:
         # Topics that clients may send to; each has passed the check once.
         self._open: set[str] = set()
         self.asked: Callable[[str, Properties, Peer], None] = _forget
+        self.quotas: Quotas | None = None
 
     def use(self, rules: SendRules) -> None:
         """Accept by these rules from now on, and check the topics again."""
@@ -206,9 +209,13 @@ class SendHandler:
             )
         if names.is_closed_to_clients(name):
             raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
-        topic = self._topics.get(name) or self._topics.ensure_for_send(
-            name, header.default_topic, header.default_topic_queue_nums, peer.address
-        )
+        topic = self._topics.get(name)
+        if topic is None:
+            if self.quotas is not None:
+                self.quotas.create_topic(peer)
+            topic = self._topics.ensure_for_send(
+                name, header.default_topic, header.default_topic_queue_nums, peer.address
+            )
         self._open.add(name)
         return topic
 

@@ -1,0 +1,299 @@
+"""Quotas: how much an account, a client address or a topic uses, and the refusal of more.
+
+    request ── Dispatcher ── check: one request and its bytes, from the buckets of its account, address and topic
+    answer to a pull ─────── pulled: its bytes, which may leave a bucket with a debt
+    a pull that waits, a new topic, a new connection: hold, create_topic, connect
+
+A bucket holds what may be used at once and fills evenly. The time is that at which the request was read, so a check
+costs no reading of the clock: some additions and a lookup for each kind of rule. Without rules a broker asks nothing.
+
+A refused send or other request gets SYSTEM_BUSY, and a pull FLOW_CONTROL: clients try both again. Requests of
+administrators and heartbeats are never refused; neither are servers of the cluster, which have accounts of
+administrators.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quota_rules import ACCOUNT, ADDRESS, EACH, TOPIC, Network, QuotaRule, Rate
+from sparrowmq.remoting.session import Session
+from sparrowmq.safe_text import shown
+
+log = logging.getLogger(__name__)
+
+MOST_KNOWN: Final = 50_000  # accounts, addresses or topics; beyond, those that use nothing now are forgotten
+PORT_BYTES: Final = 4
+_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+# Without them a client would count as gone, and its queues would move.
+_NEVER_REFUSED: Final = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
+
+
+class Bucket:
+    """An allowance: `amount` at once, and as much again in each `seconds`."""
+
+    __slots__ = ("_at", "_most", "_rate", "left")
+
+    def __init__(self, amount: float, seconds: float, now: float) -> None:
+        self.left = amount
+        self._most = amount
+        self._rate = amount / seconds
+        self._at = now
+
+    def take(self, amount: float, now: float) -> bool:
+        """Use some, unless less than one is left. The last use may be larger than what is left."""
+        if now > self._at:
+            self.left += (now - self._at) * self._rate
+            if self.left > self._most:
+                self.left = self._most
+            self._at = now
+        if self.left < 1.0:
+            return False
+        self.left -= amount
+        return True
+
+    def is_full(self, now: float) -> bool:
+        """Whether nothing of it is in use."""
+        return self.left + (now - self._at) * self._rate >= self._most
+
+
+class Usage:
+    """The use that one account, address or topic makes.
+
+    Attributes:
+        held: its pulls that wait.
+        sessions: its connections, if these are limited.
+    """
+
+    __slots__ = (
+        "bytes",
+        "held",
+        "held_most",
+        "name",
+        "requests",
+        "rule",
+        "sessions",
+        "sessions_most",
+        "topics",
+    )
+
+    def __init__(self, rule: QuotaRule, name: str, now: float) -> None:
+        self.rule = rule
+        self.name = name
+        self.requests = _bucket(rule.rates.get("requests"), now)
+        self.bytes = _bucket(rule.rates.get("bytes"), now)
+        self.topics = _bucket(rule.rates.get("topics"), now)
+        self.held = 0
+        self.held_most = rule.counts.get("held", -1)
+        self.sessions: set[Peer] = set()
+        self.sessions_most = rule.counts.get("connections", -1)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing is lost if this is forgotten."""
+        buckets = (self.requests, self.bytes, self.topics)
+        return (
+            not self.held and not self.sessions and all(each is None or each.is_full(now) for each in buckets)
+        )
+
+
+def _bucket(rate: Rate | None, now: float) -> Bucket | None:
+    return None if rate is None else Bucket(rate.amount, rate.seconds, now)
+
+
+class _Rules:
+    """The rules for one kind of subject, and the usage of each that one of them is for."""
+
+    def __init__(self, rules: list[QuotaRule], subject: str) -> None:
+        self.rules = {rule.name: rule for rule in rules if rule.subject == subject}
+        networks = [(rule.network, rule) for rule in self.rules.values() if rule.network is not None]
+        self.networks: list[tuple[Network, QuotaRule]] = sorted(
+            networks, key=lambda pair: pair[0].max_prefixlen - pair[0].prefixlen
+        )
+        self.known: dict[Any, Usage | None] = {}
+
+    def find(self, key: str | bytes, now: float) -> Usage | None:
+        """Return the usage of an account, an address (4 or 16 bytes) or a topic; None if no rule is for it."""
+        if len(self.known) >= MOST_KNOWN:
+            self.known = {
+                key: use for key, use in self.known.items() if use is not None and not use.is_idle(now)
+            }
+        name = str(_address(key)) if isinstance(key, bytes) else key
+        rule = self._rule(key) or self.rules.get(EACH)
+        found = self.known[key] = None if rule is None else Usage(rule, name, now)
+        return found
+
+    def _rule(self, key: str | bytes) -> QuotaRule | None:
+        if isinstance(key, str):
+            return self.rules.get(key)
+        address = _address(key)
+        return next((rule for network, rule in self.networks if address in network), None)
+
+
+def _address(packed: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(packed)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+class Quotas:
+    """The quotas of a server.
+
+    Attributes:
+        is_on: whether there are rules.
+        refused: the number of refusals by subject and limit.
+    """
+
+    def __init__(self, clock: Clock, rules: Iterable[QuotaRule] = ()) -> None:
+        self.is_on = False
+        self.refused: dict[tuple[str, str], int] = {}
+        self._clock = clock
+        self._lines = LogLimit(clock)
+        self._rules: tuple[QuotaRule, ...] = ()
+        self._set(tuple(rules))
+
+    def use(self, rules: tuple[QuotaRule, ...]) -> None:
+        """Apply other rules; what was used before does not count."""
+        if rules != self._rules:
+            self._set(rules)
+
+    def _set(self, rules: tuple[QuotaRule, ...]) -> None:
+        self._rules = rules
+        self._accounts, self._addresses, self._topics = (
+            _Rules(list(rules), subject) for subject in (ACCOUNT, ADDRESS, TOPIC)
+        )
+        self.is_on = len(rules) > 0
+
+    def check(self, session: Session, command: Command, header: Request[Any]) -> None:
+        """Count a request. Raises: RemoteError, a quota is used up."""
+        principal = session.principal
+        if principal is not None and principal.is_admin:
+            return
+        if self._topics.rules:
+            topic = getattr(header, "topic", None)
+            if topic:
+                self._use(self._of(self._topics, topic, session.last_read), session, command)
+        if principal is not None and self._accounts.rules:
+            self._use(self._of(self._accounts, principal.access_key, session.last_read), session, command)
+        if self._addresses.rules:
+            address = session.host[:-PORT_BYTES]
+            self._use(self._of(self._addresses, address, session.last_read), session, command)
+        if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+            self.create_topic(session)
+
+    def pulled(self, peer: Peer, topic: str, size: int) -> None:
+        """Count the bytes of an answer to a pull."""
+        now = self._clock.monotonic()
+        for usage in self._usages(peer, topic, now):
+            if usage.bytes is not None and not usage.bytes.take(size, now):
+                usage.bytes.left -= size
+
+    def hold(self, peer: Peer, topic: str) -> list[Usage]:
+        """Count a pull that waits. Give the result to `release` when it waits no more. Raises: RemoteError."""
+        usages = self._usages(peer, topic, self._clock.monotonic())
+        for usage in usages:
+            if 0 <= usage.held_most <= usage.held:
+                self._refuse(usage, "held", RequestCode.PULL_MESSAGE)
+        for usage in usages:
+            usage.held += 1
+        return usages
+
+    def create_topic(self, peer: Peer) -> None:
+        """Count a topic that a client creates. Raises: RemoteError."""
+        now = self._clock.monotonic()
+        for usage in self._usages(peer, "", now):
+            if usage.topics is not None and not usage.topics.take(1.0, now):
+                self._refuse(usage, "topics", 0)
+
+    def connect(self, session: Session) -> bool:
+        """Count a connection of an address. Returns whether it may stay."""
+        if not self._addresses.rules:
+            return True
+        usage = self._of(self._addresses, session.host[:-PORT_BYTES], self._clock.monotonic())
+        if usage is None or usage.sessions_most < 0:
+            return True
+        if len(usage.sessions) >= usage.sessions_most:
+            self._count(usage, "connections")
+            return False
+        self._join(usage, session)
+        return True
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _of(self, rules: _Rules, key: str | bytes, now: float) -> Usage | None:
+        if key in rules.known:
+            return rules.known[key]
+        return rules.find(key, now)
+
+    def _usages(self, peer: Peer, topic: str, now: float) -> list[Usage]:
+        principal = peer.principal
+        if principal is not None and principal.is_admin:
+            return []
+        found = [self._of(self._addresses, peer.host[:-PORT_BYTES], now)] if self._addresses.rules else []
+        if principal is not None and self._accounts.rules:
+            found.append(self._of(self._accounts, principal.access_key, now))
+        if topic and self._topics.rules:
+            found.append(self._of(self._topics, topic, now))
+        return [usage for usage in found if usage is not None]
+
+    def _use(self, usage: Usage | None, session: Session, command: Command) -> None:
+        if usage is None:
+            return
+        now = session.last_read
+        if usage.requests is not None and not usage.requests.take(1.0, now):
+            self._refuse(usage, "requests", command.code)
+        if usage.bytes is not None and not usage.bytes.take(len(command.body), now):
+            self._refuse(usage, "bytes", command.code)
+        if usage.sessions_most >= 0 and session not in usage.sessions:
+            if usage.rule.subject == ACCOUNT and len(usage.sessions) >= usage.sessions_most:
+                self._refuse(usage, "connections", command.code)
+            else:
+                self._join(usage, session)
+
+    def _join(self, usage: Usage, session: Session) -> None:
+        usage.sessions.add(session)
+        session.on_end(usage.sessions.discard)
+
+    def _refuse(self, usage: Usage, limit: str, code: int) -> None:
+        if code in _NEVER_REFUSED:
+            return
+        self._count(usage, limit)
+        _raise(usage, limit, code)
+
+    def _count(self, usage: Usage, limit: str) -> None:
+        rule = usage.rule
+        key = (rule.subject, limit)
+        self.refused[key] = self.refused.get(key, 0) + 1
+        self._lines.log(
+            log,
+            logging.WARNING,
+            "a quota is used up: %s %s has %s=%s",
+            rule.subject,
+            shown(usage.name),
+            limit,
+            rule.limits[limit],
+        )
+
+
+def release(usages: list[Usage]) -> None:
+    """Count a pull that waits no more."""
+    for usage in usages:
+        usage.held -= 1
+
+
+def _raise(usage: Usage, limit: str, code: int) -> NoReturn:
+    rule = usage.rule
+    raise RemoteError(
+        ResponseCode.FLOW_CONTROL if code in _PULLS else ResponseCode.SYSTEM_BUSY,
+        f"the quota of {rule.subject} {shown(usage.name)} is used up: {limit}={rule.limits[limit]}; try again in a "
+        "moment, or ask the operator for a larger one (setting quotas)",
+    )
