@@ -26,6 +26,7 @@ from sparrowmq.protocol.requests.headers import (
     QueryMessage,
     SearchOffset,
     StageBatch,
+    UnlockBatchMq,
     UpdateConsumerOffset,
     ViewMessage,
 )
@@ -275,6 +276,23 @@ async def test_a_body_that_resembles_a_record_is_no_record(tmp_path, file, peopl
         assert (await operator.call(ViewMessage(at))).body
         with pytest.raises(AccessDenied, match="no queue has it"):
             await reader.call(ViewMessage(at))
+
+
+@pytest.mark.guards("ClientHandler.unlock: drop self._check_id(wish, peer)")
+async def test_queues_are_locked_and_unlocked_by_the_account_of_the_client_only(tmp_path, file, people):
+    other = (
+        "- {accessKey: other-reader, secretKey: secretOfOther, defaultTopicPerm: SUB, defaultGroupPerm: SUB}"
+    )
+    file.write_text(READERS + other)
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
+        who = people(live.broker)
+        reader, stranger = await who.session(*READER), await who.session("other-reader", "secretOfOther")
+        await reader.call(HeartBeat(), beat(("own", "prices")))  # of the client "me"
+        for request in (LockBatchMq(), UnlockBatchMq()):
+            with pytest.raises(AccessDenied, match="client me belongs to another account"):
+                await stranger.call(request, locks("own", "prices"))
+        assert b"prices" in (await reader.call(LockBatchMq(), locks("own", "prices"))).body
+        await reader.call(UnlockBatchMq(), locks("own", "prices"))
 
 
 @pytest.mark.covers("S-ACL-01", breaks="AccountFiles.look: return None")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from sparrowmq.auth.ownership import may_act_for
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -40,6 +41,7 @@ from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
+from sparrowmq.safe_text import shown
 
 
 class ClientHandler:
@@ -124,7 +126,14 @@ class ClientHandler:
         """Lock queues for an orderly consumer. The answer names only the queues that it now holds."""
         wish = LockQueues.of_request(body)
         names.check_group(wish.consumer_group)
+        self._check_id(wish, peer)
         return in_slices(self._lock(wish))
+
+    def _check_id(self, wish: LockQueues, peer: Peer) -> None:
+        """Raises: AccessDenied, the client that the request names belongs to another account."""
+        member = self._clients.member(wish.consumer_group, wish.client_id)
+        if member is not None and not may_act_for(peer, member.owner):
+            raise AccessDenied(f"client {shown(wish.client_id)} belongs to another account")
 
     def _lock(self, wish: LockQueues) -> Steps[Answer]:
         locked: list[MessageQueue] = []
@@ -137,6 +146,7 @@ class ClientHandler:
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
         """Unlock queues for other consumers."""
         wish = LockQueues.of_request(body)
+        self._check_id(wish, peer)
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
 
     @handles(CheckClientConfig)
