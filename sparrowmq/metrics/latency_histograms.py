@@ -36,6 +36,12 @@ def declare_latencies(figures: Figures, latencies: Latencies) -> None:
         _BOUNDS,
         1e-3,
     )
+    figures.counters(
+        "sparrowmq_long_steps_total",
+        "times that a request's handler kept all other requests waiting for more than 5 ms",
+        ("request_code",),
+        lambda: [((name_of(code).lower(),), times) for code, times in sorted(latencies.long_steps.items())],
+    )
 
 
 def _response(code: int) -> str:

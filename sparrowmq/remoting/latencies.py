@@ -29,6 +29,7 @@ Rooms = Sequence[tuple[str, float]]  # each step, and the time on the clock at w
 
 # Seconds between two lines about one code: a disk that hangs makes every send slow.
 SILENCE_S: Final = 1.0
+LONG_STEP_S: Final = 0.005  # no request keeps the event loop for longer (ADR 0046)
 _HELD: Final = 1 << 16
 _NEVER: Final = 1e18
 
@@ -41,12 +42,14 @@ class Latencies:
         slow_s: requests that take at least this long are logged; 0 for none.
     Attributes:
         now: as given.
+        long_steps: the number of times that a handler kept the event loop for more than 5 ms, by request code.
     """
 
-    __slots__ = ("_by_kind", "_last", "_last_kind", "_quiet", "_slow_s", "now")
+    __slots__ = ("_by_kind", "_last", "_last_kind", "_quiet", "_slow_s", "long_steps", "now")
 
     def __init__(self, now: Callable[[], float], slow_s: float = 0.0) -> None:
         self.now = now
+        self.long_steps: dict[int, int] = {}
         self._slow_s = _NEVER
         self._by_kind: dict[int, Histogram] = {}
         self._last_kind: i64 = -1  # most requests are of the same kind as the previous one
@@ -76,6 +79,10 @@ class Latencies:
             self._last_kind = kind
         self._last.record(int(took_s * 1e6), times)
         return took_s >= self._slow_s and not held
+
+    def add_long_step(self, code: int) -> None:
+        """Count a long step of a handler."""
+        self.long_steps[code] = self.long_steps.get(code, 0) + 1
 
     def tell(self, code: int, peer: str, began: float, rooms: Rooms, times: int = 1) -> None:
         """Log the parts of a slow request's time.

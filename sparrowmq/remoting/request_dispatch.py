@@ -36,7 +36,7 @@ from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.latencies import Latencies
+from sparrowmq.remoting.latencies import LONG_STEP_S, Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Buffer, Session
@@ -218,6 +218,8 @@ class Dispatcher:
             self._refuse_unknown(session, command)
             return
         kind, method = route
+        latencies = self.latencies
+        began = 0.0 if latencies is None else latencies.now()
         header: Request[Any] | None = None
         done: Done | None = None
         try:
@@ -235,6 +237,8 @@ class Dispatcher:
             if self.audit is not None and isinstance(error, AccessDenied):
                 self.audit.denied(session, command, header, error)
             result = failure(error, command, session)
+        if latencies is not None and latencies.now() - began > LONG_STEP_S:
+            latencies.add_long_step(command.code)
         if isinstance(result, After):
             if done is not None:
                 done(ResponseCode.SUCCESS, None)
@@ -243,8 +247,8 @@ class Dispatcher:
             code = _reply(session, command, result)
             if done is not None:
                 done(code, result.remark if isinstance(result, Answer) else None)
-            if self.latencies is not None:
-                self._answered(session, command, code, self.latencies)
+            if latencies is not None:
+                self._answered(session, command, code, latencies)
         elif isinstance(result, Later):
             self._hold(session, command, result, session.last_read)
         else:

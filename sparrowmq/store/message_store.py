@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from sparrowmq.errors import (
     DiskFull,
@@ -67,8 +67,8 @@ from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
 
 log = logging.getLogger(__name__)
 
-MOST_FOUND_BYTES: Final = 8 << 20  # of one search by key: Java's clients take frames of at most 16 MB
-MOST_SEARCHED: Final = 100_000
+MOST_FOUND_BYTES = 8 << 20  # of one search by key: Java's clients take frames of at most 16 MB
+MOST_SEARCHED = 100_000
 
 
 class MessageStore:

@@ -29,3 +29,12 @@ def test_latencies_are_told_by_request_response_and_whether_the_poll_was_held() 
     assert buckets[tuple(sorted((*sends, ("le", "0.3"))))] == 3
     assert buckets[tuple(sorted((*late, ("le", "3000"))))] == 0
     assert buckets[tuple(sorted((*late, ("le", "10000"))))] == 1
+
+
+def test_long_steps_are_counted_by_request() -> None:
+    latencies, figures = Latencies(lambda: 0.0), Figures()
+    declare_latencies(figures, latencies)
+    assert figures.values("sparrowmq_long_steps_total") == {}
+    for code in (310, 310, 11):
+        latencies.add_long_step(code)
+    assert figures.values("sparrowmq_long_steps_total") == {("send_message_v2",): 2, ("pull_message",): 1}

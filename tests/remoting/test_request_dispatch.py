@@ -409,6 +409,18 @@ async def test_a_request_takes_from_when_it_was_read_until_it_is_answered(
     assert "1,500.0 ms (750.0 ms behind others of its connection, 750.0 ms handled)" in line
 
 
+@pytest.mark.guards("Dispatcher.__call__: latencies.now() - began > LONG_STEP_S -> True")
+@pytest.mark.parametrize(("seconds", "steps"), [(0.004, {}), (0.006, {11: 1})])
+async def test_a_handler_that_keeps_the_loop_for_long_is_counted(
+    serve: Serve, seconds: float, steps: dict[int, int]
+) -> None:
+    hands = Hands()
+    dispatch, latencies = measured(lambda: hands.takes(seconds, HEADER), hands)
+    async with serve(dispatch, clock=hands) as (_, session):
+        await session.call(pull())
+    assert latencies.long_steps == steps
+
+
 async def test_an_error_is_counted_under_its_own_code(serve: Serve) -> None:
     hands = Hands()
     dispatch, latencies = measured(RemoteError(24, "no"), hands)
