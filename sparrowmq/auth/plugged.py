@@ -44,6 +44,7 @@ class AccessRequest:
         access: the access of its row in the request table: read, write, client, admin or cluster.
         address: of the peer, `host:port`.
         topics, groups: those of the request, each with PUB or SUB; with PUB|SUB if one of them is enough.
+        certificate: the common name in the peer's verified certificate; None without one.
         fields: the header as it arrived, with AccessKey and Signature if it is signed.
     """
 
@@ -55,6 +56,7 @@ class AccessRequest:
     groups: Mapping[str, str]
     fields: Mapping[str, str]
     _body: bytes = field(repr=False)
+    certificate: str | None = None
 
     @property
     def access_key(self) -> str | None:
@@ -95,6 +97,7 @@ class PluggedCheck:
             groups=groups,
             fields=command.ext_fields(),
             _body=command.body,
+            certificate=peer.certificate,
         )
         try:
             self._check.check(request)

@@ -38,6 +38,9 @@ from sparrowmq.broker.replication.ha_port import ABOVE
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.remoting.listen_address import is_loopback
+from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.live_settings import with_live
 from sparrowmq.store.message_store import MessageStore
 
@@ -426,3 +429,9 @@ def demand_member(settings: BrokerSettings) -> None:
         )
     if not settings.port or settings.ha_port == 0:
         raise ConfigError("enableControllerMode needs a listenPort and a haListenPort that stay the same")
+    is_here = all(is_loopback(split_address(address)[0]) for address in settings.etcd)
+    if settings.tls_mode is TlsMode.ENFORCING and not settings.etcd_tls and not is_here:
+        raise ConfigError(
+            "tls.server.mode=enforcing, and etcd, which decides who is the master, is asked in the clear: set "
+            "etcd.tls.enable=true"
+        )

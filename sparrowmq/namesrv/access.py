@@ -17,6 +17,7 @@ import asyncio
 from typing import Any, Final
 
 from sparrowmq.auth.account_files import LOOK_PERIOD_S, account_files
+from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.address_patterns import Addresses
 from sparrowmq.auth.audit import FILE, Audit
 from sparrowmq.auth.permissions import Caller
@@ -28,7 +29,6 @@ from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
-_PORT_BYTES: Final = 4  # behind the address in a peer's host
 _OF_BROKERS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
 
 
@@ -73,7 +73,7 @@ class NamesrvAccess:
     def _may_unsigned(self, peer: Caller, row: Row) -> bool:
         if row.access is Access.CLIENT and self._is_public:
             return True
-        return row.access in _OF_BROKERS and self._brokers.has(peer.host[:-_PORT_BYTES])
+        return row.access in _OF_BROKERS and self._brokers.has(peer.host[:-PORT_BYTES])
 
 
 def _with_advice(error: AccessDenied, row: Row, *, is_known: bool) -> AccessDenied:
@@ -84,4 +84,4 @@ def _with_advice(error: AccessDenied, row: Row, *, is_known: bool) -> AccessDeni
         if is_known
         else "set brokerAccessKey and brokerSecretKey at the broker, or name its address in aclBrokerAddresses here"
     )
-    return AccessDenied(f"{error.args[0]}; {advice}").of_kind(error.kind)
+    return AccessDenied(f"{error.args[0]}; {advice}").of_kind(error.kind).of_kind(error.kind)

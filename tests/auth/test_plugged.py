@@ -98,3 +98,11 @@ def test_a_check_can_tell_who_signed():
     assert request.is_signed_with(USER[1]) and not request.is_signed_with("87654321")
     assert not seen(send("topicB"), b"body").is_signed_with("")
     assert "body" not in repr(request)
+
+
+def test_a_check_sees_the_name_in_the_certificate():
+    notes = Notes()
+    call = received(send("topicB"))
+    call[0].certificate = "orders-service"
+    PluggedCheck(notes, lambda offset: None)(*call)
+    assert notes.seen[0].certificate == "orders-service" and seen(send("topicB")).certificate is None

@@ -25,6 +25,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
@@ -519,6 +520,10 @@ async def test_what_is_not_ours_in_etcd_is_told_and_waited_out(
         ({"ha_master": "a:1"}, "leave haMasterAddress out"),
         ({"port": 0}, "a listenPort and a haListenPort that stay the same"),
         ({"ha_port": 0}, "a listenPort and a haListenPort that stay the same"),
+        (
+            {"tls_mode": TlsMode.ENFORCING, "etcd": ("10.0.0.1:2379", "127.0.0.1:2379")},
+            "etcd, .* is asked in the clear: set etcd.tls.enable=true",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_told(

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.errors import AccessDenied, ConfigError, RemoteError
+from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.namesrv.access import NamesrvAccess
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask
@@ -23,6 +24,8 @@ from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, TlsMode
+from sparrowmq.testing.clock import ManualClock
+from tests.auth.asked import received
 from tests.certificates import authority, signed
 
 ACCOUNTS = """
@@ -202,3 +205,21 @@ async def test_a_verified_certificate_stands_for_a_signature(tmp_path: Path) -> 
                 await register(await at.session(who, tls=stranger), "6.6.6.6:10911")
         with pytest.raises(Exception, match=r"(?i)unknown ca|closed"):
             await register(await at.session(tls=showing("broker-a", theirs)), "6.6.6.6:10911")
+
+
+async def test_denials_are_counted_by_their_reason(tmp_path: Path) -> None:
+    access = NamesrvAccess(
+        NamesrvSettings(acl=True, acl_file=_accounts(tmp_path), kv_path=tmp_path / "kv.json"), ManualClock()
+    )
+    asked = ask.UnregisterBroker("broker-a", "10.0.0.1:10911", "shop", 0)
+    kinds = []
+    for who in (None, SHOP, WRONG):
+        with pytest.raises(AccessDenied) as denied:
+            access.check(*received(asked, b"", who))
+        kinds.append(denied.value.kind)
+    assert kinds == [DenialKind.UNKNOWN_ACCOUNT, DenialKind.NEEDS_ADMIN, DenialKind.WRONG_SIGNATURE]
+
+
+def _accounts(folder: Path) -> Path:
+    (folder / "accounts.yml").write_text(ACCOUNTS)
+    return folder / "accounts.yml"

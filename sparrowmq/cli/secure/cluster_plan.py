@@ -43,12 +43,14 @@ class Wishes:
 
     Attributes:
         place: the folder where the servers will find their files.
+        data: the folder where they keep their data; "" for `place`.
         hosts: servers are distributed over them in turn.
         slaves: the slaves of each broker.
         has_failover: the brokers are members of one group, whose master etcd knows.
     """
 
     place: str
+    data: str = ""
     hosts: Sequence[str] = ("127.0.0.1",)
     name_servers: int = 1
     brokers: int = 1
@@ -59,6 +61,10 @@ class Wishes:
     namesrv_port: int = NAMESRV_PORT
     broker_port: int = BROKER_PORT
     etcd_port: int = ETCD_PORT
+
+    def folder_of(self, server: Server) -> str:
+        """Return the folder in which a server keeps its messages and state."""
+        return f"{self.data or self.place}/{server.folder}"
 
     def demand_sense(self) -> None:
         """Raises: ConfigError, the wishes cannot be met."""
@@ -273,7 +279,7 @@ def _namesrv_conf(wishes: Wishes, server: Server) -> str:
     own = {
         "listenPort": str(server.port),
         "bindAddress": _bind(server.host),
-        "kvConfigPath": f"{at}/kvConfig.json",
+        "kvConfigPath": f"{wishes.folder_of(server)}/kvConfig.json",
     }
     return _properties(own) + _guard(at)
 
@@ -293,7 +299,7 @@ def _broker_conf(
         "listenPort": str(server.port),
         "haListenPort": str(server.port + 1),
         "fastListenPort": "off",
-        "storePathRootDir": f"{at}/store",
+        "storePathRootDir": f"{wishes.folder_of(server)}/store",
         "haSecret": ha_secret,
     }
     if etcd:
@@ -363,7 +369,7 @@ def _add_etcd(making: _Making, server: Server, group: Sequence[Server]) -> None:
     security = f"{files}  client-cert-auth: true\n  trusted-ca-file: {at}/ca.pem\n"
     path = f"{server.folder}/etcd.yml"
     making.texts[path] = (
-        f"name: {server.folder}\ndata-dir: {at}/data\n"
+        f"name: {server.folder}\ndata-dir: {making.wishes.folder_of(server)}/data\n"
         f"listen-client-urls: https://{server.url_host}:{server.port}\n"
         f"advertise-client-urls: https://{server.address}\n"
         f"listen-peer-urls: https://{server.url_host}:{_peer(server).port}\n"

@@ -80,6 +80,9 @@ def secure() -> None:
     help="Account of a program; again for more. [application]",
 )
 @click.option("--place", metavar="PATH", help="Folder of these files at the servers. By default DIR.")
+@click.option(
+    "--data", metavar="PATH", default="", help="Folder of the data at the servers. By default --place."
+)
 @click.option("--namesrv-port", type=int, default=planning.NAMESRV_PORT, show_default=True)
 @click.option("--broker-port", type=int, default=planning.BROKER_PORT, show_default=True)
 @click.option("--etcd-port", type=int, default=planning.ETCD_PORT, show_default=True)
@@ -91,6 +94,7 @@ def init(folder: Path, days: int, **given: Any) -> None:
     """
     folder = folder.expanduser().absolute()
     given["place"] = (given["place"] or str(folder)).rstrip("/")
+    given["data"] = given["data"].rstrip("/")
     for name, usual in (("hosts", Wishes.hosts), ("clients", Wishes.clients)):
         given[name] = given[name] or usual
     with _reporting("init"):

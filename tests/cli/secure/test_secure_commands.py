@@ -51,9 +51,15 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_settings_name_the_place_of_the_files_at_the_servers(tmp_path: Path) -> None:
-    assert secure("init", tmp_path / "cluster", "--place", "/etc/mq/", "--host", "10.0.0.5").exit_code == 0
+    assert (
+        secure(
+            "init", tmp_path / "cluster", "--place", "/etc/mq/", "--data", "/data/", "--host", "10.0.0.5"
+        ).exit_code
+        == 0
+    )
     conf = (tmp_path / "cluster" / "broker-a" / "broker.conf").read_text()
     assert "aclFile=/etc/mq/broker-a/accounts.yml\n" in conf and "brokerIP1=10.0.0.5\n" in conf
+    assert "storePathRootDir=/data/broker-a/store\n" in conf
 
 
 def test_certificates_are_renewed_with_their_keys(tmp_path: Path) -> None:
