@@ -58,8 +58,9 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# The number of checks before other work of the broker gets its turn.
+# The number of checks, and of their bytes, before other work of the broker gets its turn.
 TURN: Final = 64
+TURN_BYTES: Final = 256 * 1024
 # The precision of check times. A look costs nothing when no transaction is due.
 TICK_S: Final = 1.0
 DISK_FULL_PAUSE_MS: Final = 10_000
@@ -246,9 +247,13 @@ class Transactions:
         return in_turns(self._ask_some)
 
     def _ask_some(self) -> bool:
-        """Check one turn's worth of transactions; return whether any were due."""
-        due = self.open.take_due(self._clock.now_ms(), TURN)
-        for transaction in due:
+        """Check one turn's worth of transactions; return whether more may be due."""
+        size_bytes = 0
+        for _ in range(TURN):
+            due = self.open.take_due(self._clock.now_ms(), 1)
+            if not due:
+                return False
+            transaction = due[0]
             try:
                 self._look_at(transaction)
             except DiskFull as error:
@@ -257,7 +262,10 @@ class Transactions:
             except CorruptRecord as bad:
                 self._alarms.tell(f"the transaction at log offset {transaction.offset}", bad)
                 self.open.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
-        return bool(due)
+            size_bytes += transaction.size
+            if size_bytes >= TURN_BYTES:
+                break
+        return True
 
     def pass_ended(self) -> None:
         """Commit the previous positions to the offsets of CID_RMQ_SYS_TRANS, once their records are on disk."""

@@ -350,6 +350,19 @@ async def test_twenty_thousand_open_ones_cost_no_read_until_they_are_due(it):
     assert it.figure("_reads_total") == 1 and it.figure("s_open") == 20_001
 
 
+@pytest.mark.guards("Transactions._ask_some: false size_bytes >= TURN_BYTES")
+async def test_questions_about_large_messages_leave_time_for_other_work(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock, log_file_size=8 << 20)
+    for number in range(10):
+        it.begin(b"%d" % number * 100_000, UNIQ_KEY=str(number))
+    await clock.advance(6)
+    asked = []
+    while it.transactions._ask_some():
+        asked.append(len(it.producer.asked))
+    assert asked == [3, 6, 9] and len(it.producer.asked) == 10
+    it.store.close()
+
+
 async def test_a_producer_whose_clock_is_ahead_is_asked_all_the_same(it):
     it.begin(b"paid", born_ms=it.clock.now_ms() + 3_600_000)
     assert await it.after(5) == [] and len(await it.after(1)) == 1
