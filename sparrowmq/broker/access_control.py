@@ -16,7 +16,6 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -58,24 +57,6 @@ class AccessControl:
             self.guard = Guard([self._check(name, settings, topic_at) for name in names])
             path = settings.audit_path or settings.store_path / FILE
             self.audit = Audit(path if settings.audit_log else None, clock or SystemClock())
-
-    def measure(self, figures: Figures) -> None:
-        """Add the figures of denials and of the audit log; without access control there are none."""
-        audit = self.audit
-        if audit is None:
-            return
-        figures.counters(
-            "sparrowmq_denials_total",
-            "requests that access control denied",
-            ("reason",),
-            lambda: [((reason,), count) for reason, count in audit.denials.items()],
-        )
-        figures.counters(
-            "sparrowmq_audit_lines_lost_total",
-            "lines that the audit log could not take",
-            (),
-            lambda: [((), audit.lost)],
-        )
 
     def may_send(self, account: str, topic: str) -> bool | None:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""

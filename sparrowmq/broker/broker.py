@@ -64,6 +64,7 @@ from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import LOOKS, Turn
+from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.protocol.requests.request_table import Role
@@ -207,7 +208,7 @@ class Broker:
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
         access = AccessControl(self.settings, topics_of(store), self._clock)
-        access.measure(self._figures)
+        declare_denials(self._figures, access.audit)
         tls = client_context(self.settings) if self.settings.talks_tls else None
         pool = Pool(self._clock, sign=sign_of(self.settings), tls=tls)
         stack.push_async_callback(pool.ended)

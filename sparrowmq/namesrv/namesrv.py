@@ -94,7 +94,7 @@ class Namesrv:
             await stack.enter_async_context(tasks)
             stack.push_async_callback(server.stop)
             await server.start()
-            self._open_metrics(stack, tasks)
+            self._open_metrics(stack, tasks, access)
             tasks.spawn(server.drop_silent_peers(), "silent peers")
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
@@ -122,7 +122,7 @@ class Namesrv:
 
         return NamesrvAccess(self._settings, self._clock)
 
-    def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
+    def _open_metrics(self, stack: AsyncExitStack, tasks: Background, access: NamesrvAccess | None) -> None:
         settings, server = self._settings, self._server
         self._metrics = metrics_door(settings, settings.bind_address, settings.insecure)
         if not settings.is_measured or server is None:
@@ -139,6 +139,7 @@ class Namesrv:
             lambda: len(server.sessions),
             self._measuring.latencies,
             self._clock,
+            access.audit if access is not None else None,
         )
         for name, run in port.tasks.items():
             tasks.spawn(run(), name)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.metrics.latency_histograms import declare_latencies
 from sparrowmq.metrics.metrics_port import MetricsPort
@@ -12,6 +14,9 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.latencies import Latencies
+
+if TYPE_CHECKING:  # a name server without access control loads nothing of it
+    from sparrowmq.auth.audit import Audit
 
 
 def metrics_port(
@@ -21,6 +26,7 @@ def metrics_port(
     connections: Callable[[], int],
     latencies: Latencies,
     clock: Clock,
+    audit: Audit | None = None,
 ) -> MetricsPort:
     """Serve Prometheus, and send to a collector if the settings ask for it.
 
@@ -39,6 +45,7 @@ def metrics_port(
     )
     figures.gauge("sparrowmq_connections", "connected clients and brokers", connections)
     declare_latencies(figures, latencies)
+    declare_denials(figures, audit)
     place = f"{settings.bind_address}:{settings.port}"
     program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}
     return MetricsPort(door, settings, figures, {"node_type": "namesrv"}, program, clock)

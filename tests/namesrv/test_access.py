@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -223,3 +224,18 @@ async def test_denials_are_counted_by_their_reason(tmp_path: Path) -> None:
 def _accounts(folder: Path) -> Path:
     (folder / "accounts.yml").write_text(ACCOUNTS)
     return folder / "accounts.yml"
+
+
+@pytest.mark.guards("namesrv.Namesrv.__aenter__: drop dispatch.audit = access.audit")
+async def test_the_audit_log_has_administrators_and_denials_but_no_registrations(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as at:
+        with pytest.raises(AccessDenied):
+            await register(await at.session(SHOP))
+        await register(await at.session(BROKER))
+        await (await at.session(ADMIN)).call(ask.PutKVConfig("namespace", "key", "value"))
+    lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [(line["event"], line["account"], line["request"]) for line in lines] == [
+        ("denied", SHOP[0], "REGISTER_BROKER"),
+        ("admin", ADMIN[0], "PUT_KV_CONFIG"),
+    ]
+    assert lines[0]["reason"] == "needs_admin"
