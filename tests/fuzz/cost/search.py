@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.fuzz.cost.genes import CODES, Gene, frames_of, mutated, seed_of, size_of
-from tests.fuzz.cost.rig import Cost, Hung, Rig
+from tests.fuzz.cost.rig import LEAST_BYTES, Cost, Hung, Rig
 
 STEP_S: Final = 0.005
 CPU_S_OF_A_BYTE: Final = 1e-6
-LEAST_BYTES: Final = 4096
 USUAL_BYTES: Final = 1 << 20
 MOST_BYTES: Final = 12 << 20
 LARGE_SHARE: Final = 0.03
@@ -50,13 +49,15 @@ class Dear(NamedTuple):
         if self.cost.step_s > STEP_S:
             broken.append(f"a step of {self.cost.step_s * 1e3:.1f} ms in {self.cost.where}")
         if self.of_a_byte > CPU_S_OF_A_BYTE and self.cost.size >= LEAST_BYTES:
-            broken.append(f"{self.of_a_byte * 1e6:.2f} us a byte")
+            broken.append(f"{self.of_a_byte * 1e6:.2f} us a byte for {self.cost.size:,} bytes")
         return broken
 
     def __str__(self) -> str:
         codes = " then ".join(str(gene["code"]) for gene in self.genes)
         at = "the end of the connection" if self.cost.at == len(self.genes) else self.code
-        return f"{at} of {codes}, {self.cost.size:,} bytes: {'; '.join(self.breaks) or 'within the limits'}"
+        return (
+            f"{at} of {codes}, {size_of(self.genes):,} bytes: {'; '.join(self.breaks) or 'within the limits'}"
+        )
 
 
 @dataclass
