@@ -132,8 +132,9 @@ def check_broker_name(name: str) -> str:
 
 
 def is_open_producer_group(name: str) -> bool:
-    """Whether clients announce this producer group by themselves: it belongs to no account."""
-    return name in _OPEN_PRODUCER_GROUPS or name.startswith(_TRACE_PRODUCERS)
+    """Whether clients announce this producer group by themselves, in any namespace: it belongs to no account."""
+    plain = name.rpartition("%")[2]
+    return plain in _OPEN_PRODUCER_GROUPS or plain.startswith(_TRACE_PRODUCERS)
 
 
 def retry_topic(group: str) -> str:

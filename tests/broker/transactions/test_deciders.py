@@ -98,6 +98,14 @@ async def test_other_accounts_are_not_in_the_producer_group_while_its_owner_is(t
         await announce(thief)
 
 
+async def test_clients_of_all_accounts_are_in_the_groups_that_clients_announce_by_themselves(tmp_path):
+    async with company(tmp_path) as (_, connect):
+        for account in ("payments", "thieves"):
+            session, _ = await connect(account)
+            body = Heartbeat(account, [ProducerBeat("CLIENT_INNER_PRODUCER")]).encode()
+            await session.call(HeartBeat(), body)
+
+
 async def test_the_question_goes_to_the_owner_alone(tmp_path, clock):
     async with company(tmp_path, clock=clock, transaction_interval_ms=10_000) as (_, connect):
         (owner, asked), (thief, stolen) = await connect("payments"), await connect("thieves")
