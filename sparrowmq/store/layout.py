@@ -9,7 +9,8 @@
       timers/%020d                         timers that were pending once (ours; drawn in timer_file.py)
       checkpoint                           4,096 bytes: offsets up to which all is on disk (drawn in checkpoint.py)
       ends/%020d                           the end of each queue, for the checkpoint (ours; drawn in queue_ends.py)
-      abort                                exists while a broker runs; if a start finds it, the broker crashed
+      abort                                exists while a broker runs; if a start finds it, the broker crashed; notes
+                                           how far the log is on disk (drawn in log/synced_mark.py)
       lock                                 byte 0 is locked while a broker runs; its text names the last broker:
                                            "lock" is Java's, "ours" is ours
       set-aside/                           bytes that recovery cut off, and kept (ours; Java has none)

@@ -46,9 +46,11 @@ from sparrowmq.store.intake import Intake
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.log import synced_mark
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
 from sparrowmq.store.log.scrub import Scrubber
+from sparrowmq.store.log.synced_mark import SyncedMark
 from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.mending import Mending
 from sparrowmq.store.queues import cold_reads
@@ -100,7 +102,7 @@ class MessageStore:
         self._dispatch = Dispatch(self.queues, self._index, settings.delay_levels_ms)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
-        self.flusher = Flusher(self._log)
+        self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))
         self._hold = Hold()
         self.scrubber = Scrubber(self._log)
         self.retention_time = RetentionTime(clock, 0)
@@ -458,6 +460,7 @@ class MessageStore:
         finally:
             self._log.refuse(StoreError("the store is closed"))
             self._log.close()
+            self.flusher.mark.close()
             self.queues.files.close()
             self._ends.close()
             if self._index is not None:
@@ -535,6 +538,7 @@ class MessageStore:
             after_java,
             known,
             mending,
+            synced=0 if clean or after_java else synced_mark.load(self._vfs, layout.abort),
         )
         self.queues.files.mend = mending.mend_file
         if cut_at is not None:
@@ -570,6 +574,5 @@ class MessageStore:
         self._checkpointer.crc_from = self._log.crc_from
         self.flusher.start_at(found.end)
         self.checkpoint()
-        if not self._vfs.exists(layout.abort):
-            self._vfs.close(self._vfs.create(layout.abort, 0, allocate=False))
+        self.flusher.mark.begin(found.end)
         self._vfs.sync_folder(layout.root)

@@ -4,8 +4,9 @@ A crash can lose any of the log's last sectors that no sync covered, in any comb
 
 1. Find where to begin: at the offset of our checkpoint; after Java, at the file that Java would begin at.
 2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
-3. Decide whether this is a torn tail or damage. Bytes before `flushed` had been on disk, so a bad record there is
-   damage. It is damage too if a later record is good and older than Java's checkpoint. Damage is reported
+3. Decide whether this is a torn tail or damage. It is damage if the bytes had been on disk, by our checkpoint, by the
+   mark of the last sync (synced_mark.py), or by a later good record that is older than Java's checkpoint. It is damage
+   too if no sector of the record can be missing: a crash loses sectors, but flips no bits in them. Damage is reported
    (`corrupt_policy=fail`) or fenced off (`quarantine`). A tail is cut; its bytes go to set-aside, for people to read.
 4. Write zeros over the tail. Otherwise an old record becomes valid again when a new record ends where it begins.
 5. Cut queues and index back to the entries that were on disk, and replay the log from there.
@@ -82,6 +83,7 @@ class Recovery:
     after_java: bool  # whether a broker of Java was the last that opened the store
     ends: Known
     mending: Mending
+    synced: int = 0  # by the mark of the last sync, the log had been on disk up to here
 
     def run(self) -> Recovered:
         """Make log, queues and index agree, on disk.
@@ -231,7 +233,7 @@ class Recovery:
             return None
         used = self.log.last_used_byte(offset)
         survivor = self.log.next_sound(offset, used)
-        if not self._was_on_disk(offset, survivor) and not self.log.is_unreadable(offset, used + PAGE):
+        if not self._is_damage(offset, survivor, used):
             found.cut_bytes = used - offset
             self.set_aside(offset, used, "cut")
             return None
@@ -250,9 +252,51 @@ class Recovery:
         self._fence(offset, survivor)
         return offset
 
+    def _is_damage(self, offset: int, survivor: int | None, used: int) -> bool:
+        """Whether more than a crash is needed for the bad record at `offset`.
+
+        Args:
+            survivor: the offset of the next sound record.
+            used: the offset after the last byte of the log that is not zero.
+        """
+        return (
+            self._was_on_disk(offset, survivor)
+            or self.log.is_unreadable(offset, used + PAGE)
+            or (not self.clean and self._has_all_sectors(offset, survivor, used))
+        )
+
+    def _has_all_sectors(self, offset: int, survivor: int | None, used: int) -> bool:
+        """Whether the sectors of the bad record at `offset` have their newest content, so that its bytes rotted.
+
+        The space of the log is zeros at first, and each write begins where the last one ended. So an older version of
+        a sector ends with a zero. Other sectors may end with a zero too: then this cannot tell.
+        """
+        end = self._end_of_bad(offset, used) or survivor
+        if end is None:
+            return False
+        for file in self.log.row.between(offset, end):
+            low, high = max(offset - file.begin, 0) // SECTOR * SECTOR, min(end - file.begin, file.size)
+            for begin in range(low, high // SECTOR * SECTOR, _CHUNK):
+                if 0 in file.read(begin, min(_CHUNK, high - begin))[SECTOR - 1 :: SECTOR]:
+                    return False
+        return True
+
+    def _end_of_bad(self, offset: int, used: int) -> int | None:
+        """The end of the bad record at `offset` by its own size, if that is right: None if nothing confirms it."""
+        try:
+            record, end = self.log.parse(offset)
+            if record is None or end == used:
+                return end
+            following, _ = self.log.parse(end)
+        except CorruptRecord:
+            return None
+        return end if following is None or self.log.sound_record(end) is not None else None
+
     def _was_on_disk(self, offset: int, survivor: int | None) -> bool:
-        """Whether the bytes at `offset` had been synced, by the checkpoint."""
+        """Whether the bytes at `offset` had been synced, by the mark of the last sync or by the checkpoint."""
         positions = self.checkpoint.positions
+        if offset < self.synced:
+            return True
         if positions is not None:
             return offset < positions.flushed
         if survivor is None:

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from sparrowmq.errors import CorruptRecord, LogsDiffer
 from sparrowmq.store.checkpoint import save
+from sparrowmq.store.log import synced_mark
 from sparrowmq.store.queues.queue_ends import Known
 from sparrowmq.store.recovery import Recovery
 
@@ -49,6 +50,8 @@ def shorten(recovery: Recovery, at: int) -> None:
     if not vfs.exists(layout.abort):
         vfs.close(vfs.create(layout.abort, 0, allocate=False))
         vfs.sync_folder(layout.root)
+    synced_mark.lower(vfs, layout.abort, at)
+    recovery.synced = min(recovery.synced, at)
     for folder in (layout.ends, layout.timers):
         for name in vfs.list_folder(folder):
             vfs.unlink(os.path.join(folder, name))

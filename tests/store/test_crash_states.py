@@ -63,6 +63,8 @@ UNSEEN |= {
     "numbered_folder.py:replace:sync",
     "numbered_folder.py:replace:sync_folder",
 }
+# A mark that is too high after quarantine makes a later start refuse; test_synced_mark.py sees it lowered.
+UNSEEN |= {"synced_mark.py:begin:sync"}
 # Workloads (seed, steps, kind) that show a fault early which others show late.
 Workload = tuple[int, int, dict[str, float]]
 QUICK: dict[str, Workload] = {

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.store.store_settings import CorruptPolicy
 from tests.store.stores import HOST, Stores, bodies, put
 from tests.store.test_recovery import FIVE, fill, log_file, overwrite
 
@@ -46,11 +48,12 @@ def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(st
     assert not any(log_file(store).read_bytes()[offsets[5] :])
 
 
-@pytest.mark.guards("MessageStore.open: false lock")
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("last", [b"lock", b"ours"])
-def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, killed: bool, last: bytes):
-    """It stores what is delivered late, or retried, with the CRC property of the record that it comes from."""
+def with_copy_of_java(stores: Stores, killed: bool, last: bytes) -> None:
+    """A store behind which Java stored a delayed message of ours, with the CRC property of the first record.
+
+    Args:
+        last: the content of the lock file, which names the last broker.
+    """
     store = stores.open()
     offsets = fill(store)
     stores.crash(store) if killed else store.close()
@@ -60,6 +63,25 @@ def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, kille
     lock = Path(store.settings.layout.lock)
     assert lock.read_bytes() == b"ours"
     lock.write_bytes(last)  # as each start of Java's broker does
+
+
+@pytest.mark.guards("MessageStore.open: false lock")
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, killed: bool):
+    with_copy_of_java(stores, killed, b"lock")
     store = stores.open()
-    assert bodies(store) == [*FIVE, *([b"a copy"] if last == b"lock" else [])]
-    assert lock.read_bytes() == b"ours"
+    assert bodies(store) == [*FIVE, b"a copy"]
+    assert Path(store.settings.layout.lock).read_bytes() == b"ours"
+
+
+@pytest.mark.guards("Recovery._is_damage: true self.clean")
+def test_a_wrong_crc_behind_a_store_that_we_closed_is_cut(stores: Stores):
+    with_copy_of_java(stores, False, b"ours")
+    assert bodies(stores.open()) == FIVE
+
+
+def test_a_wrong_crc_in_a_store_that_we_left_is_damage(stores: Stores):
+    with_copy_of_java(stores, True, b"ours")
+    with pytest.raises(CorruptRecord):
+        stores.open()
+    assert bodies(stores.open(corrupt_policy=CorruptPolicy.QUARANTINE)) == FIVE

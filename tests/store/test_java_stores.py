@@ -12,7 +12,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V2
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load
-from sparrowmq.store.layout import BLANK, ENTRY
+from sparrowmq.store.layout import BLANK, ENTRY, SECTOR
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Disk
@@ -210,13 +210,23 @@ def test_damage_in_a_java_store_is_refused_or_fenced_off(settings: StoreSettings
 
 @pytest.mark.parametrize("version", ["4.9.7-killed"])
 def test_what_the_checkpoint_of_a_killed_java_broker_does_not_cover_is_a_torn_tail(settings: StoreSettings):
-    log = (Path(settings.layout.commit_log) / f"{0:020d}").read_bytes().rstrip(b"\0")
-    damage_last_file(settings)
+    path = Path(settings.layout.commit_log) / f"{0:020d}"
+    content = path.read_bytes()
+    path.write_bytes(
+        content[:90] + bytes(SECTOR - 90) + content[SECTOR:]
+    )  # the disk has an older version of a sector
     with MessageStore.open(settings) as store:
         assert store.end == 0
     (saved,) = Path(settings.layout.set_aside).iterdir()
-    assert saved.read_bytes()[91:] == log[91:]
+    assert saved.read_bytes()[SECTOR:] == content.rstrip(b"\0")[SECTOR:]
     assert list(verify(settings)) == []
+
+
+@pytest.mark.parametrize("version", ["4.9.7-killed"])
+def test_a_flipped_bit_in_the_tail_of_a_killed_java_broker_is_damage(settings: StoreSettings):
+    damage_last_file(settings)
+    with pytest.raises(CorruptRecord):
+        MessageStore.open(settings)
 
 
 @pytest.mark.parametrize("version", ["4.9.7-killed-behind-ours"])

@@ -12,7 +12,7 @@ from sparrowmq.errors import BadStore, CorruptRecord, StoreFailed
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import FILE_SIZE, load
-from sparrowmq.store.layout import offset_name
+from sparrowmq.store.layout import SECTOR, offset_name
 from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy
@@ -46,6 +46,11 @@ def overwrite(path: Path, position: int, content: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(position)
         file.write(content)
+
+
+def lose(path: Path, position: int) -> None:
+    """Leave a sector as a power cut may: without the bytes from `position` on, which the last writes put there."""
+    overwrite(path, position, bytes(SECTOR - position % SECTOR))
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
@@ -121,7 +126,7 @@ def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
     store = stores.open()
     offsets = fill(store)
     stores.crash(store)
-    overwrite(log_file(store), offsets[4] + 60, bytes(40))  # of the last record a part was not written
+    lose(log_file(store), offsets[4] + 60)
     store = stores.open()
     assert bodies(store) == FIVE[:4] and store.end == offsets[4]
     assert not any(log_file(store).read_bytes()[offsets[4] :])
@@ -131,26 +136,27 @@ def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
 @pytest.mark.guards("Recovery._judge: drop self.set_aside(offset, used, 'cut')")
 def test_a_good_record_behind_the_torn_one_is_kept_in_set_aside(stores: Stores):
     store = stores.open()
-    offsets = fill(store)
+    texts = [b"%d" % number * 700 for number in range(3)]
+    offsets = fill(store, texts)
     whole = log_file(store).read_bytes()
     stores.crash(store)
-    overwrite(log_file(store), offsets[2] + 60, bytes(40))
+    lose(log_file(store), (offsets[1] // SECTOR + 1) * SECTOR)
     store = stores.open()
-    assert bodies(store) == FIVE[:2]
+    assert bodies(store) == texts[:1]
     (saved,) = Path(store.settings.layout.set_aside).iterdir()
-    assert saved.name == f"{offsets[2]:020d}-{offsets[5]:020d}.cut"
-    assert saved.read_bytes()[-len(whole[offsets[4] : offsets[5]]) :] == whole[offsets[4] : offsets[5]]
+    assert saved.name == f"{offsets[1]:020d}-{offsets[3]:020d}.cut"
+    assert saved.read_bytes()[-len(whole[offsets[2] : offsets[3]]) :] == whole[offsets[2] : offsets[3]]
 
 
 def test_a_torn_record_that_nothing_follows_is_kept_too(stores: Stores):
     store = stores.open()
     offsets = fill(store)
     stores.crash(store)
-    overwrite(log_file(store), offsets[4] + 60, bytes(40))
+    lose(log_file(store), offsets[4] + 60)
     torn = log_file(store).read_bytes()[offsets[4] : offsets[5]]
     store = stores.open()
     (saved,) = Path(store.settings.layout.set_aside).iterdir()
-    assert saved.read_bytes() == torn
+    assert saved.read_bytes() == torn.rstrip(b"\0")
 
 
 def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
@@ -169,7 +175,7 @@ def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
     assert store.query("Orders", "message-4", *FOREVER) == []
 
 
-@pytest.mark.guards("Recovery._judge: true self.log")
+@pytest.mark.guards("Recovery._is_damage: false self.log")
 def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
     disk = FaultyDisk()
     store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
@@ -195,7 +201,7 @@ def test_files_behind_a_torn_record_go(stores: Stores):
     offsets = fill(store, texts)
     stores.crash(store)
     assert log_file(store, 8192).exists()
-    overwrite(log_file(store), offsets[1] + 100, b"torn")
+    lose(log_file(store), offsets[1] + 100)
     store = stores.open()
     assert bodies(store) == texts[:1]
     assert not log_file(store, 4096).exists() and not log_file(store, 8192).exists()
@@ -465,7 +471,7 @@ def test_the_later_half_of_an_entry_is_no_entry_either(stores: Stores, torn: boo
     overwrite(queue_file(store, "Bills"), 0, bytes(7))  # the sector began with the offset's last byte
     assert 0 < int.from_bytes(queue_file(store, "Bills").read_bytes()[:8]) < offset
     if torn:
-        overwrite(log_file(store), offset + 60, bytes(40))
+        lose(log_file(store), offset + 60)
     assert bodies(stores.open(), "Bills") == ([] if torn else [b"elsewhere"])
 
 

@@ -50,6 +50,7 @@ from sparrowmq.store.layout import (
     Layout,
     parse_offset_name,
 )
+from sparrowmq.store.log import synced_mark
 from sparrowmq.store.log.damage import record_places
 from sparrowmq.store.queues.entries import GAP_SIZE, Entry
 from sparrowmq.store.store_settings import StoreSettings
@@ -136,7 +137,7 @@ def described(file: StoreFile, start: int | None) -> Described:
     if name == "checkpoint":
         return "checkpoint", _checkpoint(file)
     if name in ("abort", "lock"):
-        return f"{name}, {file.size} bytes", _marker(name)
+        return f"{name}, {file.size} bytes", _marker(file)
     if _PIECE.fullmatch(name):
         return LogFile(file).described(start)
     if parse_offset_name(name) is not None:
@@ -412,9 +413,11 @@ def _checkpoint(file: StoreFile) -> Iterator[Line]:
         yield None, f"records from offset {at.crc_from} on have a CRC over all of their bytes"
 
 
-def _marker(name: str) -> Iterator[Line]:
-    if name == "abort":
+def _marker(file: StoreFile) -> Iterator[Line]:
+    if file.name == "abort":
         yield None, "a broker has the store open, or did not close it in order"
+        if synced := synced_mark.highest(file.read(0, file.size)):
+            yield None, f"log: on disk up to offset {synced}, by the last sync"
     else:
         yield None, "locked while a broker has the store open; its being there says nothing"
 

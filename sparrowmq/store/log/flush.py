@@ -30,6 +30,7 @@ from sparrowmq.loop.watermark import Watermark
 from sparrowmq.stats import Histogram
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.log_file import LogFile
+from sparrowmq.store.log.synced_mark import SyncedMark
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +46,12 @@ class Flusher:
     Attributes:
         written: the offset up to which the log is in its files.
         flushed: the offset up to which the log is on disk. Both fail when a write or a sync fails.
+        mark: notes each finished sync, so that a start can tell rot from a torn tail.
         times: the durations of the thread's syncs, in microseconds; only the thread adds to them.
     """
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, mark: SyncedMark) -> None:
+        self.mark = mark
         self.written = Watermark(commit_log.written)
         self.flushed = Watermark(commit_log.end)
         self._log = commit_log
@@ -114,6 +117,8 @@ class Flusher:
                 ):
                     file.sync()
                 self._ordered = max(self._ordered, end)
+                if end > self.flushed.value:
+                    self.mark.note(end)
                 self.flushed.advance(end)
             except OSError as error:
                 self.fail(error)
@@ -144,6 +149,7 @@ class Flusher:
                 self._failed = error
                 _tell(loop, self.fail, error)
                 return
+            self.mark.note(order.target)
             self.times.record(int((perf_counter() - began) * 1e6))
             _tell(loop, self.flushed.advance, order.target)
 

@@ -202,13 +202,19 @@ def test_a_checkpoint_of_java_and_one_of_ours_are_told(stores):
     assert "  records from offset 0 on have a CRC over all of their bytes" in ours
 
 
-def test_what_abort_and_lock_mean_is_told(stores):
-    with stores.open():
+def test_abort_and_lock_are_explained(stores):
+    with stores.open() as store:
+        put(store)
+        store.flush()
         abort, lock = (
             list(describe(stores.settings.layout.abort)),
             list(describe(stores.settings.layout.lock)),
         )
-    assert abort == ["abort, 0 bytes", "  a broker has the store open, or did not close it in order"]
+    assert abort == [
+        "abort, 1024 bytes",
+        "  a broker has the store open, or did not close it in order",
+        f"  log: on disk up to offset {store.end}, by the last sync",
+    ]
     assert lock[1] == "  locked while a broker has the store open; its being there says nothing"
 
 

@@ -12,8 +12,10 @@ from sparrowmq.errors import CorruptRecord, DiskFull, StoreFailed
 from sparrowmq.loop.turn import Turn
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
+from sparrowmq.store.log.synced_mark import SyncedMark
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
+from sparrowmq.store.vfs import Disk
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import bodies, message, put, put_batch, safe
 
@@ -56,7 +58,7 @@ async def within_10_s(awaitable):
 
 @pytest.mark.guards(
     "MessageStore.safety: self._safe if wants_safety else self._written -> self._written",
-    "Flusher._work: drop target",
+    "Flusher._work: drop flushed.advance",
     "Flusher._work: drop files",
 )
 @pytest.mark.covers(
@@ -350,7 +352,7 @@ def flusher_of(folder, disk):
     log.write_out()
     disk.synced.clear()
     disk.sync_began.clear()
-    return log, Flusher(log)
+    return log, Flusher(log, SyncedMark(Disk(), str(folder / "abort")))
 
 
 async def test_the_thread_ends_after_what_it_was_given(tmp_path, disk):
