@@ -31,13 +31,16 @@ SLICE_S: Final = 0.002
 
 # The works that pause, by their event loop, in the order in which they continue. An empty line is removed.
 _lines: Final[dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]] = {}
-# The time at which the first task of the loop's turn took its turn.
+# The time at which the first work of the loop's turn began.
 _began: Final[dict[asyncio.AbstractEventLoop, float]] = {}
 
 
 def in_slices(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T | Awaitable[T]:
-    """Do one slice of the work at once. Return the result, or the rest of the work to await."""
-    end_s = now_s() + SLICE_S
+    """Do one slice of the work at once. Return the result, or the rest of the work to await.
+
+    Thousands of requests may arrive at once, so the works that begin in one turn of the loop share a slice.
+    """
+    end_s = _began_in_turn(now_s) + SLICE_S
     try:
         while now_s() < end_s:
             next(steps)
@@ -70,15 +73,17 @@ def each(items: Iterable[T], work: Callable[[T], object]) -> Steps[None]:
         yield
 
 
-async def take_turn() -> None:
-    """Return at once while this turn of the loop has time left, and otherwise pause: for tasks that wake together."""
-    loop = asyncio.get_running_loop()
+def _began_in_turn(now_s: Callable[[], float]) -> float:
+    """Return the time at which the first work of this turn of the loop began: now, if this is the first."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # no loop runs, so no request waits
+        return now_s()
     began_s = _began.get(loop)
     if began_s is None:
-        _began[loop] = perf_counter()
-        loop.call_soon(_began.pop, loop)
-    elif perf_counter() - began_s > SLICE_S:
-        await pause()
+        began_s = _began[loop] = now_s()
+        loop.call_soon(_began.pop, loop, None)
+    return began_s
 
 
 async def pause() -> None:

@@ -44,6 +44,10 @@ MUTE_S = 1.0
 REQUEST_PIECES = 64
 
 
+# The time for requests that arrived together. The rest of them is handled in the next turn of the loop.
+BURST_S = 0.005
+
+
 # Reasons to stop reading. They are bits, as several may hold at once.
 #
 #          begins                                       ends                                    counts while we wait
@@ -353,9 +357,21 @@ class Session:
 
     def _handle(self, received: list[Command]) -> None:
         dispatch, most = self._dispatch, LEAST_TURN_BYTES
+        count = 0
+        until = 0.0
+        is_late = False
         for command in received:
             if command.flag & REPLY_FLAG:
                 self._settle(command)
+                continue
+            count += 1
+            if count & 3 == 0 and not is_late:
+                now = self._clock.monotonic()
+                if until == 0.0:
+                    until = now + BURST_S
+                is_late = now > until
+            if is_late:
+                self._undone.append(command)
                 continue
             if self._out_bytes > most:
                 most = self._turn_bytes()  # seldom needed, as most answers are small

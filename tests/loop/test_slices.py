@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable
-from time import perf_counter
 
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Steps, each, in_slices, pause, take_turn, to_end
+from sparrowmq.loop.slices import SLICE_S, Steps, each, in_slices, pause, to_end
 
 
 class Ticks:
@@ -102,23 +101,15 @@ async def test_each_item_is_a_step() -> None:
     assert seen == [0, 1, 2, 3]
 
 
-async def test_tasks_that_wake_at_once_pause_when_the_turn_of_the_loop_has_no_time_left() -> None:
-    seen: list[str] = []
-
-    async def work(name: str, takes_s: float) -> None:
-        await take_turn()
-        begin_s = perf_counter()
-        while perf_counter() - begin_s < takes_s:
-            pass
-        seen.append(name)
-
-    async def turns() -> None:
-        for _ in range(6):
-            await asyncio.sleep(0)
-            seen.append("|")
-
-    await asyncio.gather(work("a", 0), work("b", 2 * SLICE_S), work("c", 0), work("d", 0), turns())
-    assert "".join(seen).replace("||", "|").startswith("ab|c|d|")
+@pytest.mark.guards("slices._began_in_turn: began_s = _began[loop] = now_s() -> began_s = now_s()")
+async def test_works_that_begin_in_one_turn_of_the_loop_share_a_slice() -> None:
+    seen: list[int] = []
+    clock = Ticks()
+    first, second = in_slices(counted(seen, 5), clock), in_slices(counted(seen, 5), clock)
+    assert seen == [0]  # the first one used the whole slice
+    assert isinstance(first, Awaitable) and isinstance(second, Awaitable)
+    assert list(await asyncio.gather(first, second)) == ["done", "done"]
+    await asyncio.sleep(0)
     assert not slices._began
 
 

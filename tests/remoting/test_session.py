@@ -393,6 +393,27 @@ async def test_more_requests_than_one_turn_handles_wait_for_no_answer() -> None:
     assert seen == list(range(1000))
 
 
+@pytest.mark.guards("Session._handle: drop is_late = now > until")
+async def test_requests_that_take_long_wait_for_the_next_turn_of_the_loop() -> None:
+    seen: list[int] = []
+    clock = ManualClock()
+    session = Session(lambda session, command: work(command), clock)
+    session.connection_made(_Transport())
+
+    def work(command: Command) -> None:
+        seen.append(command.opaque)
+        clock._elapsed_s += 0.002
+
+    session.data_received(
+        b"".join(encode_request(pull(), PullMessage.code, number, oneway=True) for number in range(100))
+    )
+    assert 0 < len(seen) < 12
+    others: list[int] = []
+    asyncio.get_running_loop().call_soon(lambda: others.append(len(seen)))
+    await until(lambda: len(seen) == 100)
+    assert seen == list(range(100)) and others[0] < 24
+
+
 async def test_a_reply_is_taken_though_requests_before_it_wait() -> None:
     handled: list[int] = []
 
