@@ -135,7 +135,7 @@ class ServerTls:
 
 def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
     """Return a server's certificate and its demands on clients, from its files. Raises: ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _new_server_context()
     _load_pair(context, "tls.server", settings.certificate, settings.key, settings.key_password)
     context.verify_mode = _VERIFY[settings.client_auth]
     if settings.trust is not None:
@@ -145,13 +145,21 @@ def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
 
 def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
     """Return the context of a server without a certificate file. Raises: ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _new_server_context()
     from sparrowmq.remoting.tls import self_signed  # few servers make a certificate
 
     self_signed.load(context)
     context.verify_mode = _VERIFY[settings.client_auth]
     if settings.trust is not None:
         _load_trust(context, "tls.server", settings.trust)
+    return context
+
+
+def _new_server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= (
+        ssl.OP_NO_RENEGOTIATION
+    )  # a client of TLS 1.2 could ask for one handshake after the other
     return context
 
 

@@ -24,6 +24,7 @@ from sparrowmq.remoting.tls.tls_contexts import (
     TOLD_AGAIN_S,
     ServerTls,
     client_context,
+    self_signed_context,
     server_context,
 )
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
@@ -343,3 +344,9 @@ def test_one_clients_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     clock._elapsed_s += TOLD_AGAIN_S
     tls.tell("10.0.0.1:1", "why")
     assert len(caplog.records) == 3
+
+
+@pytest.mark.guards("tls_contexts._new_server_context: drop ssl.OP_NO_RENEGOTIATION")
+def test_no_client_asks_for_one_handshake_after_the_other(server: Pair) -> None:
+    for context in (server_context(showing(server)), self_signed_context(ServerTlsSettings())):
+        assert context.options & ssl.OP_NO_RENEGOTIATION
