@@ -147,11 +147,11 @@ async def test_javas_answerer_in_a_namespace_may_answer(tmp_path):
 
 @pytest.mark.guards("Clients.asking: found[latest].joined <= asker.asked -> False")
 async def test_the_connection_that_asked_has_the_answer_though_another_has_its_client_id(tmp_path):
-    async with live_broker(tmp_path) as live, connected(live) as (session, pushed), asker(live) as another:
-        await ask(session)
+    async with live_broker(tmp_path) as live, connected(live) as (session, pushed):
         await announce(session)
-        await ask(session)
-        await live.session.call(SendReplyV2(*ALL), b"42")
+        async with asker(live) as another:
+            await ask(session)
+            await live.session.call(SendReplyV2(*ALL), b"42")
     assert len(another) == 0 and len(pushed) == 1
 
 

@@ -336,6 +336,7 @@ async def test_a_birth_in_the_far_future_and_a_huge_immunity_end_all_the_same(tm
         it = Transacting(tmp_path / "store", clock)
     await hours(it, 72 + 24)
     assert it.bodies(LOST, 0) == [b"odd"] and it.figure("s_open") == 0
+    assert it.producer.asked, "no immunity is longer than messages are kept"
     assert len(it.messages(HALF, 0)) <= 90
     it.store.close()
 
