@@ -32,7 +32,7 @@ from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
-MOST_KNOWN: Final = 50_000  # accounts, addresses or topics; beyond, those that use nothing now are forgotten
+MOST_KNOWN = 50_000  # accounts, addresses or topics; beyond, those that use nothing now are forgotten
 PORT_BYTES: Final = 4
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 # Without them a client would count as gone, and its queues would move.

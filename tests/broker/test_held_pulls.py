@@ -18,6 +18,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
 from sparrowmq.store.store_settings import Flush, StoreSettings
@@ -53,12 +54,6 @@ class Peer:
     def end(self) -> None:
         for callback in self.callbacks:
             callback(self)
-
-
-class Session:
-    """A connection with unsent answers, or without."""
-
-    is_full = True
 
 
 def held_pulls(
@@ -196,16 +191,18 @@ async def test_many_pulls_wake_in_slices_and_lines_take_turns(store: MessageStor
 
 @pytest.mark.guards("HeldPulls._look_at: held.later.is_full -> False")
 async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: MessageStore) -> None:
-    clock, session = ManualClock(), Session()
+    clock = ManualClock()
+    session = Session(lambda session, command: None, clock)
+    session._out_bytes = 1 << 30
     reads: list[int] = []
     pulls = held_pulls(store, clock, reads=reads)
     waiting = hold(pulls, store)
     held = next(iter(next(iter(pulls._lines.values())).pulls))
-    held.later.session = session  # type: ignore[assignment]
+    held.later.session = session
     put(store)
     await clock.advance(20)
     assert reads == []
-    session.is_full = False
+    session._out_bytes = 0
     await clock.advance(1)
     assert (await waiting).count == 1
 

@@ -11,6 +11,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting import quotas as quotas_module
 from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.remoting.quotas import Bucket, Quotas, release
+from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import pull_request, send_request
 
@@ -20,21 +21,11 @@ class Account:
         self.access_key, self.is_admin = access_key, is_admin
 
 
-class Session:
-    """A connection whose requests are read when the test says so."""
-
-    def __init__(self, account=None, host="10.0.0.1:5", now=0.0):
-        self.principal = account
-        self.host = hosts.pack(host)
-        self.last_read = now
-        self.ends = []
-
-    def on_end(self, callback):
-        self.ends.append(callback)
-
-    def end(self):
-        for callback in self.ends:
-            callback(self)
+def connection(account: Any = None, host: str = "10.0.0.1:5", now: float = 0.0) -> Session:
+    """A connection whose last request was read at `now`."""
+    session = Session(lambda session, command: None, ManualClock())
+    session.principal, session.host, session.last_read = account, hosts.pack(host), now
+    return session
 
 
 def quotas(text):
@@ -52,7 +43,7 @@ def refusal(limits, session, **options):
 
 
 @pytest.mark.guards("Bucket.take: self.left > self._most -> False")
-def test_a_bucket_fills_evenly_and_not_above_its_amount():
+async def test_a_bucket_fills_evenly_and_not_above_its_amount():
     bucket = Bucket(10, 5, 0.0)
     assert [bucket.take(4, 0.0) for _ in range(4)] == [True, True, True, False]
     assert not bucket.take(1, 1.0), "2 came back of a debt of 2"
@@ -65,31 +56,31 @@ def test_a_bucket_fills_evenly_and_not_above_its_amount():
 
 
 @pytest.mark.guards("Quotas._use: drop usage.requests is not None and not usage.requests.take(1.0, now)")
-def test_an_account_makes_so_many_requests_a_second(caplog):
-    limits, session = quotas("account:billing requests=3/s"), Session(Account("billing"))
+async def test_an_account_makes_so_many_requests_a_second(caplog):
+    limits, session = quotas("account:billing requests=3/s"), connection(Account("billing"))
     for _ in range(3):
         send(limits, session)
     error = refusal(limits, session)
     assert error.code == ResponseCode.SYSTEM_BUSY
     assert error.remark.startswith("the quota of account billing is used up: requests=3/s; try again")
     assert "a quota is used up: account billing has requests=3/s" in caplog.text
-    send(limits, Session(Account("other")))
-    send(limits, Session())
+    send(limits, connection(Account("other")))
+    send(limits, connection())
     session.last_read = 0.5
     send(limits, session)
     assert limits.refused == {("account", "requests"): 1}
 
 
-def test_pulls_are_refused_with_flow_control_and_heartbeats_never():
-    limits, session = quotas("address:* requests=1/s"), Session()
+async def test_pulls_are_refused_with_flow_control_and_heartbeats_never():
+    limits, session = quotas("address:* requests=1/s"), connection()
     send(limits, session)
     assert refusal(limits, session, code=RequestCode.PULL_MESSAGE).code == ResponseCode.FLOW_CONTROL
     send(limits, session, code=RequestCode.HEART_BEAT)
-    limits.check(Session(Account("root", is_admin=True)), Command(310), send_request("orders"))
+    limits.check(connection(Account("root", is_admin=True)), Command(310), send_request("orders"))
 
 
-def test_bytes_count_for_the_topic_and_a_large_message_is_a_debt():
-    limits, session = quotas("topic:orders bytes=100/s"), Session()
+async def test_bytes_count_for_the_topic_and_a_large_message_is_a_debt():
+    limits, session = quotas("topic:orders bytes=100/s"), connection()
     send(limits, session, b"x" * 250)
     assert "topic orders is used up: bytes=100/s" in refusal(limits, session).remark
     send(limits, session, b"x" * 250, topic="invoices")
@@ -102,7 +93,7 @@ def test_bytes_count_for_the_topic_and_a_large_message_is_a_debt():
 async def test_the_bytes_of_answers_count_too():
     clock = ManualClock()
     limits = Quotas(clock, parse("account:reader bytes=100/s"))
-    session: Any = Session(Account("reader"))
+    session = connection(Account("reader"))
     for _ in range(2):
         limits.pulled(session, "orders", 150)
     with pytest.raises(RemoteError, match="bytes=100/s"):
@@ -111,23 +102,23 @@ async def test_the_bytes_of_answers_count_too():
     limits.check(session, Command(RequestCode.PULL_MESSAGE), pull_request())
 
 
-def test_the_most_exact_rule_counts():
+async def test_the_most_exact_rule_counts():
     text = "address:* held=1; address:10.0.0.0/8 held=2; address:10.0.0.7 held=3; address:::/0 held=4"
     limits = quotas(text)
     hosts_of = ["192.168.0.1:5", "10.9.9.9:5", "10.0.0.7:5", "[fd00::1]:5", "[::ffff:10.0.0.7]:5"]
-    most = [limits.hold(Session(host=host), "t")[0].held_most for host in hosts_of]
+    most = [limits.hold(connection(host=host), "t")[0].held_most for host in hosts_of]
     assert most == [1, 2, 3, 4, 3]
 
 
-def test_each_address_of_a_network_has_its_own_quota():
+async def test_each_address_of_a_network_has_its_own_quota():
     limits = quotas("address:10.0.0.0/8 requests=1/s")
-    send(limits, Session(host="10.0.0.1:5"))
-    send(limits, Session(host="10.0.0.2:5"))
-    refusal(limits, Session(host="10.0.0.2:6"))
+    send(limits, connection(host="10.0.0.1:5"))
+    send(limits, connection(host="10.0.0.2:5"))
+    refusal(limits, connection(host="10.0.0.2:6"))
 
 
-def test_held_pulls_are_counted_while_they_wait():
-    limits, session = quotas("topic:orders held=2"), Session()
+async def test_held_pulls_are_counted_while_they_wait():
+    limits, session = quotas("topic:orders held=2"), connection()
     held = [limits.hold(session, "orders") for _ in range(2)]
     with pytest.raises(RemoteError, match="held=2") as refused:
         limits.hold(session, "orders")
@@ -136,8 +127,8 @@ def test_held_pulls_are_counted_while_they_wait():
     limits.hold(session, "orders")
 
 
-def test_new_topics_are_counted():
-    limits, session = quotas("account:billing topics=2/h"), Session(Account("billing"))
+async def test_new_topics_are_counted():
+    limits, session = quotas("account:billing topics=2/h"), connection(Account("billing"))
     for _ in range(2):
         limits.create_topic(session)
     with pytest.raises(RemoteError, match="topics=2/h"):
@@ -146,21 +137,21 @@ def test_new_topics_are_counted():
         send(limits, session, code=RequestCode.UPDATE_AND_CREATE_TOPIC)
 
 
-def test_connections_of_an_account_and_of_an_address():
+async def test_connections_of_an_account_and_of_an_address():
     limits = quotas("account:billing connections=1; address:* connections=2")
-    first, second, third = (Session(Account("billing"), f"10.0.0.1:{port}") for port in range(3))
+    first, second, third = (connection(Account("billing"), f"10.0.0.1:{port}") for port in range(3))
     assert [limits.connect(each) for each in (first, second, third)] == [True, True, False]
     send(limits, first)
     assert "connections=1" in refusal(limits, second).remark
-    first.end()
+    first.connection_lost(None)
     send(limits, second)
     assert limits.connect(third)
-    assert limits.connect(Session(host="10.0.0.2:1"))
+    assert limits.connect(connection(host="10.0.0.2:1"))
     assert limits.refused == {("address", "connections"): 1, ("account", "connections"): 1}
 
 
-def test_other_rules_count_at_once():
-    limits, session = quotas("topic:orders requests=1/h"), Session()
+async def test_other_rules_count_at_once():
+    limits, session = quotas("topic:orders requests=1/h"), connection()
     send(limits, session)
     limits.use(parse("topic:orders requests=1/h"))
     refusal(limits, session)
@@ -170,9 +161,9 @@ def test_other_rules_count_at_once():
     assert not limits.is_on
 
 
-def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
+async def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
     monkeypatch.setattr(quotas_module, "MOST_KNOWN", 100)
     limits = quotas("address:* requests=1/s")
     for number in range(1000):
-        send(limits, Session(host=f"10.0.{number // 250}.{number % 250}:1", now=number))
+        send(limits, connection(host=f"10.0.{number // 250}.{number % 250}:1", now=number))
     assert len(limits._addresses.known) <= 101
