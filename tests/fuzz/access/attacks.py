@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -119,11 +120,15 @@ class Attack(NamedTuple):
 
 @dataclass
 class Known:
-    """What attackers know: how the victim's things are named, captured frames, and where their own messages are."""
+    """What attackers know: how the victim's things are named, captured frames, and where their own messages are.
+
+    `log_end` is where the next message will be: an attacker can count, and a record must name its own place.
+    """
 
     targets: dict[str, Target]
     captured: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    log_end: Callable[[], int] = int
 
 
 def attack(case: Case, known: Known) -> Attack:
@@ -299,6 +304,7 @@ class _Maker:
             b"from an attacker",
             render(marks).encode(),
             queue_offset=queue_offset,
+            physical_offset=self._known.log_end() + BODY_AT,
             sys_flag=rng.choice((0, 4)),
         )
 

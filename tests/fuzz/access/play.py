@@ -67,7 +67,9 @@ class Life:
         self._victim = victim
         self._played = played
         self._wires: dict[tuple[str, bool], Wire] = {}
-        self._known = Known(victim.targets, victim.main.captured)
+        self._known = Known(
+            victim.targets, victim.main.captured, log_end=lambda: cluster.brokers[0].store.end
+        )
 
     async def play(self, cases: Iterable[Case], together: bool = True) -> None:
         """Send the requests of some cases, a wave at once or one after the other, and wait for the answers."""
