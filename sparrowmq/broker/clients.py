@@ -17,7 +17,7 @@ from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparrowmq.auth.ownership import may_act_for, owner_of
+from sparrowmq.auth.ownership import owner_of
 from sparrowmq.broker.askers import Asker
 from sparrowmq.broker.notices import ROUND_S, Notices
 from sparrowmq.broker.part import Chore, Part
@@ -25,7 +25,6 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import is_open_producer_group
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.peer import Peer
@@ -138,20 +137,17 @@ class ConsumerGroup:
 class _ProducerGroup:
     """The connected members of a producer group.
 
+    Clients of several accounts may announce the same name. They share nothing: each account is asked about its own
+    transactions only.
+
     Attributes:
-        owner: the account whose members are in the group. Administrators may join, but do not own the group.
-        by_owner: the same members by their account.
+        by_owner: the members by their account.
     """
 
-    name: str
-    owner: str | None = None
     members: dict[Peer, Member] = field(default_factory=dict)
     by_owner: dict[str | None, dict[Peer, Member]] = field(default_factory=dict)
 
     def add(self, member: Member) -> None:
-        principal = member.peer.principal
-        if principal is not None and not principal.is_admin and not is_open_producer_group(self.name):
-            self.owner = member.owner
         self.members[member.peer] = member
         self.by_owner.setdefault(member.owner, {})[member.peer] = member
 
@@ -161,8 +157,6 @@ class _ProducerGroup:
         del same[member.peer]
         if not same:
             del self.by_owner[member.owner]
-            if member.owner == self.owner:
-                self.owner = None
 
 
 class Clients:
@@ -240,16 +234,11 @@ class Clients:
             self.notices.changed(group)
         return changed
 
-    def may_produce(self, peer: Peer, group: str) -> bool:
-        """Whether the account of the current request may be in a producer group. Another account may be in it."""
-        known = self._producers.get(group)
-        return known is None or may_act_for(peer, known.owner)
-
     def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
         """Handle one producer group's part of a heartbeat that was admitted."""
         known = self._producers.get(group)
         if known is None:
-            known = self._producers[group] = _ProducerGroup(group)
+            known = self._producers[group] = _ProducerGroup()
         former = known.members.get(peer)
         member = self._seen(former, peer, client_id, language, version)
         if member is None:

@@ -89,11 +89,6 @@ SYSTEM_GROUPS: Final = frozenset(
 )
 
 # Producer groups that clients announce by themselves, so that programs of many accounts are in them.
-_OPEN_PRODUCER_GROUPS: Final = frozenset(
-    {DEFAULT_PRODUCER_GROUP, INNER_PRODUCER_GROUP, "SELF_TEST_P_GROUP", "SPARROWMQ_PRODUCER"}
-)
-_TRACE_PRODUCERS: Final = "_INNER_TRACE_PRODUCER"
-
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _RULE = "use only letters, digits, '%', '|', '_' and '-'"
 
@@ -129,12 +124,6 @@ def check_broker_name(name: str) -> str:
         raise InvalidName(f"{name!r} is not a broker or cluster name; {_RULE}")
     _check("broker or cluster", name.replace(".", "-"), MAX_TOPIC_LENGTH)
     return name
-
-
-def is_open_producer_group(name: str) -> bool:
-    """Whether clients announce this producer group by themselves, in any namespace: it belongs to no account."""
-    plain = name.rpartition("%")[2]
-    return plain in _OPEN_PRODUCER_GROUPS or plain.startswith(_TRACE_PRODUCERS)
 
 
 def retry_topic(group: str) -> str:

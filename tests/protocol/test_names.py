@@ -131,17 +131,3 @@ def test_a_namespace_is_part_of_a_name(namespace: str) -> None:
 def test_what_cannot_be_part_of_a_name_is_no_namespace(namespace: str) -> None:
     with pytest.raises(InvalidName, match="use only letters"):
         names.check_namespace(namespace)
-
-
-@pytest.mark.parametrize(
-    ("name", "is_open"),
-    [
-        ("CLIENT_INNER_PRODUCER", True),
-        ("shop%DEFAULT_PRODUCER", True),
-        ("_INNER_TRACE_PRODUCER-payments", True),
-        ("payments", False),
-        ("CLIENT_INNER_PRODUCER-2", False),
-    ],
-)
-def test_groups_that_clients_announce_by_themselves_belong_to_no_account(name: str, is_open: bool) -> None:
-    assert names.is_open_producer_group(name) is is_open

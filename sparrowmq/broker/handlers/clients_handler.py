@@ -75,25 +75,17 @@ class ClientHandler:
     def heart_beat(
         self, header: HeartBeat, body: bytes, peer: Peer
     ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
-        """Record the client, its groups and their subscriptions.
-
-        Raises:
-            AccessDenied: producer groups belong to another account. The client is in the other groups all the same.
-        """
+        """Record the client, its groups and their subscriptions."""
         beat = Heartbeat.of_request(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
-        announced = [names.check_group(each.group_name) for each in beat.producer_data_set]
-        produced = [group for group in announced if self._clients.may_produce(peer, group)]
+        produced = [names.check_group(each.group_name) for each in beat.producer_data_set]
         consumed = [each.group_name for each in beat.consumer_data_set]
         self._clients.admit(peer, beat.client_id, consumed, produced)
         before = self._topics.version
         changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
         for group in produced:
             self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
-        if len(produced) < len(announced):
-            # Only now: another account that took the group's name must not keep the client's consumers out.
-            raise _not_its_groups(set(announced) - set(produced))
         reply = HeartBeatReply(
             is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
             timer_max_delay_sec=self._timer_max_delay_s,
@@ -179,13 +171,6 @@ class ClientHandler:
     async def _when_announced(self, reply: HeartBeatReply) -> HeartBeatReply:
         await self._announced()
         return reply
-
-
-def _not_its_groups(groups: set[str]) -> AccessDenied:
-    return AccessDenied(
-        f"the producer group {', '.join(sorted(groups))} belongs to another account while its producers are connected: "
-        "choose another group, or give all programs of the group the same account"
-    )
 
 
 def _checked(compiling: Steps[Selector]) -> Steps[None]:

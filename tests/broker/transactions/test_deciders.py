@@ -82,28 +82,15 @@ async def test_only_the_account_that_began_a_transaction_ends_it(tmp_path):
         assert await bodies(operator) == [b"one", b"two"]
 
 
-async def test_other_accounts_are_not_in_the_producer_group_while_its_owner_is(tmp_path):
-    async with company(tmp_path) as (_, connect):
-        (owner, _), (thief, _), (operator, _) = [
-            await connect(each) for each in ("payments", "thieves", "operators")
-        ]
-        await announce(operator)
-        await announce(owner)
-        with pytest.raises(AccessDenied, match="the producer group producers belongs to another account"):
-            await announce(thief)
-        await announce(owner)
-        owner.close()
-        await until(lambda: owner.closed)
-        await operator.call(HeartBeat(), Heartbeat("me", []).encode())
+async def test_an_account_that_announces_a_group_first_keeps_no_other_account_out(tmp_path, clock):
+    async with company(tmp_path, clock=clock, transaction_interval_ms=10_000) as (_, connect):
+        (thief, stolen), (owner, asked) = await connect("thieves"), await connect("payments")
         await announce(thief)
-
-
-async def test_clients_of_all_accounts_are_in_the_groups_that_clients_announce_by_themselves(tmp_path):
-    async with company(tmp_path) as (_, connect):
-        for account in ("payments", "thieves"):
-            session, _ = await connect(account)
-            body = Heartbeat(account, [ProducerBeat("CLIENT_INNER_PRODUCER")]).encode()
-            await session.call(HeartBeat(), body)
+        await announce(owner)
+        await owner.call(send_request(properties=HALF, born_timestamp=clock.now_ms()), b"secret")
+        await clock.advance(30)
+        await until(lambda: bool(asked))
+    assert stolen == []
 
 
 async def test_the_question_goes_to_the_owner_alone(tmp_path, clock):
