@@ -1,7 +1,7 @@
 """`python -m tests.fuzz [--minutes N] [--seed S]`: nonsense for live servers and for every decoder.
 
 `--access [--cases N]` attacks what belongs to others instead, and `--cost [--requests N]` searches for requests that
-cost much CPU; tests/fuzz/access and tests/fuzz/cost say how.
+cost much CPU; tests/fuzz/access and tests/fuzz/cost say how. `--beside` measures a client's sends beside attackers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.request_table import ROWS, Role
 from tests.fuzz.access import command
+from tests.fuzz.beside import beside
 from tests.fuzz.cost import command as dear
 from tests.fuzz.decoders import try_all
 from tests.fuzz.live import Found, Live
@@ -51,7 +52,11 @@ def main() -> int:
     parser.add_argument("--cost", action="store_true", help="search for requests that cost a broker much CPU")
     parser.add_argument("--requests", type=int, default=100_000, help="of --cost (default 100,000)")
     parser.add_argument("--codes", default="", help="of --cost, such as 34,310 (default all)")
+    parser.add_argument("--beside", action="store_true", help="measure a client's sends beside 16 attackers")
     arguments = parser.parse_args()
+    if arguments.beside:
+        print(f"seed {arguments.seed}", flush=True)
+        return said(beside(arguments.seed, arguments.minutes), arguments.seed)
     if arguments.cost:
         print(f"seed {arguments.seed}", flush=True)
         if arguments.replay:
