@@ -32,6 +32,7 @@ async def test_the_chores_save_what_changed(tmp_path: Any, clock: Any) -> None:
         "save offsets": 5,
         "save delay offsets": 10,
         "part with silent clients": 10,
+        "notify consumer groups": 1,
         "forget expired locks": 60,
         "sample rates": 1,
     }

@@ -20,10 +20,11 @@ from sparrowmq.protocol.messages.half_record import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, Terms, render
 from sparrowmq.store.care.check import verify
+from sparrowmq.store.log import synced_mark
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.store_settings import StoreSettings
-from sparrowmq.store.vfs import Vfs
+from sparrowmq.store.vfs import Disk, Vfs
 
 HOST = hosts.pack("127.0.0.1:10911")
 
@@ -178,3 +179,4 @@ def copy_cut(store: MessageStore, into: Path, keep: int | None = None) -> None:
             size = file.stat().st_size
             log.seek(max(0, min(end - begin, size)))
             log.write(bytes(max(0, size - max(0, end - begin))))
+    synced_mark.lower(Disk(), str(into / "abort"), end)  # the last sync did not come

@@ -67,10 +67,6 @@ DISK_FULL_PAUSE_MS: Final = 10_000
 DAMAGE_PAUSE_MS: Final = 60_000
 # The broker remembers the result of at least this many ended transactions, to answer a repeated end.
 REMEMBERED_ENDS: Final = 10_000
-# A half message that waits for a producer is stored again after this time, so that the log before it can be deleted. If
-# the half topic grows fast, sooner: the broker keeps a number for each op record behind the oldest copy.
-LONGEST_PLACE_MS: Final = 3_600_000
-LONGEST_PLACE_ENTRIES: Final = 100_000
 ABSENCE_TOLD_MS: Final = 60_000
 _MOST_ABSENT: Final = 1000
 _READ: Final = 1000
@@ -86,6 +82,10 @@ class TransactionRules:
         interval_ms: between two checks (transactionCheckInterval).
         most_checks: checks of one transaction (transactionCheckMax).
         retention_ms: older ones are discarded, because their half messages are about to be deleted (fileReservedTime).
+        place_ms: a half message that waits for a producer is stored again after this time, so that the log before it
+            can be deleted.
+        place_entries: sooner if the half topic has grown by so many entries: the broker keeps a number for each op
+            record behind the oldest copy.
         rejected: whether half messages are refused (rejectTransactionMessage).
         is_masters: whether only a master may append to this log, so that a start adds no op records to it.
     """
@@ -94,6 +94,8 @@ class TransactionRules:
     interval_ms: int = 60_000
     most_checks: int = 15
     retention_ms: int = 72 * 3_600_000
+    place_ms: int = 3_600_000
+    place_entries: int = 100_000
     rejected: bool = False
     is_masters: bool = False
 
@@ -328,8 +330,8 @@ class Transactions:
         """
         queue = self._store.queues.get(HALF_TOPIC, 0)
         behind = 0 if queue is None else queue.next_offset - transaction.queue_offset
-        is_far_behind = behind > max(LONGEST_PLACE_ENTRIES, 4 * len(self.open))
-        return is_far_behind or now_ms - half.store_timestamp_ms >= LONGEST_PLACE_MS
+        is_far_behind = behind > max(self._rules.place_entries, 4 * len(self.open))
+        return is_far_behind or now_ms - half.store_timestamp_ms >= self._rules.place_ms
 
     def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
         """Store a half message again, so that the log before it can be deleted."""

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.broker import detour
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.transactions import half_message, transactions
+from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.transactions import TransactionRules
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages import record
@@ -315,8 +315,8 @@ async def test_what_nobody_can_be_asked_about_is_stored_again_now_and_then_and_p
     it.store.close()
 
 
-async def test_one_that_waits_is_stored_again_before_the_half_topic_has_grown_far_past_it(it, monkeypatch):
-    monkeypatch.setattr(transactions, "LONGEST_PLACE_ENTRIES", 10)
+async def test_one_that_waits_is_stored_again_before_the_half_topic_has_grown_far_past_it(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock, rules=TransactionRules(place_entries=10))
     it.begin(b"first", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     await it.after(60)
     assert len(it.messages(HALF, 0)) == 1
@@ -324,6 +324,7 @@ async def test_one_that_waits_is_stored_again_before_the_half_topic_has_grown_fa
         it.end(it.begin(b"%d" % number), commit=False)
     await it.after(60)
     assert it.bodies(HALF, 0)[11:] == [b"first"]
+    it.store.close()
 
 
 @pytest.mark.guards("Transactions._immune_ms: return own_s * 1000")
