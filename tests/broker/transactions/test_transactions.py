@@ -301,7 +301,7 @@ async def hours(it, count):
         await it.transactions.ask()
 
 
-@pytest.mark.guards("Transactions._has_an_old_place: LONGEST_PLACE_MS -> 1 << 40")
+@pytest.mark.guards("TransactionRules: place_ms = 1 << 40")
 async def test_what_nobody_can_be_asked_about_is_stored_again_now_and_then_and_put_aside_in_the_end(
     tmp_path, clock
 ):
