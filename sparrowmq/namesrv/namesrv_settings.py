@@ -61,7 +61,7 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     acl_file: Path | None = setting("aclFile", None, PATH)
     """File that contains all accounts. Replaces the files below rocketmqHome."""
     broker_addresses: str = setting("aclBrokerAddresses", "", TEXT)
-    """Addresses of brokers that register without an account, such as Apache's: 10.0.0.7,10.0.1.*"""
+    """Addresses of brokers that register without an account, such as Apache's. Example: 10.0.0.7,10.0.1.*."""
     public_routes: bool = setting("aclPublicRoutes", False, BOOLEAN)
     """Let clients without an account ask for routes and topics."""
     audit_log: bool = setting("auditLog", True, BOOLEAN)

@@ -29,7 +29,8 @@ EACH: Final = "*"
 
 RATES: Final = ("requests", "bytes", "topics")
 COUNTS: Final = ("connections", "held")
-_OF_TOPIC: Final = ("requests", "bytes", "held")
+_OF_PEER: Final = (*RATES, *COUNTS)
+LIMITS: Final = {ACCOUNT: _OF_PEER, ADDRESS: _OF_PEER, TOPIC: ("requests", "bytes", "held")}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _UNITS: Final = {
     "": 1,
@@ -115,7 +116,7 @@ def _network(name: str) -> Network:
 
 def _add(rule: QuotaRule, word: str) -> None:
     key, _, text = word.partition("=")
-    known = _OF_TOPIC if rule.subject == TOPIC else (*RATES, *COUNTS)
+    known = LIMITS[rule.subject]
     if key not in known:
         raise Unreadable(f"{word!r}: {rule.subject}:{rule.name} can have the limits {', '.join(known)}")
     match = _AMOUNT.fullmatch(text.lower())

@@ -26,7 +26,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quota_rules import ACCOUNT, ADDRESS, EACH, TOPIC, Network, QuotaRule, Rate
+from sparrowmq.remoting.quota_rules import ACCOUNT, ADDRESS, EACH, LIMITS, TOPIC, Network, QuotaRule, Rate
 from sparrowmq.remoting.session import Session
 from sparrowmq.safe_text import shown
 
@@ -155,7 +155,7 @@ class Quotas:
 
     def __init__(self, clock: Clock, rules: Iterable[QuotaRule] = ()) -> None:
         self.is_on = False
-        self.refused: dict[tuple[str, str], int] = {}
+        self.refused = {(subject, limit): 0 for subject, limits in LIMITS.items() for limit in limits}
         self._clock = clock
         self._lines = LogLimit(clock)
         self._rules: tuple[QuotaRule, ...] = ()
@@ -272,7 +272,7 @@ class Quotas:
     def _count(self, usage: Usage, limit: str) -> None:
         rule = usage.rule
         key = (rule.subject, limit)
-        self.refused[key] = self.refused.get(key, 0) + 1
+        self.refused[key] += 1
         self._lines.log(
             log,
             logging.WARNING,

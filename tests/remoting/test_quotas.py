@@ -1,5 +1,6 @@
 """Buckets by hand; refusals by a server on a real socket."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ async def test_an_account_makes_so_many_requests_a_second(caplog):
     send(limits, connection())
     session.last_read = 0.5
     send(limits, session)
-    assert limits.refused == {("account", "requests"): 1}
+    assert +Counter(limits.refused) == {("account", "requests"): 1}
 
 
 async def test_pulls_are_refused_with_flow_control_and_heartbeats_never():
@@ -147,7 +148,7 @@ async def test_connections_of_an_account_and_of_an_address():
     send(limits, second)
     assert limits.connect(third)
     assert limits.connect(connection(host="10.0.0.2:1"))
-    assert limits.refused == {("address", "connections"): 1, ("account", "connections"): 1}
+    assert +Counter(limits.refused) == {("address", "connections"): 1, ("account", "connections"): 1}
 
 
 async def test_other_rules_count_at_once():
