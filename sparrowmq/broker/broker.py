@@ -363,8 +363,12 @@ class Broker:
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)
         self._changing.tell(lambda now: quotas.use(now.quotas))
-        refused, labels = "requests and connections above a quota", ("subject", "limit")
-        figures.counters("sparrowmq_quota_refused_total", refused, labels, lambda: quotas.refused.items())
+        figures.counters(
+            "sparrowmq_quota_refused_total",
+            "requests and connections above a quota",
+            ("subject", "limit"),
+            lambda: quotas.refused.items(),
+        )
         self._changing.tell(lambda now: pulls.use(self._reads(now)))
         self._changing.tell(lambda now: use_in_store(now, store))
 

@@ -148,8 +148,12 @@ class HeldPulls:
     def show(self, figures: Figures) -> None:
         """Add the figures of held pulls."""
         figures.gauge("sparrowmq_held_pulls", "pulls that wait for messages", lambda: self.count)
-        refused = "pulls that did not wait because there were too many"
-        figures.counters("sparrowmq_held_pulls_refused_total", refused, (), lambda: [((), self.refused)])
+        figures.counters(
+            "sparrowmq_held_pulls_refused_total",
+            "pulls that did not wait because there were too many",
+            (),
+            lambda: [((), self.refused)],
+        )
 
     def use(self, limits: HeldLimits) -> None:
         """Apply other limits to further pulls."""

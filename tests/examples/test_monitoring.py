@@ -25,10 +25,13 @@ LABELS = re.compile(r"\{[^{}]*\}|by \([^)]*\)|on \([^)]*\)")
 
 @pytest.fixture
 async def pages(tmp_path) -> dict[str, set[str]]:
-    """Every metric of a master, a slave and a name server, by path."""
+    """Every metric of two masters, one of them with accounts, a slave and a name server, by path."""
     names: dict[str, set[str]] = {"/metrics": set(), "/metrics?compat=exporter": set()}
     of_slave: dict[str, Any] = {"role": BrokerRole.SLAVE, "broker_id": 1}
-    for folder, settings in (("master", ON), ("slave", ON | of_slave)):
+    accounts = tmp_path / "accounts.yml"
+    accounts.write_text("globalWhiteRemoteAddresses: [127.0.0.1]")
+    guarded: dict[str, Any] = {"acl": True, "acl_file": accounts}
+    for folder, settings in (("master", ON), ("guarded", ON | guarded), ("slave", ON | of_slave)):
         async with Cluster(tmp_path / folder, **settings, namesrv_settings=ON) as cluster:
             for path, found in names.items():
                 found |= served_in((await visit(cluster.brokers[0].metrics_address, path))[1])
