@@ -132,6 +132,11 @@ REFUSED = [
     (send_request(properties={"long": "x" * 32_800}), b"", 13, "use the body"),
     (send_request(properties={"DELAY": "soon"}), b"", 13, "'soon' is not a number"),
     (send_request(properties={"TRAN_MSG": "true", "DELAY": "3"}), b"", 13, "cannot be delayed"),
+    (send_request(born_timestamp=1 << 63), b"", 1, "does not fit the record"),
+    (send_request(born_timestamp=-1 << 70), b"", 1, "does not fit the record"),
+    (send_request(flag=1 << 31), b"", 1, "does not fit the record"),
+    (send_request(sys_flag=1 << 70), b"", 1, "does not fit the record"),
+    (send_request(reconsume_times=1 << 31), b"", 1, "does not fit the record"),
     (send_request(batch=True), b"not a batch", 1, "batch"),
     (send_request(batch=True), b"", 1, "batch"),
 ]

@@ -88,6 +88,9 @@ def test_who_may_write_or_read_a_thing_is_told_by_the_header_or_asked_by_the_han
     assert all(row.topic for row in ROWS if row.served_by and row.access is Access.WRITE)
 
 
+SENDS = {10, 310, 320, 324, 325}
+
+
 def test_settings_are_changed_by_operators_alone() -> None:
     for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG):
         assert BY_CODE[code].served_by is not Role.NOBODY and BY_CODE[code].access is Access.ADMIN
@@ -97,9 +100,11 @@ def test_a_broker_hands_a_question_on_to_the_client() -> None:
     assert BY_CODE[307].served_by == Role.BROKER | Role.CLIENT
 
 
-@pytest.mark.parametrize("row", WITH_HEADER, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in WITH_HEADER if row.code not in SENDS], ids=lambda row: row.name
+)
 def test_no_number_in_a_header_is_larger_than_javas(row: Row) -> None:
-    """A larger one would reach a handler, and from there a file that Java cannot read."""
+    """A larger one would reach a handler, and from there a file that Java cannot read. Records check those of sends."""
     assert row.header is not None
     fields = {each.encode_name: "1" for each in msgspec.structs.fields(row.header)}
     for each in msgspec.structs.fields(row.header):
