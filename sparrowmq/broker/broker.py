@@ -458,12 +458,12 @@ class Broker:
     def _transaction_rules(self) -> TransactionRules:
         settings = self.settings
         return TransactionRules(
-            settings.transaction_timeout_ms,
-            settings.transaction_interval_ms,
-            settings.transaction_checks,
-            settings.retention_h * 3_600_000,
-            settings.reject_transactions,
-            settings.is_slave,
+            timeout_ms=settings.transaction_timeout_ms,
+            interval_ms=settings.transaction_interval_ms,
+            most_checks=settings.transaction_checks,
+            retention_ms=settings.retention_h * 3_600_000,
+            rejected=settings.reject_transactions,
+            is_masters=settings.is_slave,
         )
 
 

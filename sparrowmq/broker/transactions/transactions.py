@@ -73,7 +73,7 @@ _READ: Final = 1000
 _READ_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransactionRules:
     """The time limits of open transactions, with Java's names in brackets.
 
