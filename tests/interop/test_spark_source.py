@@ -177,6 +177,10 @@ def test_a_broker_that_restarts_is_read_on(filled):
             options,
         )
         filled.broker.stop()
-        filled.broker.__enter__()
+        try:
+            filled.broker.__enter__()
+        except (TimeoutError, ChildProcessError):  # Apache's broker took too long, on a busy machine
+            filled.broker.kill()
+            filled.broker.__enter__()
         rows = [row for batch in batches for row in batch.to_pylist()]
     assert numbers(rows) == list(range(COUNT))
