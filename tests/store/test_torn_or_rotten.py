@@ -1,4 +1,4 @@
-"""Damage behind the last checkpoint is told from the torn tail of a crash."""
+"""Damage behind the last checkpoint is not taken for the torn tail of a crash."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_a_tail_of_synced_messages_that_became_zeros_is_missed(stores: Stores):
 
 
 @pytest.mark.guards("Recovery._is_damage: false self._has_all_sectors")
-def test_a_flipped_bit_that_no_sync_covered_is_told_from_a_torn_tail(stores: Stores):
+def test_a_flipped_bit_that_no_sync_covered_is_not_taken_for_a_torn_tail(stores: Stores):
     texts = [b"%d" % number * 700 for number in range(8)]
     store, offsets = killed_store(stores, synced=False, texts=texts)
     assert offsets[4] == 4096  # the fourth record is the last one of its file, and the blank comes after it

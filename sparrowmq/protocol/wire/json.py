@@ -139,12 +139,17 @@ class _Shape:
 _SHAPES: dict[type[msgspec.Struct], _Shape] = {}
 
 
+def _shaped(value: msgspec.Struct) -> tuple[dict[str, object], list[str]]:
+    """The members of a struct by their wire names, and the names of the special ones."""
+    shape = _SHAPES.get(type(value)) or _SHAPES.setdefault(type(value), _Shape(type(value)))
+    return dict(zip(shape.names, shape.read(value), strict=True)), shape.special
+
+
 def _standard(value: object) -> object:
     """The value as maps and lists only. msgspec writes these at once, in a fifth of the time for a table of topics."""
     if isinstance(value, msgspec.Struct):
-        shape = _SHAPES.get(type(value)) or _SHAPES.setdefault(type(value), _Shape(type(value)))
-        found = dict(zip(shape.names, shape.read(value), strict=True))
-        for name in shape.special:
+        found, special = _shaped(value)
+        for name in special:
             if (member := found[name]) is None:
                 del found[name]
             else:
@@ -164,9 +169,8 @@ def _standard(value: object) -> object:
 def _standardising(value: object) -> Steps[object]:
     """Do `_standard` in steps. Raises: TypeError, a key is neither a text nor a number."""
     if isinstance(value, msgspec.Struct):
-        shape = _SHAPES.get(type(value)) or _SHAPES.setdefault(type(value), _Shape(type(value)))
-        found = dict(zip(shape.names, shape.read(value), strict=True))
-        for name in shape.special:
+        found, special = _shaped(value)
+        for name in special:
             if (member := found[name]) is None:
                 del found[name]
             else:
