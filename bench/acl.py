@@ -1,9 +1,9 @@
-"""What does access control cost a broker for each message that it takes?
+"""What do access control and TLS cost a broker for each message that it takes?
 
     ./run bench acl [--quick] [--peers ours,ours+acl,apache-4.9.7+acl] [--bodies 128] [--windows 1,64,256]
 
-As `./run bench send`, with ASYNC_FLUSH; the generator signs each message, in C. Ours without access control takes its
-turn in the same rounds, and the sentence below the table has what a signature costs by the medians.
+As `./run bench send`, with ASYNC_FLUSH; the generator signs each message, or encrypts the connection, in C. Ours
+without either takes its turn in the same rounds, and the sentence below the table has what both cost by the medians.
 
 Bound, by hand: HMAC-SHA1 of 250 bytes are 6 blocks of SHA-1, 0.3 us with the instructions for it, and about 1 us as
 OpenSSL is called from Python. To bring the signed values in their order takes half a microsecond. Among all else that a
@@ -15,7 +15,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from bench.peers import ACL, OURS, REFERENCE
+from bench.peers import ACL, OURS, REFERENCE, TLS
 from bench.rounds import Run, arguments, names, numbers
 from bench.send import MEASURES, measure_sends
 
@@ -24,7 +24,9 @@ CPU: Final = MEASURES[1]
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.set_defaults(peers=names(f"{OURS},{OURS}{ACL},{REFERENCE}{ACL}"))
+    parser.set_defaults(
+        peers=names(",".join([OURS, *(f"{name}{way}" for way in (ACL, TLS) for name in (OURS, REFERENCE))]))
+    )
     parser.add_argument("--bodies", type=numbers, default=(128,), help="body sizes in bytes")
     parser.add_argument("--windows", type=numbers, default=(1, 64, 256), help="requests in flight")
     run = Run("acl", __doc__, parser)
@@ -34,11 +36,17 @@ def main() -> None:
 
 def _worth(run: Run) -> str:
     said = []
-    for case, peers in run.figures.items():
-        if peers.keys() >= {OURS, OURS + ACL}:
-            plain, signed = [median(map(CPU.value, peers[name])) for name in (OURS, OURS + ACL)]
-            said.append(f"{signed / plain:.2f} with {' '.join(case[1:])}")
-    return f"Times the CPU of a message that nobody signed: {', '.join(said) or 'not measured'}."
+    for way, what in ((ACL, "signed"), (TLS, "by TLS")):
+        times = [
+            f"{median(map(CPU.value, peers[OURS + way])) / median(map(CPU.value, peers[OURS])):.2f}"
+            for peers in run.figures.values()
+            if peers.keys() >= {OURS, OURS + way}
+        ]
+        if times:
+            said.append(f"{what} {', '.join(times)}")
+    return (
+        f"Times the CPU of a plain message, in the order of the table: {'; '.join(said) or 'not measured'}."
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 /* A load generator for RocketMQ brokers that takes less of the machine than any broker it measures.
  *
  *   load send --port P --topic T [--queues 4] [--body 128] [--window 64] [--connections 1] --count N [--warmup W]
- *             [--access-key A --secret-key S]
+ *             [--access-key A --secret-key S] [--tls 1]
  *   load pull --port P --topic T [--queues 4] [--window 4] [--connections 1] --count N [--warmup W]
  *   load transact ... as send, without keys
  *
@@ -17,6 +17,7 @@
  * refused ends the run.
  * Measuring begins when `warmup` messages are done and ends when `count` more are, or after `--seconds`. With --pid the
  * CPU time of that process over the same span is told too. Prints one line of JSON; ends with 1 when it could not work.
+ * Compiled with OpenSSL (-DWITH_TLS), it encrypts with --tls 1, and trusts any certificate.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -33,6 +34,9 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef WITH_TLS
+#include <openssl/ssl.h>
+#endif
 
 enum { BATCH = 32, MAX_QUEUES = 10, HEAD_ROOM = 1024, STALL_MS = 20000, SUB_BITS = 5, SIGNED_AT_ONCE = 8192 };
 
@@ -51,6 +55,9 @@ typedef struct {
 
 typedef struct {
     int fd;
+#ifdef WITH_TLS
+    SSL *tls;
+#endif
     Slot *slots;
     char *out, *in;
     size_t out_start, out_end, out_capacity, in_end, in_capacity;
@@ -58,7 +65,7 @@ typedef struct {
 } Connection;
 
 static const char *host = "127.0.0.1", *topic = "bench", *access_key, *secret_key;
-static int pulls, transacts, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller;
+static int pulls, transacts, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller, encrypts;
 static uint64_t count = 1000000, warmup, seconds;
 
 static Connection *connections;
@@ -399,13 +406,49 @@ static void take_reply(Connection *c, const char *frame, uint64_t now) {
 
 static void flush(Connection *c);
 
+/* ---- bytes from and to a connection: as read() and write(), by TLS if it encrypts ---- */
+
+#ifdef WITH_TLS
+static void encrypt(Connection *c) {
+    static SSL_CTX *context;
+    if (!context && !(context = SSL_CTX_new(TLS_client_method()))) fail("no TLS");
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    c->tls = SSL_new(context);
+    SSL_set_fd(c->tls, c->fd);
+    if (SSL_connect(c->tls) != 1) fail("the TLS handshake failed");
+}
+
+static ssize_t result_of(Connection *c, int result) {
+    if (result > 0) return result;
+    int error = SSL_get_error(c->tls, result);
+    if (error == SSL_ERROR_ZERO_RETURN) return 0;
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) errno = EAGAIN;
+    return -1;
+}
+
+static ssize_t take(Connection *c, void *into, size_t size) {
+    return encrypts ? result_of(c, SSL_read(c->tls, into, (int)size)) : read(c->fd, into, size);
+}
+
+static ssize_t put(Connection *c, const void *from, size_t size) {
+    return encrypts ? result_of(c, SSL_write(c->tls, from, (int)size)) : write(c->fd, from, size);
+}
+
+static int has_more(Connection *c) { return encrypts && SSL_pending(c->tls); }
+#else
+static void encrypt(Connection *c) { (void)c; fail("compiled without OpenSSL: --tls needs its headers"); }
+static ssize_t take(Connection *c, void *into, size_t size) { return read(c->fd, into, size); }
+static ssize_t put(Connection *c, const void *from, size_t size) { return write(c->fd, from, size); }
+static int has_more(Connection *c) { (void)c; return 0; }
+#endif
+
 /* Signing takes time, in which the broker may begin with what is signed already. */
 static void receive(Connection *c) {
     if (c->in_capacity - c->in_end < 65536) {
         c->in_capacity *= 2;
         c->in = realloc(c->in, c->in_capacity);
     }
-    ssize_t got = read(c->fd, c->in + c->in_end, c->in_capacity - c->in_end);
+    ssize_t got = take(c, c->in + c->in_end, c->in_capacity - c->in_end);
     if (got == 0) fail("the broker closed the connection");
     if (got < 0) {
         if (errno == EAGAIN) return;
@@ -425,12 +468,12 @@ static void receive(Connection *c) {
 
 static void flush(Connection *c) {
     while (c->out_start < c->out_end) {
-        ssize_t put = write(c->fd, c->out + c->out_start, c->out_end - c->out_start);
-        if (put < 0) {
+        ssize_t done_now = put(c, c->out + c->out_start, c->out_end - c->out_start);
+        if (done_now < 0) {
             if (errno == EAGAIN) break;
             fail("writing: %s", strerror(errno));
         }
-        c->out_start += (size_t)put;
+        c->out_start += (size_t)done_now;
     }
     int waits = c->out_start < c->out_end;
     if (!waits) c->out_start = c->out_end = 0;
@@ -447,9 +490,9 @@ static void learn_ends(Connection *c) {
     char frame[HEAD_ROOM + 8], reply[1 << 20];
     for (int queue = 0; queue < queues; queue++) {
         size_t size = build_pull(frame, 0, queue, 0), got = 0;
-        if (write(c->fd, frame, size) != (ssize_t)size) fail("writing: %s", strerror(errno));
+        if (put(c, frame, size) != (ssize_t)size) fail("writing: %s", strerror(errno));
         while (got < 8 || got < get_u32(reply) + 4u) {
-            ssize_t more = read(c->fd, reply + got, sizeof reply - got);
+            ssize_t more = take(c, reply + got, sizeof reply - got);
             if (more <= 0) fail("the broker does not answer a pull");
             got += (size_t)more;
         }
@@ -467,6 +510,7 @@ static void open_connection(Connection *c) {
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(c->fd, (struct sockaddr *)&address, sizeof address)) fail("%s:%d: %s", host, port, strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (encrypts) encrypt(c);
     if (pulls && c == connections) learn_ends(c);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     c->slots = calloc((size_t)window, sizeof *c->slots);
@@ -488,7 +532,7 @@ static void parse(int argc, char **argv) {
         {"--access-key", 0, 0, &access_key}, {"--secret-key", 0, 0, &secret_key},
         {"--host", 0, 0, &host}, {"--topic", 0, 0, &topic}, {"--port", &port, 0, 0}, {"--queues", &queues, 0, 0},
         {"--body", &body_size, 0, 0}, {"--window", &window, 0, 0}, {"--connections", &connection_count, 0, 0},
-        {"--pid", &pid, 0, 0}, {"--count", 0, &count, 0}, {"--warmup", 0, &warmup, 0}, {"--seconds", 0, &seconds, 0}};
+        {"--pid", &pid, 0, 0}, {"--tls", &encrypts, 0, 0}, {"--count", 0, &count, 0}, {"--warmup", 0, &warmup, 0}, {"--seconds", 0, &seconds, 0}};
     for (int i = 2; i < argc; i += 2) {
         size_t o = 0, all = sizeof options / sizeof *options;
         while (o < all && strcmp(argv[i], options[o].name)) o++;
@@ -525,7 +569,7 @@ int main(int argc, char **argv) {
         int ready = epoll_wait(poller, events, 64, STALL_MS);
         if (ready == 0) fail("no answer for %d s; %llu messages done", STALL_MS / 1000, (unsigned long long)done);
         for (int i = 0; i < ready; i++) {
-            if (events[i].events & ~(uint32_t)EPOLLOUT) receive(events[i].data.ptr);
+            if (events[i].events & ~(uint32_t)EPOLLOUT) do receive(events[i].data.ptr); while (has_more(events[i].data.ptr));
             flush(events[i].data.ptr);
         }
         if (!start_ns && done >= warmup) start_measuring();

@@ -1,6 +1,6 @@
 """The brokers that benchmarks compare, each a process of its own: ours, compiled or from source, and Apache's in Java.
 
-`ours+acl` and `apache-4.9.7+acl` have access control, and what is sent to them is signed.
+`ours+acl` and `apache-4.9.7+acl` have access control, and what is sent to them is signed. `+tls`: it is encrypted.
 `before:PATH` is ours as it stands in another checkout, where `./run setup` was done: what a change is worth.
 
     with serving("ours", "SYNC_FLUSH") as broker:
@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.load import run_load
+from tests.certificates import authority
+from tests.certificates import signed as signed_by
 from tests.interop.access_matrix import signed
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.child import START_LIMIT_S, Child, scratch
@@ -43,6 +45,7 @@ _HEAP: Final = ("-Xms2g", "-Xmx2g")
 _UPDATE_AND_CREATE_TOPIC: Final = 17
 
 ACL: Final = "+acl"
+TLS: Final = "+tls"
 KEYS: Final = ("benchmarks", "secretOfBenchmarks")
 _ADMIN: Final = ("administrator", "secretOfAdministrator")
 _ACCOUNTS: Final = f"""accounts:
@@ -55,8 +58,8 @@ _ACCOUNTS: Final = f"""accounts:
 class Peer:
     """A broker that serves, with its topic made. `listening_s` is how long its port took to answer.
 
-    `keys` are what the load generator signs with, as options of it. `store` is the folder of its store. `slave` is the
-    process that follows it, if any does.
+    `asked` are options of the load generator: the keys that it signs with, and whether it encrypts. `store` is the
+    folder of its store. `slave` is the process that follows it, if any does.
     """
 
     name: str
@@ -65,7 +68,7 @@ class Peer:
     listening_s: float
     namesrv: str
     store: Path
-    keys: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, str] = field(default_factory=dict)
     slave: int | None = None
 
     @property
@@ -92,18 +95,21 @@ def serving(name: str, flush: str = "ASYNC_FLUSH", **others: object) -> Iterator
             accounts = store.with_name("plain_acl.yml")
             accounts.write_text(_ACCOUNTS)
             settings |= {"aclEnable": "true", "aclFile": accounts}
-        name, _, checkout = name.removesuffix(ACL).partition(":")
+        with_tls = name.endswith(TLS)
+        tls = _certificates(store.parent) if with_tls else None
+        name, _, checkout = name.removesuffix(ACL).removesuffix(TLS).partition(":")
         namesrv = _namesrv(name)
         stack.enter_context(namesrv)
         address = f"127.0.0.1:{namesrv.port}"
-        broker = _broker(name, checkout, address, store, settings)
+        broker = _broker(name, checkout, address, store, settings, tls)
         if isinstance(broker, _TimedApache):
             (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
         begin = time.monotonic()
         stack.enter_context(broker)
         create_topic(broker.port, TOPIC, _ADMIN if with_acl else None)
-        keys = dict(zip(("access_key", "secret_key"), KEYS, strict=True)) if with_acl else {}
-        yield Peer(shown, broker.port, broker, broker.listening_at - begin, address, store, keys)
+        asked = dict(zip(("access_key", "secret_key"), KEYS, strict=True)) if with_acl else {}
+        asked |= {"tls": "1"} if with_tls else {}
+        yield Peer(shown, broker.port, broker, broker.listening_at - begin, address, store, asked)
 
 
 @contextmanager
@@ -226,12 +232,30 @@ def _namesrv(name: str) -> _OurNamesrv | ApacheNamesrv:
     return ApacheNamesrv(name.removeprefix("apache-")) if name.startswith("apache-") else _OurNamesrv()
 
 
+def _certificates(folder: Path) -> dict[str, object]:
+    """The settings of a server with a certificate, which takes plain text too."""
+    own = signed_by(folder, "server", authority(folder))
+    return {
+        "tls.server.mode": "permissive",
+        "tls.test.mode.enable": "false",
+        "tls.server.certPath": own.certificate,
+        "tls.server.keyPath": own.key,
+    }
+
+
 def _broker(
-    name: str, checkout: str, namesrv: str, store: Path, settings: dict[str, object]
+    name: str,
+    checkout: str,
+    namesrv: str,
+    store: Path,
+    settings: dict[str, object],
+    tls: dict[str, object] | None = None,
 ) -> _OurBroker | _TimedApache:
     """A broker of that name, not started yet; `checkout` is where that of BEFORE is."""
     if name.startswith("apache-"):
-        return _TimedApache(name.removeprefix("apache-"), namesrv, store, settings, jvm=_HEAP)
+        jvm = [*_HEAP, *(f"-D{key}={value}" for key, value in (tls or {}).items())]
+        return _TimedApache(name.removeprefix("apache-"), namesrv, store, settings, jvm=jvm)
+    settings |= tls or {}
     return _OurBroker(namesrv, store, settings, checkout, SPARROWMQ_SOURCE="1" if name == FROM_SOURCE else "")
 
 
@@ -245,7 +269,7 @@ def _ours(script: str, home: str, settings: dict[str, object], checkout: str = "
 
 def is_known(name: str) -> bool:
     """Whether there is such a broker."""
-    name = name.removesuffix(ACL)
+    name = name.removesuffix(ACL).removesuffix(TLS)
     kind, _, checkout = name.partition(":")
     return name in (*PEERS, FROM_SOURCE) or (
         kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file()

@@ -66,7 +66,7 @@ class Run:
             pid=peer.pid,
             seconds=self.options.seconds,
             warmup=100 * in_flight,
-            **peer.keys,
+            **peer.asked,
             **options,
         )
         if peer.slave:

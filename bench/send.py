@@ -65,7 +65,7 @@ def measure_sends(
                 queues=QUEUES,
                 window=256,
                 count=run.options.warm_up,
-                **peer.keys,
+                **peer.asked,
             )
         for body in run.options.bodies:
             for value in values:
