@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
 
 _NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
@@ -35,6 +38,20 @@ def signed(folder: Path, name: str, by: Pair, *, host: str = "IP:127.0.0.1", day
         *("-days", str(days), "-extfile", extensions, "-out", pair.certificate),
     )
     return pair
+
+
+def settings_of(ours: Pair, own: Pair) -> dict[str, Any]:
+    """The settings of a server that shows `own`, and lets in who shows a certificate of `ours`; also at its peers."""
+    return {
+        "tls_mode": TlsMode.ENFORCING,
+        "certificate": own.certificate,
+        "key": own.key,
+        "trust": ours.certificate,
+        "client_auth": ClientAuth.REQUIRE,
+        "client_certificate": own.certificate,
+        "client_key": own.key,
+        "client_trust": ours.certificate,
+    }
 
 
 def encrypted(pair: Pair, password: str) -> Pair:

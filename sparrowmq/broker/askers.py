@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.auth.ownership import owner_of
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import REPLY_SUFFIX
+from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 
 MOST_KEPT: Final = 20_000  # about 10 MB; the oldest go first

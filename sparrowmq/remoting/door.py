@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 from sparrowmq.errors import ConfigError
+
+# The event loop accepts, begins a task that creates the transport, and calls `connection_made`: a turn for each.
+_TURNS_TO_BEGIN: Final = 4
 
 
 class Guest(Protocol):
@@ -94,6 +98,7 @@ class Door:
             opened()
             await asyncio.get_running_loop().create_future()
         finally:
+            await self.all_begun()
             self.close()
             for guest in list(guests):
                 guest.close()
@@ -105,6 +110,18 @@ class Door:
             self._server.close()
         else:
             self.release()
+
+    async def all_begun(self) -> None:
+        """Accept no more connections, and let those begin that were accepted.
+
+        Otherwise one of them begins after all others were ended, and the peer stays connected to a server that is gone.
+        """
+        if self._server is None or self._socket is None or self._socket.fileno() < 0:
+            return
+        with suppress(NotImplementedError):  # a loop that accepts in another way
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        for _ in range(_TURNS_TO_BEGIN):
+            await asyncio.sleep(0)
 
     async def closed(self) -> None:
         """Wait until it is closed."""

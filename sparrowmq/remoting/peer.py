@@ -17,7 +17,7 @@ R = TypeVar("R", bound=Header)
 
 
 class Principal(Protocol):
-    """An account, as handlers see it. `auth/ownership.py` says what it may do with things of others."""
+    """An account, as handlers see it (auth/accounts.py). `ownership.py` says what it may do with things of others."""
 
     @property
     def access_key(self) -> str:

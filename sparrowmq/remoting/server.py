@@ -141,6 +141,7 @@ class Server:
         """Stop accepting, send the answers that are ready, and end every session."""
         was_open = self._door.is_open
         for door in self._doors:
+            await door.all_begun()
             door.close()
         if not was_open:
             return

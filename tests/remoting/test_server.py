@@ -2,8 +2,10 @@
 
 import asyncio
 import signal
+import socket
 import struct
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -42,6 +44,21 @@ async def test_stopping_sends_what_was_answered_and_ends_every_session(serve: Se
     assert all(not isinstance(result, BaseException) for result in results)
     with pytest.raises(ConnectionClosed):
         await session.call(PULL)
+
+
+@pytest.mark.guards("Server.stop: drop await door.all_begun()")
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_that_is_accepted_just_before_the_stop_ends_too(serve: Serve, turns: int) -> None:
+    loop = asyncio.get_running_loop()
+    async with serve(answer) as (server, _):
+        peer = socket.create_connection(("127.0.0.1", server.port))
+        with peer:
+            peer.setblocking(False)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.stop()
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(loop.sock_recv(peer, 1), 10) == b""
 
 
 @pytest.mark.guards("Server._part: drop discard")

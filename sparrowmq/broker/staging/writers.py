@@ -1,9 +1,9 @@
 """The writers of staged batches: their runs, attempts and owners.
 
-A writer belongs to the account that sent its first request (auth/ownership.py). Its records and stagedBatches.json keep
-the owner, so a restart does too. Other accounts get AccessDenied: they could commit a batch without its messages, and
-end its run. A writer without an owner, of an older version or of a time without access control, belongs to the first
-account that uses it.
+A writer belongs to the account that sent its first request (remoting/ownership.py). Its records and stagedBatches.json
+keep the owner, so a restart does too. Other accounts get AccessDenied: they could commit a batch without its messages,
+and end its run. A writer without an owner, of an older version or of a time without access control, belongs to the
+first account that uses it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.auth.ownership import Signer, may_act_for, may_take_over, owner_of
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.remoting.ownership import Signer, may_act_for, may_take_over, owner_of
 from sparrowmq.safe_text import shown
 
 # The latest runs that are remembered of a writer. It begins a run when it is started again.

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from sparrowmq.auth.ownership import may_act_for
 from sparrowmq.errors import AccessDenied
+from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 
 # Whether an account, by its access key, may send to a topic; None if there is no such account.

@@ -7,30 +7,13 @@
 An owner is an access key as text, so it can be kept in files. An owner is None without access control, and for an
 address that needs no signature. Every client may use things without an owner. A peer without a principal may act for
 every owner: access control is off, or the peer's address needs no permissions.
-
-This module imports nothing, because a broker without access control loads it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Protocol
 
-
-class Principal(Protocol):
-    """An account, as owners see it (auth/accounts.py)."""
-
-    @property
-    def access_key(self) -> str:
-        """The name of the account."""
-
-    @property
-    def is_admin(self) -> bool:
-        """Whether the account may act for others."""
-
-    @property
-    def colleagues(self) -> Container[str]:
-        """The access keys of all accounts, which include its own."""
+from sparrowmq.remoting.peer import Principal
 
 
 class Signer(Protocol):
