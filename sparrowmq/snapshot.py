@@ -100,6 +100,16 @@ def load(
     return None
 
 
+def peek(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> tuple[T, bool] | None:
+    """Return the content of this file alone, and whether it has a checksum; None if it cannot be read."""
+    try:
+        content = path.read_bytes()
+        found = decode(_unsealed(content), kind)
+    except (OSError, ValueError):
+        return None
+    return found, _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0)) is not None
+
+
 def _sealed(content: bytes) -> bytes:
     """JSON, with its checksum if it is an object."""
     head = content.rstrip()[:-1]

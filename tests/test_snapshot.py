@@ -101,6 +101,26 @@ def test_on_a_full_disk_what_is_saved_takes_its_place_from_the_spare_room(path, 
         snapshot.save(path, {"counter": 5})
 
 
+@pytest.mark.guards(
+    "snapshot._write_synced: swap file.flush() with os.fsync(file.fileno())",
+    "snapshot._write_synced: drop os.fsync",
+)
+def test_a_file_has_all_its_content_when_it_is_synced_and_only_then_its_name(path, monkeypatch):
+    """A sync of bytes that are still in the process's buffer saves nothing from a power cut."""
+    snapshot.save(path, {"counter": 1})
+    synced, sizes = os.fsync, []
+
+    def note(descriptor):
+        found = os.fstat(descriptor)
+        sizes.append((stat.S_ISREG(found.st_mode), found.st_size, b'"counter":7' in path.read_bytes()))
+        synced(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    snapshot.save(path, {"counter": 7})
+    assert sizes[0] == (True, path.stat().st_size, False)
+    assert [each[::2] for each in sizes[1:]] == [(False, True)], "then the folder, for the names"
+
+
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
 def test_what_cannot_be_written_leaves_the_content_before_and_nothing_else(path, monkeypatch, fault):
     snapshot.save(path, {"counter": 1})

@@ -200,7 +200,7 @@ class Checkpointer:
     def _index_end(self) -> tuple[int, int]:
         """The name of the growing index file as a number, and its next entry."""
         index = self._index
-        if index is None or index.is_damaged:
+        if index is None or not index.is_complete:
             return UNKNOWN_INDEX, 0
         return (int(index.files[-1].name), index.files[-1].next) if index.files else (0, 0)
 
@@ -220,7 +220,7 @@ class Checkpointer:
                 self._vfs.sync_folder(path)
             positions = job.checkpoint.positions
             assert positions is not None
-            if self._index is not None and self._index.is_damaged:
+            if self._index is not None and not self._index.is_complete:
                 positions = replace(positions, index_file=UNKNOWN_INDEX, index_next=0)
             self._ends.write(job.ends, positions, job.checkpoint.log_ms)
             save(self._vfs, self._path, replace(job.checkpoint, positions=positions))

@@ -178,9 +178,14 @@ class Intake:
         if self.full is not None:
             raise self.full
 
+    def wanted_bytes(self) -> int:
+        """The room on the disk that the log needs for its next file; 0 if it has that file. Raises: DiskFull."""
+        self.raise_if_full()
+        return self._log.wanted_bytes
+
     def index_keys(self) -> None:
-        """Put the collected keys into the index. A full disk stops appends for a while."""
-        self._attempt(self._dispatch.index_keys)
+        """Put the collected keys into the index."""
+        self._dispatch.index_keys()
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import os
 
 from sparrowmq.errors import StoreLocked
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.vfs import File, Vfs
+from sparrowmq.store.vfs import File, Vfs, lock_holder
 
 
 class StoreLock:
@@ -29,7 +29,7 @@ class StoreLock:
         self._folders: list[File] = []
         file = vfs.lock(layout.lock)
         if file is None:
-            raise StoreLocked(layout.root)
+            raise StoreLocked(layout.root, lock_holder(layout.lock))
         self.file = file
         # If both paths name the same folder, its second lock would conflict with the first.
         for folder in {os.path.realpath(path): path for path in (layout.root, layout.commit_log)}.values():

@@ -162,10 +162,19 @@ class Dispatch:
         return self._numpy is None or self._numpy.done()
 
     def index_keys(self) -> None:
-        """Put the collected keys into the index. Raises: DiskFull."""
+        """Put the collected keys into the index."""
         if self._index is not None and self.keys:
             self._index.put(self.keys)
         self.keys = Keys()
+
+    def keys_of(self, content: bytes, keys: Keys) -> int:
+        """Add the keys of the whole records at the beginning of `content`. Returns the end of the last one."""
+        at, size = 0, _whole_at(content, 0)
+        while size:
+            _collect_keys(outline_at(content, at), keys)
+            at += size
+            size = _whole_at(content, at)
+        return at
 
     def replay(
         self,
@@ -230,7 +239,8 @@ class Dispatch:
                     self._follow_leap(queue, found.queue_offset)
                 code = tags_code(found, self._delay_levels_ms)
                 self.add(queue, found.physical_offset, found.size, code)
-            self._collect_keys(found)
+            if self._index is not None:
+                _collect_keys(found, self.keys)
             self.followed_ms = found.store_timestamp_ms
             at += size
             self.followed = place + at
@@ -247,8 +257,8 @@ class Dispatch:
     def _replay(
         self, found: Outline, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int, healing: bool
     ) -> None:
-        if found.physical_offset > indexed:
-            self._collect_keys(found)
+        if found.physical_offset > indexed and self._index is not None:
+            _collect_keys(found, self.keys)
         if not self._has_entry(found):
             return
         if found.physical_offset >= known:
@@ -286,11 +296,12 @@ class Dispatch:
         else:
             raise Hole(queue, queue_offset)
 
-    def _collect_keys(self, found: Outline) -> None:
-        keys, unique_key = found.properties.keys, found.properties.unique_key
-        is_rollback = found.sys_flag & _TRANSACTION_MASK == _ROLLBACK
-        if self._index is not None and (keys or unique_key) and not is_rollback:
-            self.keys.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
+
+def _collect_keys(found: Outline, into: Keys) -> None:
+    keys, unique_key = found.properties.keys, found.properties.unique_key
+    is_rollback = found.sys_flag & _TRANSACTION_MASK == _ROLLBACK
+    if (keys or unique_key) and not is_rollback:
+        into.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
 
 
 def _writer_of(content: bytes) -> BytesWriter:

@@ -6,8 +6,11 @@
     ───────────●═══════════════════════════●──────────────    only this is read, once for all damaged files
 
 The queue's end is known from elsewhere (queue_ends.py). So a record that the log does not have any more, or has only
-damaged, becomes a gap, and no queue offset is used twice. If two records have the same queue offset, the later one
-counts: a broker that keeps no record of deletions may have deleted the topic and created it again.
+damaged, becomes a gap, and no queue offset is used twice. Where other brokers have a copy of the log, a damaged record
+becomes no gap, because consumers would skip it: the file is rebuilt once the log is repaired.
+
+If two records have the same queue offset, the later one counts: a broker that keeps no record of deletions may have
+deleted the topic and created it again.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY
@@ -35,22 +39,38 @@ class Mending:
     """Rebuilds files of queues from the log."""
 
     def __init__(
-        self, commit_log: CommitLog, delay_levels_ms: tuple[int, ...], deleted: Mapping[str, int]
+        self,
+        commit_log: CommitLog,
+        delay_levels_ms: tuple[int, ...],
+        deleted: Mapping[str, int],
+        awaits_copy: bool = False,
     ) -> None:
         self._log = commit_log
+        self._awaits_copy = awaits_copy
         self._delay_levels_ms = delay_levels_ms
         self._deleted = deleted
         # Files not to read now. The search for a neighbour can find one more damaged file.
         self._bad: dict[ConsumeQueue, set[int]] = {}
 
     def mend_file(self, queue: ConsumeQueue, begin: int) -> None:
-        """Rebuild the file of a queue that begins with entry `begin`."""
+        """Rebuild the file of a queue that begins with entry `begin`. Raises: CorruptRecord."""
         self.mend({queue: [begin]})
 
     def mend(self, damaged: Damaged) -> None:
-        """Rebuild files, which are given by their first entries."""
+        """Rebuild files, which are given by their first entries.
+
+        Raises:
+            CorruptRecord: the log is damaged there too, and other brokers may have a copy of it.
+        """
         if not damaged:
             return
+        try:
+            self._mend(damaged)
+        finally:
+            for queue, begins in damaged.items():
+                self._bad[queue].difference_update(begins)
+
+    def _mend(self, damaged: Damaged) -> None:
         for queue, begins in damaged.items():
             self._bad.setdefault(queue, set()).update(begins)
         ranges = [self._range(queue, begins) for queue, begins in damaged.items()]
@@ -62,10 +82,19 @@ class Mending:
             if page is not None and self._counts(found):
                 code = tags_code(found, self._delay_levels_ms)
                 page.put(found.queue_offset, ENTRY.pack(found.physical_offset, found.size, code))
+        self._demand_sound(low, high)
         for page in pages.values():
             page.finish()
-        for queue, begins in damaged.items():
-            self._bad[queue].difference_update(begins)
+
+    def _demand_sound(self, low: int, high: int) -> None:
+        """Raises: CorruptRecord."""
+        found = [offset for offset in self._log.suspects if low <= offset < high]
+        if found and self._awaits_copy:
+            file = self._log.row.find(min(found))
+            path = file.path if file is not None else self._log.row.folder
+            raise CorruptRecord(
+                path, min(found), "a queue file is damaged too, and is rebuilt once the log is repaired"
+            )
 
     def _counts(self, found: Outline) -> bool:
         """Whether the record has an entry in its queue."""

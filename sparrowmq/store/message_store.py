@@ -22,12 +22,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Self
 
-from sparrowmq.errors import (
-    DiskFull,
-    OutOfResources,
-    RemoteError,
-    StoreError,
-)
+from sparrowmq.errors import DiskFull, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.slices import Steps, at_once
@@ -37,12 +32,14 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
-from sparrowmq.protocol.messages.record import Buffer, has_key
+from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store import upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
+from sparrowmq.store.index_filling import Filling
 from sparrowmq.store.intake import Intake
+from sparrowmq.store.key_search import searching
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
@@ -59,18 +56,16 @@ from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
-from sparrowmq.store.recovery import Recovery
+from sparrowmq.store.recovery import Recovered, Recovery
+from sparrowmq.store.replacing import Copy, Replaced, fenced, replace_found
 from sparrowmq.store.retention import Asked, Hold, Retention
-from sparrowmq.store.shortening import differ, shorten
+from sparrowmq.store.shortening import differ, proved, shorten
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers.timers import Timers
-from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
+from sparrowmq.store.vfs import Disk, Unsynced, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
-
-MOST_FOUND_BYTES = 8 << 20  # of one search by key: Java's clients take frames of at most 16 MB
-MOST_SEARCHED = 100_000
 
 
 class MessageStore:
@@ -84,7 +79,10 @@ class MessageStore:
         wants_cleaning: set when retention should not wait for its time; `upkeep` runs it.
         scrubber: checks the log for bit rot; `upkeep` calls it.
         retention_time: the time that retention compares messages with.
+        filling: adds the keys to the index for which the disk had no room; `upkeep` calls it.
         settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
+        recovered: the result of the recovery at the start.
+        on_disk: the condition that the log is on disk, and at slaves if answers wait for them (`also_wait_for`).
     """
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
@@ -100,6 +98,7 @@ class MessageStore:
         self.queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         self._index = Index.of(settings, vfs, unsynced, writable)
         self._dispatch = Dispatch(self.queues, self._index, settings.delay_levels_ms)
+        self.filling = Filling(self._index, self._log, self._dispatch)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))
@@ -107,6 +106,7 @@ class MessageStore:
         self.scrubber = Scrubber(self._log)
         self.retention_time = RetentionTime(clock, 0)
         self.settled: set[int] = set()
+        self.recovered = Recovered(0, [])
         self.intake = Intake(
             settings, clock, self._log, self.queues, self._dispatch, self.flusher, self._index is not None
         )
@@ -118,7 +118,8 @@ class MessageStore:
         timeout_s = settings.safety_timeout_ms / 1000
         self._written = Safety((written,), clock, timeout_s)
         # Bytes on disk were written before.
-        self._safe = Safety((flushed,), clock, timeout_s) if settings.flush is Flush.SYNC else self._written
+        self.on_disk = Safety((flushed,), clock, timeout_s)
+        self._safe = self.on_disk if settings.flush is Flush.SYNC else self._written
 
     @classmethod
     def open(
@@ -129,6 +130,7 @@ class MessageStore:
         clock: Clock | None = None,
         read_only: bool = False,
         cut_at: int | None = None,
+        serves_full: bool = False,
     ) -> MessageStore:
         """Open a store, or create one if there is none. Recover it if it was left by a crash.
 
@@ -136,6 +138,7 @@ class MessageStore:
 
         Args:
             cut_at: the offset up to which its log is the same as its master's; a longer log is cut (shortening.py).
+            serves_full: without room for recovery, open it as with `read_only`, but locked, and as failed.
         Raises:
             StoreLocked: another broker has this store open, or another store with the same log.
             CorruptRecord: bytes that had been on disk are damaged.
@@ -145,28 +148,47 @@ class MessageStore:
         """
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
         if read_only:
-            store = cls(settings, vfs, clock, writable=False)
-            store.queues.load(None, writable=False)
-            store._log.proved_from = store._log.row.end
-            store._log.start_at(max((sum(queue.last_entry()) for queue in store.queues), default=0))
-            store._log.refuse(StoreError("the store was opened for reading only"))
-            return store
+            return cls._for_reading(settings, vfs, clock)
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
             vfs.make_folder(folder)
+        proved(settings, vfs, cut_at, partial(cls.open, settings, vfs=vfs, clock=clock))
         lock = StoreLock(vfs, layout)
         try:
             for folder in layout.above:
                 vfs.sync_folder(folder)
             clean = not vfs.exists(layout.abort)
+            after_java = vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
             store = cls(settings, vfs, clock)
-            store._recover(
-                clean, cut_at, after_java=vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
-            )
-            vfs.write(lock.file, 0, LOCK_OF_OURS)
+            try:
+                store._recover(clean, cut_at, after_java)
+                vfs.write(lock.file, 0, LOCK_OF_OURS)
+            except DiskFull as full:
+                store._release()
+                if isinstance(full, OutOfResources) or not serves_full:
+                    raise
+                store = cls._for_reading(settings, vfs, clock)
+                store.flusher.begin_full(full)
+                if store._index is not None and not clean:
+                    store._index.begin_full(full)
+            except BaseException:
+                store._release()  # a member tries to open its store again
+                raise
         except BaseException:
             lock.close()
             raise
         store._lock = lock
+        return store
+
+    @classmethod
+    def _for_reading(cls, settings: StoreSettings, vfs: Vfs, clock: Clock) -> MessageStore:
+        store = cls(settings, vfs, clock, writable=False)
+        store.queues.load(None, writable=False)
+        store._log.proved_from = store._log.row.end
+        end = max((sum(queue.last_entry()) for queue in store.queues), default=0)
+        store._log.start_at(end)
+        store.dispatched.advance(end)
+        store._checkpointer.start(end)
+        store._log.refuse(StoreError("the store was opened for reading only"))
         return store
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
@@ -181,16 +203,16 @@ class MessageStore:
         """
         return self.intake.append(*entries)
 
-    def follow(self, offset: int, content: Buffer) -> None:
+    def follow(self, offset: int, content: Buffer, has_crcs: bool = False) -> None:
         """Append bytes of the master's log to this one. `dispatch` finds the records in them.
 
+        With `has_crcs` each record has a property CRC. Otherwise a start must know before that some have none.
         Raises:
             StoreError: the bytes do not follow the end of this log.
             DiskFull, StoreFailed: as `append`.
         """
         self.intake.demand_place(offset)
-        if self._checkpointer.crc_from != NO_CRC:
-            # The master may write records without property CRC; a start must know that before it sees one.
+        if not has_crcs and self._checkpointer.crc_from != NO_CRC:
             self._log.crc_from = self._checkpointer.crc_from = NO_CRC
             self.checkpoint()
         self.intake.follow(content)
@@ -252,8 +274,9 @@ class MessageStore:
 
     def also_wait_for(self, more: Safety) -> None:
         """Let later answers also wait for `more`, once the store's own promise is kept."""
-        demands = self._safe.demands
-        self._safe = Safety(demands, self.clock, self.settings.safety_timeout_ms / 1000, more)
+        is_sync, timeout_s = self._safe is self.on_disk, self.settings.safety_timeout_ms / 1000
+        self.on_disk = Safety(self.on_disk.demands, self.clock, timeout_s, more)
+        self._safe = self.on_disk if is_sync else Safety(self._safe.demands, self.clock, timeout_s, more)
 
     def show_within(self, limit: Callable[[], int] | None) -> Callable[[], None]:
         """From now on, let queues show only messages before `limit()` in the log; None: all messages.
@@ -334,6 +357,16 @@ class MessageStore:
             self.dispatch()
         return reading.parked_at(self._log, offset, size)
 
+    def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
+        """Add the prepared offsets, other than 0, of about 1 MiB of records; return the offset to continue at.
+
+        Args:
+            begin: the offset of a record or a blank.
+        """
+        if end > self._log.written:
+            self.dispatch()
+        return self._log.collect_prepared(max(begin, self._log.begin), end, prepared)
+
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """A copy of the record that `record_at` returns. A known size halves the cost."""
         if size is not None and offset + size <= self._log.written:
@@ -376,38 +409,10 @@ class MessageStore:
     ) -> Steps[list[memoryview]]:
         """Find records with the key (or unique key), newest first; others may run between two steps.
 
-        It ends after `MOST_FOUND_BYTES` of records. It also ends after `MOST_SEARCHED` steps: each is a record with the
-        hash of the key, or some entries of the index without it.
-
-        Raises:
-            BadStore: the index is damaged; the next start builds it again.
-            RemoteError: so many steps have found no record.
+        Raises: as `searching` of key_search.py.
         """
-        found: list[memoryview] = []
-        if self._index is None or max_count <= 0:
-            return found
         self.intake.index_keys()
-        seen: set[int] = set()
-        size = 0
-        for steps, offset in enumerate(self._index.find(topic, key, begin_ms, end_ms), 1):
-            if offset >= 0 and offset not in seen:
-                seen.add(offset)
-                record = self.record_at(offset)
-                if record is not None and has_key(record, topic, key):
-                    found.append(record)
-                    size += len(record)
-            if len(found) >= max_count or size >= MOST_FOUND_BYTES:
-                break
-            if steps >= MOST_SEARCHED:
-                if found:
-                    break
-                raise RemoteError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"{steps} messages with other keys of the same hash were searched, which is the limit; "
-                    "search a shorter time span",
-                )
-            yield
-        return found
+        return searching(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
 
     @property
     def indexed(self) -> tuple[int, int]:
@@ -420,24 +425,30 @@ class MessageStore:
         queue = self.queues.obtain(TIMER_TOPIC, 0)
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete the topic's queues; a new topic of that name begins at 0. Messages go with their files of the log."""
+    def delete_topic(self, topic: str, before: int | None = None) -> None:
+        """Delete the topic's queues; a new topic begins at 0. Queues with messages from offset `before` on are new."""
         self.dispatch()
-        self._dispatch.forget(topic)
+        end = self._log.end if before is None else before
+        if not (young := [queue for queue in self.queues.of_topic(topic) if queue.last_entry()[0] >= end]):
+            self._dispatch.forget(topic)
         try:
-            self._ends.delete(topic, self._log.end)
+            self._ends.delete(topic, end)
         except DiskFull as full:
             log.warning("the topic %s may come back after a crash: %s", topic, full)
         except OSError as error:
             raise self.flusher.fail(error) from error
-        self._dispatch.deleted[topic] = self._log.end
-        self.queues.remove_topic(topic)
+        self._dispatch.deleted[topic] = end
+        self.queues.remove_topic(topic, young)
         self.wants_checkpoint.set()
 
     def clean(self, what: Asked) -> None:
         """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
         self._asked = max(self._asked, what, key=lambda asked: asked.value)
         self.wants_cleaning.set()
+
+    def replace_damaged(self, copy: Copy, most_bytes: int) -> Replaced:
+        """Replace found damage of up to `most_bytes` by the copy's records. Raises: LogsDiffer, DiskFull, OSError."""
+        return replace_found(self.settings, self._vfs, self.scrubber, self.queues, copy, most_bytes)
 
     def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
         """Write to disk, make checkpoints and delete old messages, until cancelled. Call `close` afterwards.
@@ -459,15 +470,18 @@ class MessageStore:
             log.error("the store was not closed in order: %s", error)
         finally:
             self._log.refuse(StoreError("the store is closed"))
-            self._log.close()
-            self.flusher.mark.close()
-            self.queues.files.close()
-            self._ends.close()
-            if self._index is not None:
-                self._index.close()
+            self._release()
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
+
+    def _release(self) -> None:
+        self._log.close()
+        self.flusher.mark.close()
+        self.queues.files.close()
+        self._ends.close()
+        if self._index is not None:
+            self._index.close()
 
     def __enter__(self) -> Self:
         return self
@@ -480,10 +494,11 @@ class MessageStore:
     def tend(self, executor: Executor) -> None:
         """Index the collected keys, create the next log file early, and retry writes that a full disk refused.
 
-        If a file of the log was cut from outside, no message is taken any more; the remaining ones can be read.
+        If a file of the log was cut or removed from outside, no message is taken any more; the remaining ones can be
+        read. With SYNC each sync checks that too.
         """
-        if self.flushed.error is None and (cut := self._log.row.cut_file()) is not None:
-            self.flusher.fail(cut_while_open(cut.path, cut.size))
+        if self.flushed.error is None and (lost := self._log.row.lost_file()) is not None:
+            self.flusher.fail(lost_while_open(lost.file))
         if self.intake.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):
@@ -524,7 +539,7 @@ class MessageStore:
     def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
         """Recover the store, make a checkpoint, and mark on disk that the store is running."""
         layout, known = self.settings.layout, self._ends.load()
-        mending = Mending(self._log, self.settings.delay_levels_ms, known.deleted)
+        mending = Mending(self._log, self.settings.delay_levels_ms, known.deleted, self.settings.awaits_copy)
         recovery = Recovery(
             self._vfs,
             layout,
@@ -544,7 +559,7 @@ class MessageStore:
         if cut_at is not None:
             shorten(recovery, cut_at)
         clean = recovery.clean
-        found = recovery.run()
+        self.recovered = found = recovery.recover()
         if cut_at is not None and found.end > cut_at:
             raise differ(cut_at)
         for topic, offset in recovery.ends.deleted.items():
@@ -565,6 +580,7 @@ class MessageStore:
         self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
         self._log.proved_from = found.marks[0]
         self.scrubber.position = self._log.begin
+        self.scrubber.fenced = {each.begin: each.end for each in fenced(self._vfs, self.settings, self._log)}
         self._log.skips_damaged = self.settings.corrupt_policy is CorruptPolicy.QUARANTINE
         self._checkpointer.start(*found.marks)
         if not self.settings.property_crc:

@@ -53,6 +53,11 @@ class WrittenDisk(Disk):
         self._written += memoryview(content).nbytes
         self._watch("copying", min(self._written, self._total), self._total)
 
+    def link(self, path: str, to: str) -> bool:
+        is_linked = super().link(path, to)
+        self._written += used_bytes(self, path) if is_linked else 0
+        return is_linked
+
 
 def used_bytes(vfs: Vfs, path: str) -> int:
     """The bytes that a file or folder uses, without its holes; 0 if it is missing."""

@@ -24,7 +24,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.errors import CorruptRecord
+from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
@@ -59,17 +59,30 @@ class Recovered:
 
     Attributes:
         marks: offsets at which records begin, rising, from the first checked one on.
+        cut_bytes: the bytes that were cut off the log's end.
+        fenced_bytes: the damaged bytes that readers skip from now on.
     """
 
     end: int
     marks: list[int]
     passed: Passed = field(default_factory=Passed)
     cut_bytes: int = 0
+    fenced_bytes: int = 0
+
+    @property
+    def doubt(self) -> str:
+        """Why the log may lack messages that it had; "" if nothing was cut or fenced off."""
+        facts = []
+        if self.fenced_bytes:
+            facts.append(f"{self.fenced_bytes} damaged bytes of the log were fenced off")
+        if self.cut_bytes:
+            facts.append(f"{self.cut_bytes} bytes after offset {self.end} were cut off the log")
+        return ", and ".join(facts)
 
 
 @dataclass(slots=True)
 class Recovery:
-    """One recovery of one store; `run` does it."""
+    """One recovery of one store; `recover` does it."""
 
     vfs: Vfs
     layout: Layout
@@ -85,12 +98,23 @@ class Recovery:
     mending: Mending
     synced: int = 0  # by the mark of the last sync, the log had been on disk up to here
 
-    def run(self) -> Recovered:
+    def recover(self) -> Recovered:
         """Make log, queues and index agree, on disk.
 
         Raises:
             CorruptRecord: bytes that had been on disk are damaged.
         """
+        try:
+            return self.run()
+        except BadStore as bad:
+            if isinstance(
+                bad.__cause__, CorruptRecord
+            ):  # a queue file cannot be rebuilt before the log is repaired
+                raise bad.__cause__ from bad
+            raise
+
+    def run(self) -> Recovered:
+        """Do `recover`. Raises: CorruptRecord, BadStore."""
         self._agree()
         if self.checkpoint.positions is not None:
             self.log.crc_from = self.checkpoint.positions.crc_from
@@ -250,6 +274,7 @@ class Recovery:
             found.cut_bytes = used - offset
             return None
         self._fence(offset, survivor)
+        found.fenced_bytes += survivor - offset
         return offset
 
     def _is_damage(self, offset: int, survivor: int | None, used: int) -> bool:

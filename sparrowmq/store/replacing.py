@@ -7,9 +7,14 @@
 A record is taken only if it is sound, contains this offset, and fits. The damaged bytes are copied to `set-aside`
 first. The repair also replaces damage that a start with `corruptPolicy=quarantine` has fenced off: the names in
 `set-aside` say where it was. Such a record has a gap for an entry in its queue. So the repair deletes that file of the
-queue, and the next start builds it and the index again from the log.
+queue, which is built again from the log: at once if the store is in use, otherwise at the next start, with the index.
 
 A crash in between needs no cleanup: a second repair finds the same damage, or less.
+
+    store repair --from     the whole log of a store that is not open
+    replace_damaged         of a member that starts: the log from the file with the first damage on
+    replace_found           while the store is in use: the damage that reads and the scrubber have found, and what
+                            its start has fenced off
 """
 
 from __future__ import annotations
@@ -23,14 +28,17 @@ from typing import Protocol
 from sparrowmq.errors import CorruptRecord, LogsDiffer
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record_layout import MIN_SIZE_BYTES
+from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
 from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store import checkpoint
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX
-from sparrowmq.store.layout import BLANK_SIZE, ENTRY_SIZE, offset_name
+from sparrowmq.store.layout import BLANK, BLANK_SIZE, ENTRY_SIZE, offset_name
+from sparrowmq.store.log import synced_mark
 from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.scrub import Scrubber, look
 from sparrowmq.store.log.set_aside import ranges, set_aside
-from sparrowmq.store.queues.positions import Positions
+from sparrowmq.store.log.shipping import Shipping
+from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.recovery import LOST_TOPIC
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
@@ -51,10 +59,12 @@ class Replaced:
 
     Attributes:
         count: the number of replaced records.
+        blanks: the number of ends of files that were written again, as no record has room there.
         left: damaged parts of the log that the copy does not have either.
     """
 
     count: int = 0
+    blanks: int = 0
     left: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -75,9 +85,15 @@ class Damage:
     was_fenced: bool = False
 
 
-def replace_damaged(settings: StoreSettings, vfs: Vfs, copy: Copy) -> Replaced:
+def replace_damaged(
+    settings: StoreSettings, vfs: Vfs, copy: Copy, begin: int = 0, is_partial: bool = False
+) -> Replaced:
     """Replace the damaged records in the log of a store. The caller holds the store's lock.
 
+    Args:
+        begin: an offset in the first file of the log to search for damage; none is searched after the log's end.
+            Fenced damage is replaced anywhere.
+        is_partial: replace what the copy has, even if it does not have all. A copy may end before our log ends.
     Raises:
         LogsDiffer: the other log is no copy of this one.
         BadStore, DiskFull, NetworkError, RemoteError.
@@ -89,8 +105,17 @@ def replace_damaged(settings: StoreSettings, vfs: Vfs, copy: Copy) -> Replaced:
         if known.positions is not None:
             commit_log.crc_from = known.positions.crc_from
         replacing = _Replacing(settings, vfs, copy, commit_log)
-        for damage in [*_fenced(vfs, settings, commit_log), *_damages(commit_log, known.positions)]:
-            replacing.mend(damage)
+        synced = synced_mark.load(vfs, layout.abort)
+        flushed = max(synced, known.positions.flushed if known.positions is not None else 0)
+        file = commit_log.row.find(begin)
+        first = file.begin if file is not None else min(max(begin, commit_log.begin), commit_log.row.end)
+        for damage in [*fenced(vfs, settings, commit_log), *_damages(commit_log, first, flushed)]:
+            try:
+                replacing.mend(damage)
+            except LogsDiffer:
+                if not is_partial:
+                    raise
+                replacing.done.left.append((damage.begin, damage.end))
         if replacing.has_unfenced and known.positions is not None:
             unknown = replace(known.positions, index_file=UNKNOWN_INDEX)
             checkpoint.save(vfs, layout.checkpoint, replace(known, positions=unknown))
@@ -105,6 +130,10 @@ class _Replacing:
     def __init__(self, settings: StoreSettings, vfs: Vfs, copy: Copy, commit_log: CommitLog) -> None:
         self.done = Replaced()
         self.has_unfenced = False
+        self.forgotten: list[
+            records.Outline
+        ] = []  # records that came back, and whose queue files were deleted
+        self._blanks: list[tuple[int, bytes]] = []  # of one damaged part: ends of files, without a record
         self._settings = settings
         self._vfs = vfs
         self._copy = copy
@@ -113,23 +142,24 @@ class _Replacing:
     def mend(self, damage: Damage) -> None:
         """Replace the records of one damaged part that the copy has. Raises: LogsDiffer."""
         self._compare(damage)
+        self._blanks.clear()
         offset, found = damage.begin, []
         while offset < damage.end:
             record = self._sound(offset, damage)
             if record is not None:
                 found.append((offset, record))
             offset = offset + len(record) if record is not None else self._pass(offset, damage)
-        if found:
+        if found or self._blanks:
             self._write(damage, found)
 
     def _compare(self, damage: Damage) -> None:
         """Compare the records on both sides of the damage with the copy's. Raises: LogsDiffer."""
         sides = [damage.before, None if damage.is_last else damage.end]
         neighbours = {side: self._log.sound_record(side) for side in sides if side is not None}
-        alike = [
-            self._copy.record_at(side) == bytes(ours) for side, ours in neighbours.items() if ours is not None
-        ]
-        if not any(alike) or not all(alike):
+        ours = {side: bytes(record) for side, record in neighbours.items() if record is not None}
+        theirs = {side: self._copy.record_at(side) for side in ours}
+        alike = [found == ours[side] for side, found in theirs.items() if found is not None]
+        if not any(alike) or not all(alike):  # a copy may end, or begin, beside the damage
             raise LogsDiffer(
                 f"the log is damaged from offset {damage.begin} to {damage.end}, and the other broker has not the "
                 "same records beside that: it is no slave or master of this one, or has deleted them; name another"
@@ -151,8 +181,16 @@ class _Replacing:
         """
         file = self._log.row.find(offset)
         following = min(damage.end, file.end if file is not None else damage.end)
-        if not self._is_blank(offset) and following - offset >= MIN_SIZE_BYTES + BLANK_SIZE:
-            self.done.left.append((offset, following))
+        if not self._is_blank(offset):
+            size = following - offset
+            if (
+                file is not None
+                and following == file.end
+                and BLANK_SIZE <= size < MIN_SIZE_BYTES + BLANK_SIZE
+            ):
+                self._blanks.append((offset, BLANK.pack(size, MAGIC_BLANK)))  # no record has room there
+            elif size >= MIN_SIZE_BYTES + BLANK_SIZE:
+                self.done.left.append((offset, following))
         return following
 
     def _is_blank(self, offset: int) -> bool:
@@ -168,18 +206,20 @@ class _Replacing:
                 self._forget_entry(record)
         else:
             set_aside(self._vfs, self._settings.layout, self._log, damage.begin, damage.end, "damaged")
-        for offset, record in found:
+        for offset, record in [*found, *self._blanks]:
             file = self._log.row.find(offset)
             assert file is not None
             file.write(offset - file.begin, record)
         for file in self._log.row.between(damage.begin, damage.end):
             file.sync()
         self.done.count += len(found)
+        self.done.blanks += len(self._blanks)
         log.warning("%d records of the log from offset %d on are what they were", len(found), damage.begin)
 
     def _forget_entry(self, record: bytes) -> None:
         """Delete the queue file that has a gap in place of the record's entry. A start builds it again from the log."""
         found = records.outline(record)
+        self.forgotten.append(found)
         folder = self._settings.layout.queue(found.topic, found.queue_id)
         entries = self._settings.consume_queue_file_entries
         path = os.path.join(folder, offset_name(found.queue_offset // entries * entries * ENTRY_SIZE))
@@ -188,11 +228,54 @@ class _Replacing:
             self._vfs.sync_folder(folder)
 
 
-def _damages(commit_log: CommitLog, positions: Positions | None) -> Iterator[Damage]:
-    """The damaged parts of a log, from its begin to the end of the bytes that were on disk."""
-    flushed = positions.flushed if positions is not None else 0
-    end = max(commit_log.last_used_byte(commit_log.begin), min(flushed, commit_log.row.end))
-    offset, sound = commit_log.begin, (0, 0)
+def replace_found(
+    settings: StoreSettings, vfs: Vfs, scrubber: Scrubber, queues: QueueTable, copy: Copy, most_bytes: int
+) -> Replaced:
+    """Replace the damage that an open store knows, and rebuild the queue files with a gap in its place.
+
+    Raises: as `replace_damaged`, and OSError.
+    """
+    replacing = _Replacing(settings, vfs, copy, scrubber.log)
+    known = replacing.done.left
+    for begin, end in [each for each in sorted(scrubber.damaged.items()) if each[1] - each[0] <= most_bytes]:
+        is_last = scrubber.log.sound_record(end) is None
+        replacing.mend(Damage(begin, end, _before(scrubber, begin), is_last))
+        if not any(begin <= at < end for at, _ in known):
+            scrubber.damaged.pop(begin, None)
+    for begin, end in sorted(scrubber.fenced.items()):
+        try:
+            replacing.mend(Damage(begin, end, None, was_fenced=True))
+        finally:
+            _rebuild(queues, replacing.forgotten)
+        if not any(begin <= at < end for at, _ in known):
+            scrubber.fenced.pop(begin)
+    return replacing.done
+
+
+def _rebuild(queues: QueueTable, forgotten: list[records.Outline]) -> None:
+    """Rebuild the files of queues that lack the entries of these records. Raises: BadStore."""
+    while forgotten:
+        found = forgotten.pop()
+        queue = queues.get(found.topic, found.queue_id)
+        if queue is not None and queue.begin <= found.queue_offset < queue.max_offset:
+            queue.rebuild(found.queue_offset)
+
+
+def _before(scrubber: Scrubber, offset: int) -> int | None:
+    """The offset of the last sound record before an offset, in the same file; None if there is none."""
+    at, sound = Shipping(scrubber).record_before(offset), (0, 0)
+    while at < offset:
+        following, problem = look(scrubber.log, at)
+        if problem is None:
+            sound = (at, min(following, offset))
+        at = following if problem is None else scrubber.log.next_sound(at, offset) or offset
+    return _last_of(scrubber.log, *sound)
+
+
+def _damages(commit_log: CommitLog, first: int, flushed: int) -> Iterator[Damage]:
+    """The damaged parts of a log, from an offset to the end of the bytes that were on disk."""
+    end = max(commit_log.last_used_byte(first), min(flushed, commit_log.row.end))
+    offset, sound = first, (0, 0)
     while offset < end:
         following: int | None = commit_log.pass_sound(offset, Passed())
         begin = offset
@@ -226,7 +309,7 @@ def _last_of(commit_log: CommitLog, begin: int, end: int) -> int | None:
     return last
 
 
-def _fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
+def fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
     """The damaged parts of a log that a start has fenced off."""
     for begin, end in ranges(vfs, settings.layout, "damaged"):
         if (

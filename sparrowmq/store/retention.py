@@ -7,7 +7,7 @@
 
 The file that is being written is never deleted, nor a file with a record that is still needed (`Hold`: a pending
 timer). `Hold` says which files should be deleted, so that the timers store their records again. Afterwards queues and
-index remove the entries that pointed into deleted files.
+index remove the entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py).
 Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which takes the time of a file's last
 change, a file is as old as its last message: a copied store keeps its age.
 """
@@ -22,6 +22,7 @@ from typing import Final
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.checkpoint import Checkpointer
 from sparrowmq.store.keys.index import Index
+from sparrowmq.store.log import set_aside
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -78,6 +79,7 @@ class Retention:
         self._hold = hold
         # The queues that still have entries of deleted messages. A run lets each of them delete what it can.
         self._unfinished: list[ConsumeQueue] = []
+        self._cleaned_ms = 0  # when set-aside was cleaned last
 
     def run(self, now_ms: int, asked: Asked = Asked.NOTHING) -> Iterator[None]:
         """Delete old messages. It yields after each piece of work, so that a loop can do other work.
@@ -104,6 +106,10 @@ class Retention:
             self._log.row.drop_first()
             yield
         yield from self.forget()
+        is_short = used >= settings.disk_force_ratio
+        if is_short or abs(now_ms - self._cleaned_ms) >= _HOUR_MS:
+            self._cleaned_ms = now_ms
+            set_aside.clean(self._vfs, settings, now_ms, self._log.begin, is_short=is_short)
 
     def expired(self, now_ms: int, used: float, asked: Asked = Asked.NOTHING) -> int:
         """Return the number of the oldest files to delete."""

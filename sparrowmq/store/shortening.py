@@ -10,6 +10,9 @@ checks that a record of ours begins at `at`. If none does, the logs differ befor
     3  lower the checkpoint's offsets to `at`   4  write zeros from `at` on, delete later files
     5  recovery continues: it removes the entries of queues and index after `at`
 
+Queue ends have the checksums of queue files. So if the log is longer, `proved` first opens the store as it is, and lets
+it rebuild queue files that differ from them.
+
 After a crash between two steps the log has its old end, ends at `at`, or has a torn tail after `at`. Each step can be
 repeated. The pending timers are read from the log again.
 """
@@ -18,15 +21,59 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Protocol
 
-from sparrowmq.errors import CorruptRecord, LogsDiffer
+from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer
 from sparrowmq.store.checkpoint import save
 from sparrowmq.store.log import synced_mark
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import Known
 from sparrowmq.store.recovery import Recovery
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
+
+
+class Whole(Protocol):
+    """An open store."""
+
+    @property
+    def queues(self) -> Iterable[ConsumeQueue]: ...
+
+
+def proved(
+    settings: StoreSettings, vfs: Vfs, at: int | None, open_whole: Callable[[], AbstractContextManager[Whole]]
+) -> None:
+    """Compare the queue files with their checksums, and rebuild damaged ones, if the log is to be cut at `at`.
+
+    Args:
+        open_whole: opens the store without cutting its log.
+    Raises:
+        CorruptRecord: the log is damaged before `at`.
+    """
+    if at is None:
+        return
+    commit_log = CommitLog(vfs, settings.layout.commit_log, settings.commit_log_file_size, writable=False)
+    try:
+        is_longer = commit_log.last_used_byte(at) > at
+    finally:
+        commit_log.close()
+    if not is_longer:
+        return
+    try:
+        with open_whole() as whole:
+            for queue in whole.queues:
+                queue.prove()
+    except (CorruptRecord, BadStore) as bad:
+        cause = bad.__cause__ if isinstance(bad, BadStore) else bad
+        if isinstance(cause, CorruptRecord) and cause.offset < at:
+            raise cause from bad
+        log.warning("not all queue files can be compared with their checksums before the log is cut: %s", bad)
 
 
 def shorten(recovery: Recovery, at: int) -> None:

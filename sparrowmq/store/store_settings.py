@@ -57,6 +57,8 @@ class StoreSettings:
     property_crc: bool = True
     """Whether records carry the CRC over all of their bytes."""
     corrupt_policy: CorruptPolicy = CorruptPolicy.FAIL
+    awaits_copy: bool = False
+    """Whether other brokers have a copy of the log, which may repair it: damage becomes no gap in a queue before."""
     open_queue_files: int = 4096
     """Most files of queues open at once."""
     checkpoint_interval_ms: int = 5000
@@ -68,6 +70,10 @@ class StoreSettings:
     disk_full_ratio: float = 0.90
     scrub_mib_s: int = 1
     """MiB of the log that are checked for damage per second; 0 checks nothing."""
+    set_aside_days: int = 30
+    """Days for which bytes that left the log are kept in set-aside; 0 keeps them."""
+    set_aside_limit: int = 10 << 30
+    """Bytes in set-aside from which its oldest pieces are deleted earlier."""
     delay_levels_ms: tuple[int, ...] = (
         *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
         *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),

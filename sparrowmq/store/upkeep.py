@@ -5,6 +5,7 @@
     every 5 s               make a checkpoint; sooner when the log has grown by 32 MiB, which a start would read again;
                             at once after a topic was deleted, or a crash would bring its queues back
     scrubRate MiB a second  check the log for bit rot (scrub.py)
+    every second            add keys to the index for which the disk had no room before
     every 10 s              retention; at once on request, and every second while the disk is too full
 
 All decisions are made on the loop that owns the store. Only work on files goes to a thread. A store that failed is not
@@ -46,6 +47,7 @@ async def run(store: MessageStore, turn: Turn) -> None:
                 tasks.create_task(_checkpoint_regularly(store, executor))
                 tasks.create_task(_delete_regularly(store))
                 tasks.create_task(_scrub(store))
+                tasks.create_task(_fill_index(store))
         finally:
             store.intake.turn = None
             store.flusher.stop()  # the thread finishes its work first
@@ -95,6 +97,16 @@ async def _scrub(store: MessageStore) -> None:
             pause_s = max(began_s + ROUND_S - store.clock.monotonic(), pause_s)
             began_s = store.clock.monotonic() + pause_s
         await store.clock.sleep(pause_s)
+
+
+async def _fill_index(store: MessageStore) -> None:
+    while True:
+        if store.filling.short is not None and store.flushed.error is None:
+            store.dispatch()
+        had_room = store.flushed.error is None and store.filling.fill_some()
+        if isinstance(store.filling.short, OutOfResources):
+            store.intake.spare_descriptors(store.filling.short)
+        await store.clock.sleep(0 if had_room else _FULL_PERIOD_S)
 
 
 async def _delete_regularly(store: MessageStore) -> None:

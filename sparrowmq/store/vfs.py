@@ -17,9 +17,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import struct
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources
 from sparrowmq.protocol.messages.record import Buffer
@@ -31,6 +33,9 @@ _SHORT = {
     errno.ENFILE: "the machine has no file descriptor left; raise fs.file-max",
     errno.ENOMEM: "there is no memory left",
 }
+# The file system has no links, the file has its most, or it is on another disk.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES)
+_IS_BSD = sys.platform == "darwin"
 _ZEROS = bytes(1 << 20)
 # macOS has no fdatasync. Its fsync does not flush the disk's own cache, and no cheap call does.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -38,11 +43,24 @@ _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 @dataclass(eq=False, slots=True)
 class File:
-    """An open file; `fd` is -1 once closed."""
+    """An open file; `fd` is -1 once closed.
+
+    Attributes:
+        is_known: whether the system finds this file at its path; None while `is_whole` was not called.
+    """
 
     path: str
     fd: int
     size: int
+    is_known: bool | None = None
+
+
+class Stamp(NamedTuple):
+    """A version of a file: two equal stamps of one path mean that the file was not written in between."""
+
+    size: int
+    changed_ns: int
+    inode: int
 
 
 @dataclass(slots=True)
@@ -113,6 +131,12 @@ class Vfs(Protocol):
     def unlink(self, path: str) -> None:
         """Remove a file."""
 
+    def link(self, path: str, to: str) -> bool:
+        """Give a file a second name; false if the file system cannot."""
+
+    def stamp(self, path: str) -> Stamp:
+        """The size of a file, and what changes when the file is written or replaced. Raises: FileNotFoundError."""
+
     def make_folder(self, path: str) -> None:
         """Create the folder and its parents, if they are missing. Raises: DiskFull; BadStore, a file is there."""
 
@@ -128,7 +152,7 @@ class Vfs(Protocol):
         """The size of a file. Raises: FileNotFoundError."""
 
     def is_whole(self, file: File) -> bool:
-        """Whether an open file still has its size; false if it was cut from outside."""
+        """Whether an open file still is at its path, with its size; false if it was cut or removed from outside."""
 
     def used_ratio(self, path: str) -> float:
         """The used share of the disk that has a folder, from 0 to 1."""
@@ -233,6 +257,19 @@ class Disk:
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
+    def link(self, path: str, to: str) -> bool:
+        try:
+            os.link(path, to)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise disk_error(to, error) from error
+            return False
+        return True
+
+    def stamp(self, path: str) -> Stamp:
+        found = os.stat(path)
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
     def make_folder(self, path: str) -> None:
         try:
             os.makedirs(path, exist_ok=True)
@@ -266,7 +303,15 @@ class Disk:
         return os.stat(path).st_size
 
     def is_whole(self, file: File) -> bool:
-        return os.fstat(file.fd).st_size >= file.size
+        try:
+            opened = os.fstat(file.fd)
+            found = os.stat(file.path)
+        except OSError:  # it was moved, or its folder was, or the disk is gone
+            return False
+        is_same = os.path.samestat(opened, found)
+        if file.is_known is None:  # some network file systems give one file two numbers
+            file.is_known = is_same
+        return opened.st_size >= file.size and opened.st_nlink > 0 and (is_same or not file.is_known)
 
     def used_ratio(self, path: str) -> float:
         disk = os.statvfs(path)
@@ -295,6 +340,23 @@ class Disk:
         except OSError:  # some network file systems cannot lock folders; the lock file has to be enough there
             pass
         return File(path, fd, 0)
+
+
+def lock_holder(path: str) -> int:
+    """The id of the process that has a lock by `Disk.lock`; 0 if none has, it is this one, or cannot be seen from here.
+
+    The record of a POSIX lock has another order on macOS than on Linux.
+    """
+    form, wanted = (
+        ("qqihh", (0, 1, 0, fcntl.F_WRLCK, 0)) if _IS_BSD else ("hhqqi", (fcntl.F_WRLCK, 0, 0, 1, 0))
+    )
+    try:
+        with open(path, "rb") as file:
+            found = struct.unpack(form, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(form, *wanted)))
+    except OSError:
+        return 0
+    kind, process = (found[3], found[2]) if _IS_BSD else (found[0], found[4])
+    return int(process) if kind != fcntl.F_UNLCK else 0
 
 
 def _allocate(fd: int, size: int) -> None:
@@ -345,7 +407,13 @@ def disk_error(path: str, error: OSError) -> Exception:
     return error
 
 
-def cut_while_open(path: str, size: int) -> OSError:
-    """The error for a file that was cut from outside while it was open."""
-    remedy = "it was cut while the broker used it: restore it from a slave or a backup; it had"
-    return OSError(errno.EIO, f"{remedy} {size} bytes", path)
+def lost_while_open(file: File) -> OSError:
+    """The error for a file that was cut or removed from outside while it was open."""
+    if os.fstat(file.fd).st_size < file.size:
+        remedy = "it was cut while the broker used it: restore it from a slave or a backup; it had"
+        return OSError(errno.EIO, f"{remedy} {file.size} bytes", file.path)
+    remedy = "it was removed, moved or replaced while the broker used it: move it back, or restore it"
+    kept = f"/proc/{os.getpid()}/fd/{file.fd}"
+    if os.path.exists(kept):
+        remedy = f"{remedy}; its content is at {kept} until the broker stops, so copy that first"
+    return OSError(errno.EIO, remedy, file.path)

@@ -27,7 +27,7 @@ from typing import Any
 from sparrowmq.errors import DiskFull, StoreError
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.store.layout import SECTOR
-from sparrowmq.store.vfs import File
+from sparrowmq.store.vfs import File, Stamp
 
 Effect = tuple[Any, ...]
 _LOCK = -2  # the descriptor of the lock file: what it holds matters to Java's stores alone
@@ -205,6 +205,12 @@ class RecordVfs:
 
     def size(self, path: str) -> int:
         return len(self.data[self.names[path]])
+
+    def link(self, path: str, to: str) -> bool:
+        return False
+
+    def stamp(self, path: str) -> Stamp:
+        return Stamp(self.size(path), 0, self.names[path])
 
     def is_whole(self, file: File) -> bool:
         return True

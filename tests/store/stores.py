@@ -55,11 +55,13 @@ class Stores:
         clock: Clock | None = None,
         read_only: bool = False,
         cut_at: int | None = None,
+        serves_full: bool = False,
         **changes: Any,
     ) -> MessageStore:
         """A store with `settings`, but for `changes`."""
         settings = replace(self.settings, **changes)
-        store = MessageStore.open(settings, vfs=vfs, clock=clock, read_only=read_only, cut_at=cut_at)
+        options: dict[str, Any] = {"read_only": read_only, "cut_at": cut_at, "serves_full": serves_full}
+        store = MessageStore.open(settings, vfs=vfs, clock=clock, **options)
         self._open.append(store)
         self._left[settings.layout.root] = settings
         return store

@@ -224,7 +224,7 @@ def test_an_index_that_cannot_be_written_stops_no_message_and_is_made_anew(store
         assert len(store.query("Orders", key, *FOREVER)) == 1
 
 
-@pytest.mark.guards("Checkpointer.write: false self._index is not None and self._index.is_damaged")
+@pytest.mark.guards("Checkpointer.write: false self._index is not None and not self._index.is_complete")
 def test_an_index_that_cannot_be_synced_fails_no_checkpoint_and_is_made_anew(stores: Stores):
     disk = FaultyDisk()
     store = stores.open(vfs=disk)

@@ -1,5 +1,7 @@
 """A store is one broker's, whatever becomes of its lock file; `test_opening.py` shows it of whole stores."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from sparrowmq.errors import StoreLocked
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.locks import StoreLock
-from sparrowmq.store.vfs import Disk
+from sparrowmq.store.vfs import Disk, lock_holder
 
 
 @pytest.fixture
@@ -44,4 +46,24 @@ def test_a_log_that_is_reached_by_two_names_is_one(layout: Layout, tmp_path: Pat
     Path(other.root).mkdir()
     with pytest.raises(StoreLocked):
         StoreLock(Disk(), other)
+    lock.close()
+
+
+def test_the_process_that_has_a_store_open_is_named(layout: Layout) -> None:
+    program = (
+        "import sys; from sparrowmq.store.locks import StoreLock; from sparrowmq.store.vfs import Disk;"
+        "from sparrowmq.store.layout import Layout; lock = StoreLock(Disk(), Layout.of(sys.argv[1]));"
+        "print(flush=True); sys.stdin.read()"
+    )
+    assert lock_holder(layout.lock) == 0  # without a file
+    with subprocess.Popen([sys.executable, "-c", program, layout.root], stdin=-1, stdout=-1) as holder:
+        assert holder.stdin is not None and holder.stdout is not None and holder.stdout.readline()
+        with pytest.raises(
+            StoreLocked, match=rf"in use by another broker \(process {holder.pid}\); stop that"
+        ):
+            StoreLock(Disk(), layout)
+        holder.stdin.close()
+    assert lock_holder(layout.lock) == 0
+    lock = StoreLock(Disk(), layout)
+    assert lock_holder(layout.lock) == 0  # this process itself
     lock.close()

@@ -31,7 +31,7 @@ def test_a_missing_oldest_log_file_is_named_and_a_quarantine_goes_on_without_it(
     assert bodies(stores.open())[:-1] == texts[2:]
 
 
-@pytest.mark.guards("Retention.run: drop begin")
+@pytest.mark.guards("Retention.run: drop let_go_before")
 def test_files_that_retention_deleted_are_not_missed(stores: Stores):
     store = stores.open()
     texts = [b"long text %d " % number * 150 for number in range(6)]

@@ -63,7 +63,8 @@ def test_a_second_process_does_not_get_the_store(stores):
         [sys.executable, "-c", OPEN, path], capture_output=True, text=True, check=True
     ).stdout
     assert told.strip() == (
-        f"the store {path} is in use by another broker; stop that one or choose another storePathRootDir"
+        f"the store {path} is in use by another broker (process {os.getpid()}); stop that one or choose another "
+        "storePathRootDir"
     )
     put(store)
 
@@ -235,6 +236,20 @@ def test_damage_is_told_by_file_and_offset_and_the_lock_given_back(stores):
         with pytest.raises(CorruptRecord, match="corruptPolicy=quarantine") as caught:
             stores.open()
         assert (caught.value.file, caught.value.offset) == (str(path), position)
+    stores.leave_damaged()
+
+
+def test_a_damaged_store_that_is_opened_again_and_again_keeps_no_descriptors(stores):
+    filled(stores).close()
+    path = Path(stores.settings.layout.commit_log, "0" * 20)
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    for _ in range(3):
+        with pytest.raises(CorruptRecord):
+            stores.open()
+        gc.collect()
+        assert descriptors(Path(stores.settings.path)) == 0
     stores.leave_damaged()
 
 

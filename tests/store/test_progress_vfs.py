@@ -7,9 +7,10 @@ from itertools import groupby
 from pathlib import Path
 
 from sparrowmq.store.care import backup as backups
-from sparrowmq.store.care.backup import backup, restore
+from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.repair import repair
+from sparrowmq.store.care.restore import restore
 from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk, used_bytes
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, put
@@ -65,7 +66,8 @@ def test_a_store_that_is_restored_is_told_likewise(stores: Stores, tmp_path: Pat
     backup(stores.settings, tmp_path / "copy", Disk())
     told, source = Told(), str(tmp_path / "copy")
     made = replace(stores.settings, path=tmp_path / "made")
-    restore(source, made, WrittenDisk([source], told))
+    sources = [str(tmp_path / "copy" / path) for path in backups.paths(Disk(), source)]
+    restore(source, made, WrittenDisk(sources, told))
     assert told.shares("copying")[-1] == 1 and told.calls[-1][2] == used_bytes(Disk(), str(tmp_path / "made"))
 
 

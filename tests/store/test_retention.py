@@ -339,3 +339,22 @@ async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_th
     await clock.advance(24 * 3600)
     list(retention.run(clock.now_ms()))
     assert len(log_files(store)) == 1
+
+
+@pytest.mark.guards("Retention.run: drop set_aside.clean")
+@pytest.mark.parametrize("used", [0.5, 0.9])
+def test_old_pieces_in_set_aside_go_every_hour_or_at_once_on_a_full_disk(stores, monkeypatch, used):
+    store = open_at(stores, at(4))
+    folder = Path(store.settings.layout.set_aside)
+    folder.mkdir()
+    retention = retention_of(store)
+    retention.settings = replace(store.settings, disk_force_ratio=0.85)
+    now_ms = int(folder.stat().st_mtime * 1000)
+    monkeypatch.setattr(store._vfs, "used_ratio", lambda _: used, raising=False)
+    list(retention.run(now_ms))
+    (folder / "0-9.cut").touch()
+    list(retention.run(now_ms + 60_000))
+    assert (folder / "0-9.cut").exists() == (used < 0.85)
+    (folder / "0-9.cut").touch()
+    list(retention.run(now_ms + 31 * 86_400_000))
+    assert list(folder.iterdir()) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,10 +17,14 @@ from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
 from sparrowmq.errors import BadStore, ConfigError, SparrowError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs
+from sparrowmq.store.care import restore as restores
 from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.copy_check import copy_problems, has_manifest, is_copy
 from sparrowmq.store.care.inspect import describe
+from sparrowmq.store.care.restore_points import RestorePoints
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk
 from sparrowmq.store.replacing import Replaced
@@ -56,11 +60,15 @@ def store() -> None:
 def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Verify all that is in the store at PATH, which no broker may have open.
 
+    PATH may also be a restore point, or a folder of them: then also all files are compared with the manifest.
+
     Each violation is one line, printed as soon as it is found; programs get rows at the end. The exit status is 0 when
     there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
     with _reporting("check"):
-        violations = found(settings_of(path, file, changes))
+        points = RestorePoints(Disk(), path)
+        stores = [Path(points.path(name)) for name in points.names()] or [path]
+        violations = [each for one in stores for each in found(settings_of(one, file, changes))]
     _tell_programs(violations)
     say(f"{len(violations)} violations" if violations else f"{path} is sound")
     sys.exit(1 if violations else 0)
@@ -91,38 +99,85 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("to", type=click.Path(path_type=Path))
+@click.option("--keep", metavar="N", type=click.IntRange(1), help="Keep N restore points; delete older ones.")
+@click.option("--check", "is_checked", is_flag=True, help="Read the files of the last point again.")
 @_of_broker
-def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> None:
-    """Copy the store at PATH to the folder TO, while its broker runs or not.
+def backup(
+    path: Path, to: Path, keep: int | None, is_checked: bool, file: str | None, changes: tuple[str, ...]
+) -> None:
+    """Add a restore point of the store at PATH to the folder TO, while the broker runs or not.
 
-    The copy has all that was stored when this began, and is a store in order, with topics, groups and offsets. TO
-    appears once it is whole, and each of its messages was compared with its checksums; what an attempt that was killed
-    left beside it goes with the next one. If the broker's files are not of Java's sizes, give its settings with -c.
+    A restore point has all that was stored when this began, with topics, groups and offsets. Its name is the time. It
+    appears once it is whole, and each message in it was compared with its checksums. Full files that the point before
+    has already are linked, not copied; with --check they are read again first. If the broker's files are not of Java's
+    sizes, give its settings with -c.
     """
     with _reporting("backup"):
         settings = settings_of(path, file, changes)
         with Progress() as progress:
-            end = backups.backup(settings, to, _copying(backups.sources(settings.layout), progress), progress)
+            disk = _copying(backups.sources(settings.layout), progress)
+            points = RestorePoints(disk, to)
+            added = points.add(
+                settings, SystemClock().now_ms(), keep=keep, is_checked=is_checked, watch=progress
+            )
     if is_for_people():
-        click.echo(f"{to} has {path} up to offset {end} of its log")
+        click.echo(f"{added.path} has {path} up to offset {added.end} of its log")
+        click.echo(f"{added.copied} files were copied, {added.linked} are shared with the point before")
+        for name in added.dropped:
+            click.echo(f"{name} was deleted, as --keep {keep} says")
     else:
-        table(("STORE", "COPY", "END OFFSET"), [(str(path), str(to), int(end))])
+        row = (str(path), added.path, int(added.end), added.copied, added.linked)
+        table(("STORE", "COPY", "END OFFSET", "COPIED", "LINKED"), [row])
 
 
 @store.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option("--point", metavar="NAME", help="The restore point; the newest one without this option.")
+@click.option(
+    "--salvage", is_flag=True, help="Of a damaged copy, restore what is sound, and say what is missing."
+)
 @_of_broker
-def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]) -> None:
-    """Make a store at PATH, where none may be, of the copy at SOURCE that `backup` made; then start its broker."""
+def restore(
+    source: Path, path: Path, point: str | None, salvage: bool, file: str | None, changes: tuple[str, ...]
+) -> None:
+    """Make a store at PATH, where none may be, of a restore point in the folder SOURCE; then start its broker.
+
+    SOURCE may also be one restore point. The copy is verified first: each file, each record, the queues and the index.
+    A damaged copy makes no store: each problem is one line, and the exit status is 1.
+    """
+    problems: list[str] = []
     with _reporting("restore"):
         settings = _settings(path, file, changes)
         with Progress() as progress:
-            backups.restore(source, settings, _copying([str(source)], progress))
+            copy = _copy_in(source, point)
+            files = [str(Path(copy, each)) for each in backups.paths(Disk(), copy)]
+            disk = _copying(files, progress)
+            restores.restore(
+                copy, settings, disk, progress, tell=_telling(problems, progress), salvage=salvage
+            )
     if is_for_people():
-        click.echo(f"{path} is as {source}")
+        click.echo(f"{path} is as {copy}" if not problems else f"{path} has what is sound in {copy}")
     else:
-        table(("STORE", "COPY"), [(str(path), str(source))])
+        table(("STORE", "COPY", "PROBLEMS"), [(str(path), copy, len(problems))])
+
+
+def _copy_in(source: Path, point: str | None) -> str:
+    """Return the folder of the copy to restore. Raises: BadStore."""
+    if point is None and is_copy(Disk(), str(source)):
+        return str(source)
+    return RestorePoints(Disk(), source).path(point)
+
+
+def _telling(problems: list[str], progress: Progress) -> Callable[[str], None]:
+    """Return a function that notes a problem, and prints it at once for people."""
+
+    def tell(problem: str) -> None:
+        problems.append(problem)
+        progress.clear()
+        click.echo(problem, err=not is_for_people())
+
+    return tell
 
 
 @store.command()
@@ -200,7 +255,9 @@ def found(settings: StoreSettings) -> list[str]:
     lock = StoreLock(disk, settings.layout)
     try:
         with Progress() as progress:
-            for violation in verify(settings, disk, progress if progress.is_shown else None):
+            watch = progress if progress.is_shown else None
+            of_copy = has_manifest(disk, settings.layout.root)
+            for violation in (copy_problems if of_copy else verify)(settings, disk, watch):
                 violations.append(violation)
                 if is_for_people():
                     progress.clear()

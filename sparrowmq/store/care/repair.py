@@ -40,6 +40,19 @@ def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Repla
     return replaced
 
 
+def replace_closed(settings: StoreSettings, vfs: Vfs, copy: Copy, begin: int) -> Replaced:
+    """Only replace the damaged records that the copy has. Arguments and errors are those of `repair`.
+
+    Args:
+        begin: an offset in the first file of the log to search.
+    """
+    lock = StoreLock(vfs, settings.layout)
+    try:
+        return replace_damaged(settings, vfs, copy, begin, is_partial=True)
+    finally:
+        lock.close()
+
+
 def _look_at_all(settings: StoreSettings, vfs: Vfs) -> None:
     """Let the next start check the log from its begin."""
     path = settings.layout.checkpoint

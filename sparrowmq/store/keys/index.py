@@ -25,7 +25,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from sparrowmq.errors import BadStore
+from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.keys.key_columns import (
     BATCH,
     VECTOR_MIN,
@@ -260,12 +260,15 @@ class IndexFile:
 class Index:
     """The index of a store: files of which the last one grows.
 
-    It is derived from the log, so its damage stops no message. If the last file cannot be read or written, or was
-    truncated, no more keys are put into it. Searches then report the missing keys.
+    It is derived from the log, so neither its damage nor a full disk stops a message. If the last file cannot be read
+    or written, was truncated, or is full and the disk has no room for the next one, no more keys are put into it.
+    Searches then report the missing keys. Once the disk has room, `fill` adds them from the log.
 
     Attributes:
         is_damaged: a write failed, or a search has found damage; the next start builds the index again.
         lacks_from_ms: keys of records that were stored from this time on are missing; None if no key is.
+        lacks_from: the log offset of the first record whose keys are missing, while `short` is set.
+        short: why keys are missing that `fill` can add; None if there are none.
     """
 
     def __init__(
@@ -280,6 +283,8 @@ class Index:
         self.files: list[IndexFile] = []
         self.is_damaged = False
         self.lacks_from_ms: int | None = None
+        self.lacks_from = 0
+        self.short: DiskFull | None = None
         self._unsynced = unsynced
         for name in vfs.list_folder(folder):
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
@@ -304,19 +309,61 @@ class Index:
         """The time at which that record was stored."""
         return self.files[-1].end_ms if self.files else 0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether a checkpoint may say that the index has all keys."""
+        return not self.is_damaged and self.short is None
+
     def put(self, keys: Keys) -> None:
-        """Add keys. Raises: DiskFull."""
+        """Add keys, unless earlier ones are missing."""
         columns, position = keys.columns(), 0
         while position < len(columns) and self.lacks_from_ms is None:
             try:
                 position += self._put_some(columns, position)
+            except DiskFull as full:
+                self._wait_for_room(full, columns.stored_ms[position], columns.offsets[position])
             except OSError as error:
                 self.lacks_from_ms = columns.stored_ms[position]
                 self.give_up(error)
 
+    @property
+    def _lacks_keys(self) -> bool:
+        return self.lacks_from_ms is not None
+
+    def begin_full(self, full: DiskFull) -> None:
+        """Begin as incomplete: the disk had no room to add the keys that a crash had left out."""
+        self.short, self.lacks_from_ms = full, self.end_ms
+
+    def _wait_for_room(self, full: DiskFull, lacks_from_ms: int, lacks_from: int) -> None:
+        if self.short is None:
+            log.warning(
+                "the index has no room for its next file, of %d MiB (%s): messages are taken, but those from now on "
+                "are not found by their keys until there is room",
+                self._file_size >> 20,
+                full,
+            )
+        self.short, self.lacks_from_ms, self.lacks_from = full, lacks_from_ms, lacks_from
+
+    def fill(self, keys: Keys, following: int, is_last: bool) -> bool:
+        """Add missing keys: those of the records from `lacks_from` to `following`. Returns whether there was room.
+
+        Args:
+            is_last: whether no record comes after them, so that `put` can go on.
+        """
+        since_ms, self.lacks_from_ms = self.lacks_from_ms, None
+        self.put(keys)
+        if self._lacks_keys:  # again no room, or damage
+            return False
+        if is_last:
+            self.short = None
+            log.warning("the index has all keys again")
+        else:
+            self.lacks_from_ms, self.lacks_from = max(since_ms or 0, self.end_ms), following
+        return True
+
     def _put_some(self, keys: KeyColumns, position: int) -> int:
         """Add keys from `position` on: as many as fit into one file, at most a batch. Returns their number. Raises:
-        OSError.
+        DiskFull, OSError.
         """
         file = self._with_room(keys, position)
         if not file.file.is_whole:  # a write after its end would make it look whole again
@@ -358,6 +405,11 @@ class Index:
                     raise BadStore(f"{file.file.path} cannot be read; {_REMEDY}")
         if self.lacks_from_ms is not None and self.lacks_from_ms <= end_ms:
             since = datetime.fromtimestamp(self.lacks_from_ms / 1000).isoformat(" ", "seconds")
+            if self.short is not None and not self.is_damaged:
+                raise BadStore(
+                    f"the index lacks the keys of what was stored since {since}, as the disk has no room for them "
+                    f"({self._file_size >> 20} MiB for a file); free some, and they are added by themselves"
+                )
             raise BadStore(
                 f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}"
             )
@@ -407,7 +459,7 @@ class Index:
                 self._set_aside(self.files.pop(), kept_in)
             else:
                 self.drop_last()
-        self.is_damaged, self.lacks_from_ms = False, None
+        self.is_damaged, self.lacks_from_ms, self.short = False, None, None
 
     def _set_aside(self, file: IndexFile, folder: str) -> None:
         file.file.close()

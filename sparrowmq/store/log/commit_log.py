@@ -20,7 +20,7 @@ from typing import Final
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge
 from sparrowmq.protocol.messages.record import Buffer, check, is_sound, store_timestamp_ms
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
-from sparrowmq.protocol.messages.soundness import Passed, pass_sound
+from sparrowmq.protocol.messages.soundness import Passed, collect_prepared, pass_sound
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.log.damage import record_places
 from sparrowmq.store.log.file_queue import FileQueue
@@ -44,6 +44,7 @@ class CommitLog:
         proved_from: records from this offset on were checked when the store was opened, or were written since then.
             Earlier records are checked at every read.
         skips_damaged: whether a reader skips damaged records.
+        suspects: the offsets of damaged records that readers have found.
         limit: the highest offset at which a record may end without a new file; -1 if nothing may be appended.
     """
 
@@ -54,6 +55,7 @@ class CommitLog:
         self.crc_from = NO_CRC
         self.proved_from = 0
         self.skips_damaged = False
+        self.suspects: set[int] = set()
         self._refusal: Exception | None = None
         self._prepared: Future[LogFile] | None = None
         self._file: LogFile | None = None
@@ -170,13 +172,20 @@ class CommitLog:
         """The error with which appends fail."""
         return self._refusal
 
+    @property
+    def wanted_bytes(self) -> int:
+        """The room on the disk for the next file; 0 if it is not needed soon, or is there."""
+        prepared = self._prepared
+        is_there = prepared is not None and prepared.done() and prepared.exception() is None
+        return self.file_size if self._is_next_due and not is_there else 0
+
+    @property
+    def _is_next_due(self) -> bool:
+        return self.row.end - self.end <= self.file_size // 2
+
     def prepare(self, executor: Executor) -> None:
         """Create the next file in another thread, before it is needed."""
-        if (
-            self._prepared is None
-            and self._refusal is None
-            and self.row.end - self.end <= self.file_size // 2
-        ):
+        if self._prepared is None and self._refusal is None and self._is_next_due:
             begin = max(self.row.end, self.end)
             self._prepared = executor.submit(self.row.create_next, begin)
 
@@ -213,7 +222,7 @@ class CommitLog:
                 yield record
 
     def sound_records(self, begin: int, end: int) -> Iterator[memoryview]:
-        """Yield records as `walk`, but skip damage and log it."""
+        """Yield records as `walk`, but skip damage, log it, and note it in `suspects`."""
         while begin < end:
             try:
                 record, following = self.parse(begin)
@@ -224,9 +233,32 @@ class CommitLog:
                 sound = self.next_sound(begin, end)
                 following = end if sound is None else sound
                 log.error("the log is damaged from offset %d to %d: %s", begin, following, problem)
+                self.suspects.add(begin)
             elif record is not None:
                 yield record
             begin = following
+
+    def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
+        """Add the prepared offsets, other than 0, of some records of `[begin, end)`, from about 1 MiB.
+
+        Damage is passed over, and logged.
+
+        Returns: the offset to continue at.
+        """
+        following = begin + collect_prepared(self.chunk(begin, min(_CHUNK, end - begin)), prepared)
+        if following > begin:
+            return following
+        try:
+            record, following = self.parse(begin)  # a blank, or a record larger than a chunk
+        except CorruptRecord as bad:
+            sound = self.next_sound(begin, end)
+            log.error(
+                "the log is damaged from offset %d to %d: %s", begin, end if sound is None else sound, bad
+            )
+            return end if sound is None else sound
+        if record is not None:
+            collect_prepared(bytes(record), prepared)
+        return following
 
     def sound_record(self, offset: int) -> memoryview | None:
         """Return the record at `offset`, if there is a sound one."""
@@ -267,6 +299,7 @@ class CommitLog:
 
     def tell_damage(self, offset: int) -> None:
         """Report that a record to be read is damaged. Raises: CorruptRecord, unless damaged records are skipped."""
+        self.suspects.add(offset)
         file = self.row.find(offset)
         path = file.path if file is not None else self.row.folder
         bad = CorruptRecord(

@@ -9,11 +9,14 @@ leaves a hole in the row. A hole is damage, and is reported as damage.
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.layout import missing_file, offset_name, row_of_files
 from sparrowmq.store.log.log_file import LogFile, is_unused
 from sparrowmq.store.vfs import Vfs
+
+_LOOKS: Final = 10
 
 
 class FileQueue:
@@ -30,6 +33,7 @@ class FileQueue:
         self.folder = folder
         self.file_size = file_size
         self.files: list[LogFile] = []
+        self._looks = 0
         # Whether a deleted file's name may still be on the disk. This process, or one that was killed, may have deleted
         # it.
         self._is_unsynced = True
@@ -108,9 +112,14 @@ class FileQueue:
         self._vfs.sync_folder(self.folder)
         self._is_unsynced = False
 
-    def cut_file(self) -> LogFile | None:
-        """Return an open file that another program has truncated."""
-        return next((file for file in self.files if not file.is_whole), None)
+    def lost_file(self) -> LogFile | None:
+        """Return an open file that another program has truncated, removed or replaced.
+
+        It looks at the newest file, and at every tenth of the others, in turn.
+        """
+        self._looks = (self._looks + 1) % _LOOKS
+        looked_at = [*self.files[self._looks :: _LOOKS], *self.files[-1:]]
+        return next((file for file in looked_at if not file.is_whole), None)
 
     def close(self) -> None:
         for file in self.files:

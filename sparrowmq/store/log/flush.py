@@ -23,9 +23,9 @@ import logging
 import threading
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sparrowmq.errors import StoreFailed
+from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.stats import Histogram
 from sparrowmq.store.log.commit_log import CommitLog
@@ -33,6 +33,9 @@ from sparrowmq.store.log.log_file import LogFile
 from sparrowmq.store.log.synced_mark import SyncedMark
 
 log = logging.getLogger(__name__)
+
+
+ROOM_BYTES: Final = 16 << 20  # that have to become free after a start without room, before another start
 
 
 class _Order(NamedTuple):
@@ -67,6 +70,16 @@ class Flusher:
         self.written.advance(end)
         self.flushed.advance(end)
         self._ordered = end
+
+    def begin_full(self, full: DiskFull) -> None:
+        """Begin as failed, as the disk has no room for recovery: messages can be read, none is taken."""
+        self.start_at(self._log.end)
+        failure = StoreFailed(
+            f"the disk was full at the start ({full}): messages can be read, none is taken; free at least "
+            f"{ROOM_BYTES >> 20} MiB, and the broker takes messages again by itself"
+        )
+        failure.__cause__ = full
+        self._end(failure)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sync in a thread from now on, and report to `loop`."""
@@ -132,12 +145,15 @@ class Flusher:
             "check the disk, then start again, which keeps what had been acknowledged"
         )
         failure.__cause__ = cause
+        self._end(failure)
+        return failure
+
+    def _end(self, failure: StoreFailed) -> None:
         log.critical("%s", failure)
         self._log.refuse(failure)
         self._log.distrust()
         self.written.fail(failure)
         self.flushed.fail(failure)
-        return failure
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (order := self._next_order()) is not None:

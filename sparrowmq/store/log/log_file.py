@@ -21,7 +21,7 @@ import logging
 from contextlib import suppress
 from typing import Final, Self
 
-from sparrowmq.store.vfs import File, Vfs
+from sparrowmq.store.vfs import File, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
 
@@ -117,11 +117,14 @@ class LogFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file still has its full size."""
+        """Whether the file still is at its path, with its full size."""
         return self._vfs.is_whole(self.file)
 
     def sync(self) -> None:
+        """Return once the file's bytes are on disk, at its path. Raises: OSError."""
         self._vfs.sync(self.file)
+        if not self.is_whole:  # a sync of a removed file succeeds
+            raise lost_while_open(self.file)
 
     def close(self) -> None:
         self._vfs.close(self.file)

@@ -49,6 +49,7 @@ class Scrubber:
         rounds: the number of completed rounds.
         checked_bytes: the number of bytes checked since the start.
         damaged: the begin of each damage, and the next sound record after it.
+        fenced: likewise, of damage that starts have fenced off, and that no other broker has replaced yet.
         log: the log that it checks.
     """
 
@@ -57,6 +58,7 @@ class Scrubber:
         self.rounds = 0
         self.checked_bytes = 0
         self.damaged: dict[int, int] = {}
+        self.fenced: dict[int, int] = {}
         self.log = commit_log
 
     def step(self) -> bool:
@@ -78,6 +80,15 @@ class Scrubber:
         """Return the offset to continue at."""
         following, problem = look(self.log, begin)
         return following if problem is None else self.tell(begin, problem)
+
+    def review(self) -> None:
+        """Report the damage that readers have found."""
+        for offset in sorted(self.log.suspects):
+            if self.log.begin <= offset < self.log.written:
+                _, problem = look(self.log, offset)
+                if problem is not None:
+                    self.tell(offset, problem)
+        self.log.suspects.clear()
 
     def tell(self, begin: int, problem: str) -> int:
         """Report that the log is damaged from `begin` on, and check every record at each read from now on.

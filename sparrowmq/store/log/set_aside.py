@@ -6,22 +6,39 @@ damaged   fenced off, or replaced by the bytes of a copy       cut      a torn t
 forked    bytes that a new master does not have
 
 Damaged index files are moved there too, as their name and `.index`. All that they contained is in the log.
+
+A piece is deleted, with a line in the log, when it is `setAsideDays` old, or earlier:
+
+                over `setAsideLimit` in all, or      otherwise
+                the disk is 85 % full
+    index, cut  at once, the oldest first            after setAsideDays
+    damaged     likewise, once the log is past it    likewise: `store repair --from` knows by its name what was fenced
+    forked      no                                   after setAsideDays, and not before fileReservedTime: it may be the
+                                                     only copy of acknowledged messages
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
 
+FORKED: Final = "forked"
+_DAMAGED: Final = "damaged"
+_REASONS: Final = ("cut", _DAMAGED, FORKED, "index")
 _CHUNK: Final = 1 << 20
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
 
 
 def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: int, why: str) -> None:
@@ -50,3 +67,76 @@ def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
         begin, _, end = place.partition("-")
         if found == why and begin.isdecimal() and end.isdecimal():
             yield int(begin), int(end)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file in set-aside.
+
+    Attributes:
+        why: its reason, the end of its name.
+        end: the offset in the log where it ends; 0 for an index.
+        kept_since_ms: when it was put there; 0 if that is not known.
+    """
+
+    name: str
+    why: str
+    end: int
+    size: int
+    kept_since_ms: int
+
+
+def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
+    """Return all pieces, the oldest first. Files with other names are not ours."""
+    found = []
+    for name in vfs.list_folder(layout.set_aside):
+        place, _, why = name.rpartition(".")
+        end = place.partition("-")[2]
+        if why in _REASONS:
+            with suppress(FileNotFoundError):
+                stamp = vfs.stamp(os.path.join(layout.set_aside, name))
+                ends_at = int(end) if end.isdecimal() else 0
+                found.append(Piece(name, why, ends_at, stamp.size, stamp.changed_ns // 1_000_000))
+    return sorted(found, key=lambda piece: piece.kept_since_ms)
+
+
+def expired(
+    kept: Sequence[Piece], settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool
+) -> list[Piece]:
+    """Return the pieces to delete.
+
+    Args:
+        log_begin: the offset of the log's oldest byte.
+        is_short: whether the disk is so full that young messages are deleted.
+    """
+    if not settings.set_aside_days:
+        return []
+    longest_ms = settings.set_aside_days * _DAY_MS
+    forked_ms = max(longest_ms, settings.retention_hours * _HOUR_MS)
+    gone, size = [], sum(piece.size for piece in kept)
+    for piece in kept:
+        age_ms = now_ms - piece.kept_since_ms if piece.kept_since_ms else 0
+        if piece.why == FORKED:
+            is_due = age_ms >= forked_ms
+        elif piece.why == _DAMAGED and piece.end > log_begin:
+            is_due = False
+        else:
+            is_due = age_ms >= longest_ms or is_short or size > settings.set_aside_limit
+        if is_due:
+            gone.append(piece)
+            size -= piece.size
+    return gone
+
+
+def clean(vfs: Vfs, settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool) -> None:
+    """Delete the pieces that are old enough, and log each. The arguments are those of `expired`."""
+    folder = settings.layout.set_aside
+    try:
+        for piece in expired(pieces(vfs, settings.layout), settings, now_ms, log_begin, is_short=is_short):
+            vfs.unlink(os.path.join(folder, piece.name))
+            log.warning(
+                "%s is deleted, which was kept for %d days (%d bytes); setAsideDays and setAsideLimit say how long",
+                *(os.path.join(folder, piece.name), (now_ms - piece.kept_since_ms) // _DAY_MS, piece.size),
+            )
+    except OSError as error:
+        log.warning("the old files in %s cannot be deleted: %s", folder, error)

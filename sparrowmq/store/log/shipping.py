@@ -61,7 +61,7 @@ class Shipping:
 
     def _record_from(self, offset: int) -> int:
         """Return the begin of the first record at or after `offset`. Raises: CorruptRecord."""
-        at = self._record_before(offset)
+        at = self.record_before(offset)
         while at < offset:
             following, problem = look(self._log, at)
             if problem is not None:  # only damage that reaches into the bytes to send matters
@@ -70,7 +70,7 @@ class Shipping:
             at = following
         return at
 
-    def _record_before(self, offset: int) -> int:
+    def record_before(self, offset: int) -> int:
         """Return the begin of a record at `offset`, or not too far before it."""
         file = self._log.row.find(offset)
         begin = file.begin if file is not None else self._log.begin

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 
-from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.errors import BadStore, CorruptRecord, DiskFull
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.store.layout import (
@@ -240,11 +240,15 @@ class ConsumeQueue:
         self._made_anew.add(begin)
         try:
             self._files.mend(self, begin)
-        except OSError as error:
+        except (OSError, CorruptRecord) as error:
             raise BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}") from error
         finally:
             self._made_anew.discard(begin)
         return True
+
+    def rebuild(self, queue_offset: int) -> None:
+        """Rebuild the file with an entry from the log, which has a record again that it had lost. Raises: BadStore."""
+        self._mend(self.file_of(queue_offset))
 
     def entry(self, queue_offset: int) -> Entry | None:
         """Return one entry; None if it does not exist, or only fills a gap."""
@@ -393,11 +397,20 @@ class ConsumeQueue:
         self._files.vfs.close(file)
         return content
 
+    def prove(self) -> None:
+        """Compare all full files with their CRCs now. Raises: BadStore, a damaged one cannot be built again."""
+        for begin in sorted(self._unproved):
+            self._prove(begin)
+
     def _prove(self, begin: int) -> None:
         """Compare a full file with its CRC before its first read; a damaged one is built again."""
         self._unproved.discard(begin)
         if self._crc_on_disk(begin) != self._full[(begin - self.begin) // self.file_entries]:
-            self._mend(begin)
+            try:
+                self._mend(begin)
+            except BadStore:
+                self._unproved.add(begin)
+                raise
 
     def _crc_on_disk(self, begin: int) -> int:
         """Return the CRC of a file's entries before the queue's end; `_UNKNOWN` if it cannot be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sparrowmq.errors import BadStore
 from sparrowmq.store.layout import Layout
@@ -26,6 +26,10 @@ class QueueTable:
         """Return the queue, if there is one."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Return the queues of a topic."""
+        return list(self._by_topic.get(topic, {}).values())
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; create it if there is none. Raises: InvalidName."""
@@ -97,8 +101,13 @@ class QueueTable:
                 ends[key] = end
         return ends
 
-    def remove_topic(self, topic: str) -> None:
-        """Delete the topic's queues; its messages stay in the log until that is old enough."""
+    def remove_topic(self, topic: str, but: Sequence[ConsumeQueue] = ()) -> None:
+        """Delete the topic's queues but some; its messages stay in the log until that is old enough."""
+        if but:
+            self.files.changed.update(but)
+            for queue in set(self.of_topic(topic)) - set(but):
+                self.remove(queue)
+            return
         for queue in self._by_topic.pop(topic, {}).values():
             queue.remove()
         if self.files.vfs.exists(self._layout.topic(topic)):

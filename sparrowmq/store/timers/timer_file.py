@@ -5,13 +5,12 @@
           kind 1   pending: entries as in the queue, 20 bytes; the first chunk, and only the first
           kind 2   settled: the log offsets of timers that were delivered, rolled or recalled, 8 bytes
 
-    queue offset    timers of the queue before it are in this file
+    queue offset    timers of the queue before it are in this file: the same in all chunks of a file
     log offset      timers that a record before it settles are in this file
 
-A start takes the pending timers and removes the settled ones. Then it adds the queue's timers from the last queue
-offset on, and removes those that records of the log settle, from the last log offset on. A settled chunk is written
-when the records that settle are on disk. It is not synced: the log contains everything that a crash takes from it.
-Numbers are big-endian.
+A start takes the pending timers and adds the queue's timers from the queue offset on. Then it removes the settled ones,
+and those that records of the log settle, from the last log offset on. A settled chunk is written when the records that
+settle are on disk. It is not synced: the log contains everything that a crash takes from it. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -61,6 +60,7 @@ class TimerFile:
         self._file: File | None = None
         self._end = 0
         self._begin_settled = 0
+        self._queue_offset = 0
 
     def load(self) -> Known | None:
         """Return the content of the newest readable file; None if there is none. Raises: OutOfResources."""
@@ -78,11 +78,11 @@ class TimerFile:
         """Whether most of the file is about timers that are no longer pending."""
         return self._file is None or self._end - self._begin_settled > self._begin_settled + _SPARE_BYTES
 
-    def settle(self, offsets: list[int], queue_offset: int, log_offset: int) -> None:
+    def settle(self, offsets: list[int], log_offset: int) -> None:
         """Add a chunk of settled timers. Raises: DiskFull, OSError: nothing has changed."""
         assert self._file is not None
         items = struct.pack(f">{len(offsets)}q", *offsets)
-        chunk = _chunk(_SETTLED, items, queue_offset, log_offset)
+        chunk = _chunk(_SETTLED, items, self._queue_offset, log_offset)
         self._vfs.write(self._file, self._end, chunk)
         self._end += len(chunk)
 
@@ -95,6 +95,7 @@ class TimerFile:
         chunk = _chunk(_PENDING, b"".join(pending), queue_offset, log_offset)
         before, self._file = self._file, self._folder.replace(chunk)
         self._end = self._begin_settled = len(chunk)
+        self._queue_offset = queue_offset
         if before is not None:
             self._vfs.close(before)
         self._folder.remove_others()
@@ -109,10 +110,11 @@ class TimerFile:
         """Return the content of the whole chunks; None if not even the first is whole."""
         known, at = Known(), 0
         while (chunk := _whole_chunk(content, at)) is not None:
-            kind, items, known.queue_offset, known.log_offset = chunk
+            kind, items, queue_offset, known.log_offset = chunk
             at += _HEAD.size + len(items) + _CRC.size
             if kind == _PENDING:
                 known.pending = items
+                known.queue_offset = self._queue_offset = queue_offset
                 self._begin_settled = at
             else:
                 known.settled.update(struct.unpack(f">{len(items) // 8}q", items))

@@ -1,7 +1,7 @@
 """The timers of a store: the pending messages of rmq_sys_wheel_timer, and the due time of each.
 
     rmq_sys_wheel_timer[0]   every timer ever, as the queue's entry: offset, size, due                ┐
-    the log                  a delivered record names the timer that it settles (`settles`)            ├ wheel
+    the log                  a delivered record names the timer that it settles (`settling`)           ├ wheel
     timers/                  pending and settled timers: a start need not read all of the first two   ┘ (timer_wheel.py)
 
 A record settles a timer. It is the message at its real address, or the same timer stored again ("rolled"), because the
@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import outline
-from sparrowmq.protocol.messages.record_layout import BODY_SIZE_BY_HOSTS, HOST_BITS_AT, LONG
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -34,8 +33,8 @@ from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
 
-_PREPARED_BEFORE_BODY_SIZE: Final = 8
 _PIECE: Final = 512  # queue entries per read, and recalls that are settled at once
+_MOST_ENTRIES: Final = 1 << 16  # queue entries that a start reads because they are newer than the file
 _LEAST_DUE: Final = 1 << 33  # a hash has 32 bits, a time in ms more
 _MOST_LOG_BYTES: Final = 16 << 20  # bytes of the log that a start reads because the file does not cover them
 
@@ -83,10 +82,13 @@ class Timers:
         self._to_roll = bytearray()
         self._rolling: Iterator[bytes] | None = None
         self._settled: list[int] = []  # not in the file yet
-        known = self._file.load() or self._unknown()
+        found = self._file.load()
+        known = found or self._unknown()
         self._next = known.queue_offset
         self._saved_end, self._saved_next = known.log_offset, known.queue_offset
         self._recover(known)
+        if found is None:
+            self._settled.clear()  # the first file has the pending timers alone
         hold.begin = self._needed
 
     def __len__(self) -> int:
@@ -174,30 +176,30 @@ class Timers:
 
     def unsaved(self) -> Saved | None:
         """Return the content for `save`, to write once the log is on disk to its end; None if it is too little."""
-        end = self._log.end
+        end, new_count = self._log.end, self._next - self._saved_next
+        replaces = self._file.wants_replacement or new_count >= max(_MOST_ENTRIES, self._wheel.count)
         is_new = (
-            self._settled
-            or self._next - self._saved_next >= _PIECE
-            or end - self._saved_end >= _MOST_LOG_BYTES
+            self._settled or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MOST_LOG_BYTES
         )
         if not is_new or not (self.queue.max_offset or self._settled):
             return None
-        pending = None
-        if self._file.wants_replacement:
+        pending, queue_offset = None, self._saved_next
+        if replaces:
+            queue_offset = self._next
             pending = [
                 *self._wheel.slots(),
                 self._hand[self._at :],
                 self._recalls[self._recalls_at :],
                 bytes(self._to_roll),
             ]
-        return Saved(list(self._settled), pending, self._next, end)
+        return Saved(list(self._settled), pending, queue_offset, end)
 
     def save(self, saved: Saved) -> None:
         """Write the content, in any thread; one at a time. Raises: DiskFull, OSError: nothing has changed."""
         if saved.pending is not None:
             self._file.replace(saved.pending, saved.queue_offset, saved.log_offset)
         else:
-            self._file.settle(saved.settled, saved.queue_offset, saved.log_offset)
+            self._file.settle(saved.settled, saved.log_offset)
 
     def was_saved(self, saved: Saved) -> None:
         """Note that the content was written."""
@@ -257,7 +259,9 @@ class Timers:
 
     def _recover(self, known: Known) -> None:
         settled = known.settled
-        settled.update(self._settled_in_log(known.log_offset))
+        # The next chunk moves the file's log offset past the records that settle these.
+        self._settled += self._settled_in_log(known.log_offset)
+        settled.update(self._settled)
         for at in range(0, len(known.pending), ENTRY_SIZE):
             offset, size, due = ENTRY.unpack_from(known.pending, at)
             if offset not in settled:
@@ -266,13 +270,10 @@ class Timers:
         self._learn(settled)
 
     def _settled_in_log(self, begin: int) -> Iterator[int]:
-        begin = max(begin, self._log.begin)
-        try:
-            for record in self._log.walk(begin, self._log.written):
-                if (offset := settles(record)) is not None:
-                    yield offset
-        except CorruptRecord as damaged:
-            log.error("some timers may be delivered twice: %s", damaged)
+        begin, prepared = max(begin, self._log.begin), set[int]()
+        while begin < self._log.written:
+            begin = self._log.collect_prepared(begin, self._log.written, prepared)
+        return (settling(each) for each in prepared if each < 0)
 
     def _learn(self, settled: set[int] | frozenset[int]) -> None:
         queue = self.queue
@@ -310,12 +311,5 @@ def _timers(entries: bytes | bytearray) -> list[Timer]:
 
 
 def settling(offset: int) -> int:
-    """Return the `prepared_offset` of the record that settles the timer at `offset`."""
+    """Return the `prepared_offset` of the record that settles the timer at `offset`, and the offset from that."""
     return -1 - offset
-
-
-def settles(record: memoryview) -> int | None:
-    """Return the log offset of the timer that a record settles; None if it settles none."""
-    at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3] - _PREPARED_BEFORE_BODY_SIZE
-    prepared: int = LONG.unpack_from(record, at)[0]
-    return -1 - prepared if prepared < 0 else None

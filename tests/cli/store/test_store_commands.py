@@ -126,15 +126,49 @@ def run(*args):
     return CliRunner().invoke(store, [*map(str, args), *CHANGES])
 
 
+def points_in(folder):
+    return sorted(each for each in folder.iterdir() if each.is_dir())
+
+
 def test_a_store_is_copied_while_a_broker_has_it_open_and_restored(path, settings, tmp_path):
     with MessageStore.open(settings):
-        result = run("backup", path, tmp_path / "copy")
-    assert result.exit_code == 0 and f"{tmp_path / 'copy'} has {path} up to offset" in result.output
-    assert check(tmp_path / "copy").exit_code == 0
-    again = run("backup", path, tmp_path / "copy")
-    assert again.exit_code == 1 and "holds something" in again.output
-    assert run("restore", tmp_path / "copy", path).exit_code == 1
-    assert run("restore", tmp_path / "copy", tmp_path / "again").exit_code == 0
+        result = run("backup", path, tmp_path / "backup")
+    [point] = points_in(tmp_path / "backup")
+    assert result.exit_code == 0 and f"{point} has {path} up to offset" in result.output
+    assert run("restore", tmp_path / "backup", path).exit_code == 1
+    for number, source in enumerate((tmp_path / "backup", point)):
+        assert check(source).output == f"{source} is sound\n"
+        assert run("restore", source, tmp_path / f"again-{number}").exit_code == 0
+        assert check(tmp_path / f"again-{number}").exit_code == 0
+
+
+def test_restore_points_are_kept_and_chosen(path, tmp_path):
+    results = [run("backup", path, tmp_path / "backup", "--keep", "2", "--check") for _ in range(3)]
+    assert all(each.exit_code == 0 and "are shared with the point before" in each.output for each in results)
+    assert "was deleted, as --keep 2 says" in results[-1].output
+    older, _ = points_in(tmp_path / "backup")
+    result = run("restore", tmp_path / "backup", tmp_path / "again", "--point", older.name)
+    assert result.exit_code == 0 and result.output == f"{tmp_path / 'again'} is as {older}\n"
+    result = run("restore", tmp_path / "backup", tmp_path / "other", "--point", "none")
+    assert result.exit_code == 1 and f"has no restore point none; it has {older.name}" in result.output
+
+
+def test_a_damaged_copy_is_told_and_restored_only_as_far_as_it_is_sound(path, tmp_path):
+    run("backup", path, tmp_path / "backup")
+    [point] = points_in(tmp_path / "backup")
+    log = next((point / "commitlog").iterdir())
+    content = bytearray(log.read_bytes())
+    content[1000] ^= 0xFF
+    log.write_bytes(content)
+    result = check(tmp_path / "backup")
+    assert result.exit_code == 1 and f"{log} is damaged" in result.output
+    result = run("restore", point, tmp_path / "again")
+    assert result.exit_code == 1 and f"{log} is damaged" in result.output
+    assert "the log is damaged from offset" in result.output and "--salvage makes a store" in result.output
+    assert not (tmp_path / "again").exists()
+    result = run("restore", point, tmp_path / "again", "--salvage")
+    assert result.exit_code == 0 and "missing: the messages from offset" in result.output
+    assert f"{tmp_path / 'again'} has what is sound in {point}" in result.output
     assert check(tmp_path / "again").exit_code == 0
 
 
@@ -158,7 +192,8 @@ def test_programs_get_what_people_get(path, settings, tmp_path):
     (copied,) = json.loads(
         CliRunner().invoke(store, ["backup", str(path), str(copy), *CHANGES, "-o", "json"]).stdout
     )
-    assert (copied["copy"], copied["store"]) == (str(copy), str(path)) and copied["end_offset"] > 0
+    assert (copied["copy"], copied["store"]) == (str(*points_in(copy)), str(path))
+    assert copied["end_offset"] > 0 and copied["linked"] == 0
     next(each for each in (path / "consumequeue").rglob("*") if each.is_file()).write_bytes(b"x" * 20)
     broken = check(path, "-o", "json")
     assert broken.exit_code == 1 and all(row["violation"] for row in json.loads(broken.stdout))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.errors import BadStore
 from sparrowmq.store.keys.index import (
     ENTRY,
     HEADER,
@@ -36,10 +36,14 @@ Row = tuple[str, int, int, tuple[str, ...], str | None]
 
 
 def add(index: Index, rows: list[Row]) -> None:
+    index.put(keys_of(rows))
+
+
+def keys_of(rows: list[Row]) -> Keys:
     keys = Keys()
     for row in rows:
         keys.add(*row)
-    index.put(keys)
+    return keys
 
 
 def keyed(number: int, key: str, topic: str = "T", step_ms: int = 1000) -> Row:
@@ -327,12 +331,19 @@ def test_no_room_for_a_file_leaves_the_others_as_they_are(tmp_path: Path):
     index = index_in(tmp_path, vfs=disk)
     add(index, [keyed(number, f"k{number}") for number in range(7)])
     disk.full_for = (str(tmp_path),)
-    with pytest.raises(DiskFull):
-        add(index, [keyed(7, "k7")])
-    assert index.end_offset == 600 and len(index.files) == 1
-    disk.full_for = ()
     add(index, [keyed(7, "k7")])
-    assert found(index, "T", "k7", 64, *EVER) == [700]
+    assert index.end_offset == 600 and len(index.files) == 1
+    assert not index.is_complete and not index.is_damaged and index.lacks_from == 700
+    with pytest.raises(BadStore, match="no room for them"):
+        found(index, "T", "k7", 64, *EVER)
+    disk.full_for = ()
+    add(index, [keyed(8, "k8")])  # it waits for the earlier one
+    assert index.end_offset == 600
+    assert index.fill(keys_of([keyed(7, "k7")]), 800, is_last=False)
+    with pytest.raises(BadStore, match="no room for them"):
+        found(index, "T", "k7", 64, *EVER)
+    assert index.fill(keys_of([keyed(8, "k8")]), 900, is_last=True) and index.is_complete
+    assert found(index, "T", "k7", 64, *EVER) == [700] and found(index, "T", "k8", 64, *EVER) == [800]
 
 
 @pytest.mark.guards("Index._put_some: false not file.file.is_whole")

@@ -149,7 +149,7 @@ def test_a_sync_covers_each_file_that_was_written_since_the_last_one(stores, dis
     assert disk.synced == [f"{8192:020d}"]
 
 
-@pytest.mark.guards("Flusher.fail: drop distrust")
+@pytest.mark.guards("Flusher._end: drop distrust")
 @pytest.mark.covers("S-STORE-08")
 def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk):
     store = stores.open(vfs=disk)
@@ -171,7 +171,7 @@ def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk)
 
 
 @pytest.mark.guards(
-    "Flusher._work: drop fail", "Flusher.fail: drop refuse", "Flusher.fail: drop self.flushed.fail"
+    "Flusher._work: drop fail", "Flusher._end: drop refuse", "Flusher._end: drop self.flushed.fail"
 )
 async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_more(
     stores, disk, clock, caplog

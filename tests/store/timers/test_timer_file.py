@@ -32,12 +32,12 @@ def test_without_a_file_nothing_is_known(folder):
 def test_what_was_written_is_known_again(folder):
     file = TimerFile(Disk(), folder)
     file.replace(PENDING, 3, 1000)
-    file.settle([191], 4, 2000)
-    file.settle([100, 373], 9, 3000)
+    file.settle([191], 2000)
+    file.settle([100, 373], 3000)
     file.close()
     said = known(TimerFile(Disk(), folder))
     assert said.pending == b"".join(PENDING) and said.settled == {191, 100, 373}
-    assert (said.queue_offset, said.log_offset) == (9, 3000)
+    assert (said.queue_offset, said.log_offset) == (3, 3000)
 
 
 def test_a_file_goes_on_where_it_ended(folder):
@@ -46,7 +46,7 @@ def test_a_file_goes_on_where_it_ended(folder):
     file.close()
     file = TimerFile(Disk(), folder)
     assert known(file).settled == set()
-    file.settle([191], 4, 2000)
+    file.settle([191], 2000)
     file.close()
     assert known(TimerFile(Disk(), folder)).settled == {191}
 
@@ -55,15 +55,15 @@ def test_a_file_goes_on_where_it_ended(folder):
 def test_a_torn_last_chunk_is_as_if_it_had_not_been_written(folder, cut):
     file = TimerFile(Disk(), folder)
     file.replace(PENDING, 3, 1000)
-    file.settle([191], 4, 2000)
-    file.settle([100, 373], 9, 3000)
+    file.settle([191], 2000)
+    file.settle([100, 373], 3000)
     file.close()
     path = Path(folder, "0" * 20)
     os.truncate(path, path.stat().st_size - cut)
     file = TimerFile(Disk(), folder)
     said = known(file)
-    assert said.settled == {191} and (said.queue_offset, said.log_offset) == (4, 2000)
-    file.settle([282], 10, 4000)
+    assert said.settled == {191} and (said.queue_offset, said.log_offset) == (3, 2000)
+    file.settle([282], 4000)
     file.close()
     assert known(TimerFile(Disk(), folder)).settled == {191, 282}
 
@@ -110,14 +110,14 @@ def test_a_full_or_broken_disk_leaves_what_was_there(folder):
     file.replace(PENDING, 3, 1000)
     disk.full_for = ("timers",)
     with pytest.raises(DiskFull):
-        file.settle([100], 4, 2000)
+        file.settle([100], 2000)
     with pytest.raises(DiskFull):
         file.replace(PENDING, 4, 2000)
     disk.full_for = ()
     disk.sync_error = broken()
     with pytest.raises(OSError, match="Input/output"):
         file.replace(PENDING, 4, 2000)
-    file.settle([191], 5, 3000)
+    file.settle([191], 3000)
     file.close()
     said = known(TimerFile(Disk(), folder))
     assert said.settled == {191} and said.log_offset == 3000
@@ -127,7 +127,7 @@ def test_a_file_is_made_anew_when_most_of_it_is_settled(folder):
     file = TimerFile(Disk(), folder)
     file.replace(PENDING, 3, 1000)
     assert not file.wants_replacement
-    file.settle(list(range(150_000)), 4, 2000)
+    file.settle(list(range(150_000)), 2000)
     assert file.wants_replacement
     file.replace(PENDING, 5, 3000)
     assert not file.wants_replacement

@@ -3,7 +3,7 @@ import pytest
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.timers.timer_wheel import RECALL
-from sparrowmq.store.timers.timers import settles, settling
+from sparrowmq.store.timers.timers import settling
 from tests.store.stores import message
 
 NOW = 1_767_225_600_000
@@ -44,8 +44,8 @@ def save(store, timers):
 def test_the_first_offset_of_the_log_can_be_settled(stores):
     store = stores.open()
     assert timer(store, NOW) == 0
-    settler = store.record_at(timer(store, NOW, offset=0))
-    assert settles(settler) == 0 and settles(store.record_at(0)) is None
+    timer(store, NOW, offset=0)
+    assert len(store.timers()) == 0
 
 
 def test_what_the_log_settles_is_not_pending_with_and_without_a_file(stores):
@@ -73,6 +73,39 @@ def test_what_was_settled_by_the_file_alone_stays_settled(stores):
     assert save(store, timers).pending is None, "a chunk is added, no new file"
     timers.close()
     assert len(store.timers()) == 0
+
+
+def test_timer_that_came_after_the_file_stays_pending_when_others_are_settled(stores):
+    store = stores.open()
+    first = timer(store, NOW)
+    timers = store.timers()
+    assert due(timers, NOW + 16) == [first]
+    save(store, timers)
+    later, second = timer(store, NOW + 60_000), timer(store, NOW + 32)
+    assert due(timers, NOW + 64) == [second]
+    assert save(store, timers).pending is None, "a chunk is added, no new file"
+    timers.close()
+    timers = store.timers()
+    assert due(timers, NOW + 90_000) == [later]
+    timers.close()
+
+
+def test_timer_that_a_start_finds_settled_in_the_log_stays_settled(stores):
+    store = stores.open()
+    first, second = timer(store, NOW), timer(store, NOW + 60_000)
+    timers = store.timers()
+    assert due(timers, NOW + 16) == [first]
+    save(store, timers)  # the second one is pending in the file
+    timers.close()
+    timer(store, NOW, offset=second)
+    third = timer(store, NOW + 32)
+    timers = store.timers()
+    assert due(timers, NOW + 64) == [third]
+    save(store, timers)
+    timers.close()
+    timers = store.timers()
+    assert due(timers, NOW + 90_000) == []
+    timers.close()
 
 
 def test_nothing_is_written_while_there_are_no_timers(stores, tmp_path):

@@ -1,0 +1,136 @@
+"""The manifest of a copy of a store: each of its files, with size and digest. It says whether the copy is whole.
+
+    {"version":1,"made_ms":...,"begin":0,"end":4972,"files":[
+      {"path":"checkpoint","size":4096,"digest":"...","source":null},
+      {"path":"commitlog/00000000000000000000","size":1073741824,"digest":"...","source":[1073741824,...,...]}
+    ],"digest":"..."}
+
+    begin, end      the offsets of the copy's log
+    digest          of a file: SHA-256 over its parts of 1 MiB that are not all zeros, each after its number in 8 bytes.
+                    So holes cost nothing, and do not matter. Of the manifest: SHA-256 over all bytes before it
+    source          the stamp of the file that was copied, if that one is full. Its content never changes then, and the
+                    next backup can link the copy instead of copying the file again
+
+The manifest is written last, once all files are on disk. Files that it does not name are no part of the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from sparrowmq.errors import BadStore
+from sparrowmq.store.vfs import File, Stamp, Vfs
+
+NAME: Final = "manifest.json"
+_VERSION: Final = 1
+_PART: Final = 1 << 20
+_ZEROS: Final = bytes(_PART)
+_SEAL: Final = re.compile(rb',"digest":"([0-9a-f]{64})"}\n$')
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """A file of a copy; its path is below the folder of the copy."""
+
+    path: str
+    size: int
+    digest: str
+    source: Stamp | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """All files of a copy."""
+
+    made_ms: int
+    begin: int
+    end: int
+    files: list[Copied]
+    version: int = _VERSION
+
+    def by_path(self) -> dict[str, Copied]:
+        return {file.path: file for file in self.files}
+
+
+def save(vfs: Vfs, folder: str, manifest: Manifest) -> None:
+    """Write the manifest of a copy whose files are on disk, and return once it is on disk. Raises: DiskFull."""
+    head = msgspec.json.encode(manifest)[:-1]
+    content = b'%s,"digest":"%s"}\n' % (head, sha256(head).hexdigest().encode())
+    file = vfs.create(os.path.join(folder, NAME), len(content), allocate=False)
+    try:
+        vfs.write(file, 0, content)
+        vfs.sync(file)
+    finally:
+        vfs.close(file)
+    vfs.sync_folder(folder)
+
+
+def load(vfs: Vfs, folder: str) -> Manifest | None:
+    """Return the manifest of a copy; None if there is none.
+
+    Raises:
+        BadStore: it is damaged, or of a later version.
+    """
+    path = os.path.join(folder, NAME)
+    try:
+        file = vfs.open(path, writable=False)
+    except FileNotFoundError:
+        return None
+    try:
+        content = vfs.read(file, 0, file.size)
+    finally:
+        vfs.close(file)
+    seal = _SEAL.search(content)
+    if seal is None or sha256(content[: seal.start()]).hexdigest().encode() != seal[1]:
+        raise BadStore(f"{path} is damaged: its digest is not that of its content")
+    try:
+        found = msgspec.json.decode(content, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BadStore(f"{path} is damaged: {error}") from error
+    if found.version != _VERSION:
+        raise BadStore(f"{path} is of version {found.version}, which a later SparrowMQ wrote: use that one")
+    return found
+
+
+def digest(vfs: Vfs, path: str) -> str:
+    """Return the digest of a file. Raises: OSError."""
+    file = vfs.open(path, writable=False)
+    try:
+        found = sha256()
+        for number in _used(vfs, file):
+            part = vfs.read(file, number * _PART, _PART)
+            if part != _ZEROS[: len(part)]:
+                found.update(number.to_bytes(8, "big"))
+                found.update(part)
+        return found.hexdigest()
+    finally:
+        vfs.close(file)
+
+
+def _used(vfs: Vfs, file: File) -> Iterator[int]:
+    """Yield the numbers of the parts that may have bytes other than zero, rising."""
+    following = 0
+    for begin, end in vfs.used_parts(file, 0):
+        for number in range(max(begin // _PART, following), -(-end // _PART)):
+            following = number + 1
+            yield number
+
+
+def problem(vfs: Vfs, folder: str, wanted: Copied) -> str:
+    """Return what is wrong with a file of a copy; "" if nothing is. It reads the whole file."""
+    path = os.path.join(folder, wanted.path)
+    try:
+        size = vfs.size(path)
+        if size != wanted.size:
+            return f"{path} has {size} bytes, the manifest says {wanted.size}"
+        if digest(vfs, path) != wanted.digest:
+            return f"{path} is damaged: its digest is not that of the manifest"
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return ""

@@ -1,0 +1,220 @@
+"""A store made from a copy, once all of the copy is known to be sound.
+
+    copy        each file to `STORE.unfinished`, and compare the digest of what arrived with the manifest
+    check       config, every record, each queue against the log (agreement.py)
+    rename      to STORE
+
+So a damaged copy leaves no store. `salvage` makes a store of it nevertheless, and says what is missing:
+
+    a log file that is missing, or too short    zeros in its place
+    damaged files of queues, all of an index    deleted, and built again from the log
+    a JSON file that cannot be read             its older content, if that can be read; else it is deleted
+    damaged records                             fenced off, as `store repair` does; consumers pass over them
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sparrowmq import snapshot
+from sparrowmq.errors import BadStore
+from sparrowmq.store.care import manifest as manifests
+from sparrowmq.store.care.agreement import agree
+from sparrowmq.store.care.backup import paths
+from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.copy_check import config_problems, is_copy, plain
+from sparrowmq.store.care.copying import copy_file, remove, unfinished
+from sparrowmq.store.care.inspect_file import count
+from sparrowmq.store.care.manifest import Manifest
+from sparrowmq.store.care.repair import repair
+from sparrowmq.store.layout import Layout, parse_offset_name
+from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.set_aside import ranges
+from sparrowmq.store.progress_vfs import Watch
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Vfs
+
+_LOG: Final = "commitlog"
+
+
+def restore(
+    source: Path | str,
+    settings: StoreSettings,
+    vfs: Vfs,
+    watch: Watch | None = None,
+    *,
+    tell: Callable[[str], object] = lambda _: None,
+    salvage: bool = False,
+) -> None:
+    """Create the store of a stopped broker from a copy that `backup` made. The copy is not changed.
+
+    Args:
+        watch: called with the progress of the check.
+        tell: called with each problem of the copy, and with `salvage` with what is missing of the store.
+        salvage: make a store of a damaged copy too.
+    Raises:
+        BadStore: there is no such copy, it is damaged, or the folder of the new store is not empty.
+        DiskFull: there is no room for the new store.
+    """
+    root = str(source)
+    if settings.commit_log_path is not None:
+        raise BadStore("storePathCommitLog is set: restore without it, and move commitlog there afterwards")
+    if not is_copy(vfs, root):
+        raise BadStore(f"{source} is no copy that `store backup` made and finished")
+    lock = StoreLock(vfs, Layout.of(root))
+    try:
+        with unfinished(vfs, settings.layout.root) as growing:
+            of_new = replace(settings, path=growing)
+            work = _Restoring(root, of_new, vfs, watch, tell)
+            work.copy()
+            work.check()
+            if work.problems and not salvage:
+                found = count(work.problems, "problem")
+                raise BadStore(
+                    f"{source} is damaged ({found}), and no store was made of it: restore another backup, or take the "
+                    "store of a slave; --salvage makes a store of what is sound"
+                )
+            if work.problems:
+                work.salvage()
+    finally:
+        lock.close()
+
+
+class _Restoring:
+    """One restore into a folder that grows.
+
+    Attributes:
+        problems: the number of problems that were found.
+    """
+
+    def __init__(
+        self, source: str, of_new: StoreSettings, vfs: Vfs, watch: Watch | None, tell: Callable[[str], object]
+    ) -> None:
+        self.problems = 0
+        self._source = source
+        self._settings = of_new
+        self._vfs = vfs
+        self._watch = watch
+        self._tell = tell
+        self._manifest: Manifest | None = None
+        self._damaged: set[str] = set()
+
+    def copy(self) -> None:
+        """Copy all files of the copy, and compare each with the manifest."""
+        vfs = self._vfs
+        try:
+            self._manifest = manifests.load(vfs, self._source)
+        except BadStore as bad:
+            self._note(str(bad))
+        known = self._manifest.by_path() if self._manifest is not None else {}
+        for path in sorted(known) or paths(vfs, self._source):
+            if os.path.basename(path).startswith("epoch.json"):  # the mark of another store
+                continue
+            to = os.path.join(self._settings.layout.root, path)
+            vfs.make_folder(os.path.dirname(to))
+            problem = ""
+            try:
+                copy_file(vfs, os.path.join(self._source, path), to)
+            except FileNotFoundError:
+                problem = f"{os.path.join(self._source, path)} is missing"
+            except OSError as error:
+                problem = f"{os.path.join(self._source, path)} cannot be read: {error.strerror}"
+            if path in known and not problem:
+                problem = manifests.problem(vfs, self._settings.layout.root, known[path])
+                problem = problem.replace(self._settings.layout.root, self._source, 1)
+            if problem:
+                self._damaged.add(path)
+                self._note(problem)
+        self._sync_folders(self._settings.layout.root)
+
+    def check(self) -> None:
+        """Check the config, the records, the queues and the index of what was copied."""
+        root = self._settings.layout.root
+        for problem in self._found():
+            self._note(problem.replace(root, self._source))
+
+    def _found(self) -> Iterator[str]:
+        yield from config_problems(self._settings.layout.root)
+        if not agree(self._settings, self._vfs, self._watch):
+            yield from verify(self._settings, self._vfs, self._watch)
+
+    def salvage(self) -> None:
+        """Make a sound store of what was copied. Raises: BadStore, that is not possible."""
+        vfs, layout = self._vfs, self._settings.layout
+        self._fill_log()
+        for path in self._damaged:
+            part = path.partition(os.sep)[0]
+            if part not in (_LOG, "config"):
+                remove(vfs, os.path.join(layout.root, part if part == "index" else path))
+        for each in Path(layout.root, "config").glob("*.json"):
+            self._drop_unreadable(each)
+        if self._is_repaired() is not None:
+            for folder in (layout.consume_queue, layout.index):
+                remove(vfs, folder)
+            left = self._is_repaired()
+            if left is not None:
+                raise BadStore(f"{self._source} cannot be restored: {left}")
+        for begin, end in ranges(vfs, layout, "damaged"):
+            self._tell(f"missing: the messages from offset {begin} to {end} of the log")
+        self._tell_ends()
+
+    def _is_repaired(self) -> str | None:
+        """Fence damaged records off; return a problem that is left, if any."""
+        vfs, layout = self._vfs, self._settings.layout
+        if not vfs.exists(layout.abort):
+            vfs.close(vfs.create(layout.abort, 0, allocate=False))
+        repair(self._settings, vfs)
+        return next(verify(self._settings, self._vfs, self._watch), None)
+
+    def _tell_ends(self) -> None:
+        """Say what is missing at both ends of the log."""
+        if self._manifest is None:
+            return
+        settings, manifest = self._settings, self._manifest
+        log = CommitLog(self._vfs, settings.layout.commit_log, settings.commit_log_file_size, writable=False)
+        begin, end = log.begin, log.last_used_byte(log.begin)
+        log.close()
+        if begin > manifest.begin:
+            self._tell(f"missing: the messages from offset {manifest.begin} to {begin} of the log, its begin")
+        if end < manifest.end:
+            self._tell(f"missing: the messages from offset {end} to {manifest.end} of the log, its end")
+
+    def _fill_log(self) -> None:
+        """Put zeros in place of what log files lack, if an earlier one is there."""
+        vfs, size = self._vfs, self._settings.commit_log_file_size
+        folder = self._settings.layout.commit_log
+        wanted = {path.rpartition(os.sep)[2] for path in self._damaged if path.startswith(_LOG + os.sep)}
+        there = vfs.list_folder(folder)
+        for name in sorted(wanted.union(there)):
+            path = os.path.join(folder, name)
+            if parse_offset_name(name) is None or name < min(there, default=name):
+                continue
+            file = vfs.open(path, True) if name in there else vfs.create(path, size, allocate=False)
+            if file.size != size:
+                vfs.truncate(file, size)
+            vfs.close(file)
+
+    def _drop_unreadable(self, path: Path) -> None:
+        """Delete a JSON file of which not even the older content can be read."""
+        try:
+            snapshot.load(path, decode=plain)
+        except BadStore:
+            for each in Path(path.parent).glob(f"{path.name}*"):
+                self._vfs.unlink(str(each))
+            self._tell(f"missing: {path.name}, with all that it says")
+
+    def _note(self, problem: str) -> None:
+        self.problems += 1
+        self._tell(problem)
+
+    def _sync_folders(self, folder: str) -> None:
+        """Return once the names of all files are on disk."""
+        for name in self._vfs.list_folder(folder):
+            if os.path.isdir(path := os.path.join(folder, name)):
+                self._sync_folders(path)
+        self._vfs.sync_folder(folder)

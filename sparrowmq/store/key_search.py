@@ -1,0 +1,61 @@
+"""Search records by key: the index says where they may be, and the records say if they have the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import Steps
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.record import has_key
+from sparrowmq.store.keys.index import Index
+
+MOST_FOUND_BYTES: Final = 8 << 20  # of one search: Java's clients take frames of at most 16 MB
+MOST_SEARCHED: Final = 100_000
+
+
+def searching(
+    index: Index | None,
+    record_at: Callable[[int], memoryview | None],
+    topic: str,
+    key: str,
+    max_count: int,
+    begin_ms: int,
+    end_ms: int,
+) -> Steps[list[memoryview]]:
+    """Find records with the key (or unique key), newest first; others may run between two steps.
+
+    It ends after `MOST_FOUND_BYTES` of records. It also ends after `MOST_SEARCHED` steps: each is a record with the
+    hash of the key, or some entries of the index without it.
+
+    Args:
+        record_at: returns the record at a log offset; None if it cannot be served.
+    Raises:
+        BadStore: the index is damaged, or lacks keys.
+        RemoteError: so many steps have found no record.
+    """
+    found: list[memoryview] = []
+    if index is None or max_count <= 0:
+        return found
+    seen: set[int] = set()
+    size = 0
+    for steps, offset in enumerate(index.find(topic, key, begin_ms, end_ms), 1):
+        if offset >= 0 and offset not in seen:
+            seen.add(offset)
+            record = record_at(offset)
+            if record is not None and has_key(record, topic, key):
+                found.append(record)
+                size += len(record)
+        if len(found) >= max_count or size >= MOST_FOUND_BYTES:
+            break
+        if steps >= MOST_SEARCHED:
+            if found:
+                break
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{steps} messages with other keys of the same hash were searched, which is the limit; "
+                "search a shorter time span",
+            )
+        yield
+    return found
