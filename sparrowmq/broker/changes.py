@@ -50,4 +50,6 @@ def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
         disk_force_ratio=settings.disk_force_ratio,
         disk_full_ratio=settings.disk_full_ratio,
         scrub_mib_s=settings.scrub_mib_s,
+        set_aside_days=settings.set_aside_days,
+        set_aside_limit=settings.set_aside_limit,
     )

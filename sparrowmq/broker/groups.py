@@ -8,16 +8,17 @@ Source: SubscriptionGroupManager, Java 4.9.8.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from sparrowmq.broker.saved_state import SavedFile, saved_content
+from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable
+from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, GroupConfigTable, JournalMark
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)
@@ -29,14 +30,23 @@ class Groups:
     Args:
         path: of subscriptionGroup.json.
         auto_create: whether a consumer creates its group.
+        known: the groups and their version, if they are known from the log; else the file has them.
+    Attributes:
+        on_put, on_delete: called with a group that changed, or the name of a deleted one, at once.
+        mark: returns the part of the journal that the groups have.
     Raises:
         BadStore: neither the file nor one of its copies can be read.
     """
 
-    def __init__(self, path: Path, auto_create: bool, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, auto_create: bool, clock: Clock, known: GroupConfigTable | None = None
+    ) -> None:
         self._auto_create = auto_create
         self._clock = clock
-        saved = saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
+        self.on_put: Callable[[GroupConfig], object] = lambda _: None
+        self.on_delete: Callable[[str], object] = lambda _: None
+        self.mark: Callable[[], JournalMark | None] = unmarked
+        saved = known or saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
         self.version = saved.data_version
         self._table: dict[str, GroupConfig] = saved.subscription_group_table
         self.file = SavedFile(path, self.content)
@@ -71,7 +81,9 @@ class Groups:
     def put(self, group: GroupConfig) -> GroupConfig:
         """Create or replace a group; the caller has checked it."""
         self._table[group.group_name] = group
-        self._changed()
+        self._raise_version()
+        self.on_put(group)
+        self.file.touch()
         return group
 
     def delete(self, name: str) -> bool:
@@ -79,7 +91,9 @@ class Groups:
         if self._table.pop(name, None) is None:
             return False
         log.info("group %s is deleted", name)
-        self._changed()
+        self._raise_version()
+        self.on_delete(name)
+        self.file.touch()
         return True
 
     def all(self) -> list[GroupConfig]:
@@ -87,16 +101,24 @@ class Groups:
 
     def content(self) -> GroupConfigTable:
         """The content of subscriptionGroup.json, and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
-        return GroupConfigTable(self.version, dict(self._table))
+        return GroupConfigTable(self.version, dict(self._table), journal=self.mark())
+
+    @property
+    def table(self) -> dict[str, GroupConfig]:
+        """All groups by name, as they change."""
+        return self._table
 
     def follow(self, told: GroupConfigTable) -> None:
         """Take over the groups of the master, on its slave."""
         if not told.data_version.is_same(self.version):
-            self.version, self._table = told.data_version, dict(told.subscription_group_table)
-            self.file.touch()
+            self.take(told.data_version, dict(told.subscription_group_table))
 
-    def _changed(self) -> None:
+    def take(self, version: DataVersion, table: dict[str, GroupConfig]) -> None:
+        """Have the groups of this table, which the caller may change further."""
+        self.version, self._table = version, table
+        self.file.touch()
+
+    def _raise_version(self) -> None:
         self.version = msgspec.structs.replace(
             self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()
         )
-        self.file.touch()

@@ -1,6 +1,7 @@
 """The committed offset of each group in each queue.
 
-An offset is that of the NEXT message to consume. Nearly every pull commits one, so a commit only changes a dict.
+An offset is that of the NEXT message to consume. Nearly every pull commits one, so a commit only changes a dict, and
+notes that the log lacks it (`unlogged`).
 The file `consumerOffset.json` is saved every few seconds (see saved_state.py):
 
     {"offsetTable": {"topic@group": {"0": 12, "1": 7}}}
@@ -17,26 +18,37 @@ from pathlib import Path
 
 import msgspec
 
-from sparrowmq.broker.saved_state import SavedFile, saved_content
-from sparrowmq.protocol.requests.bodies import ConsumerOffsets
+from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets, JournalMark
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)
 
 QueueOffsets = dict[int, int]
+OffsetTable = dict[str, dict[str, QueueOffsets]]  # by group and topic
 
 
 class Offsets:
     """The committed offsets of all groups.
 
+    Args:
+        path: of consumerOffset.json.
+        known: the offsets by group and topic, if they are known from the log; else the file has them.
+    Attributes:
+        unlogged: the group, topic and queue of each offset that changed and is not in the log yet.
+        on_delete: called with the name of a group whose offsets are deleted, at once.
+        mark: returns the part of the journal that the offsets have.
     Raises:
         BadStore: neither the file at `path` nor one of its copies can be read.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._table: dict[str, dict[str, QueueOffsets]] = _load(path)
+    def __init__(self, path: Path, known: OffsetTable | None = None) -> None:
+        self.unlogged: set[tuple[str, str, int]] = set()
+        self.on_delete: Callable[[str], object] = lambda _: None
+        self.mark: Callable[[], JournalMark | None] = unmarked
+        self._table: OffsetTable = _load(path) if known is None else known
         # The file may have very many offsets, so the fast encoder writes it.
-        self.file = SavedFile(path, lambda: {"offsetTable": self._by_key()}, msgspec.json.encode)
+        self.file = SavedFile(path, self._saved, msgspec.json.encode)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note that the group goes on at `offset`. A lower offset than before is accepted too: resets need it."""
@@ -48,6 +60,7 @@ class Offsets:
             queues = topics[topic] = {}
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
+            self.unlogged.add((group, topic, queue_id))
             self.file.touch()
 
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
@@ -65,6 +78,7 @@ class Offsets:
                             *(group, topic, queue_id, offset, end),
                         )
                         queues[queue_id] = end
+                        self.unlogged.add((group, topic, queue_id))
                         self.file.touch()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -98,6 +112,7 @@ class Offsets:
 
     def delete_group(self, group: str) -> None:
         if self._table.pop(group, None) is not None:
+            self.on_delete(group)
             self.file.touch()
 
     def delete_topic(self, topic: str) -> None:
@@ -109,12 +124,25 @@ class Offsets:
         """Take over the offsets of the master, on its slave."""
         table = _by_group(told)
         if table != self._table:
-            self._table = table
-            self.file.touch()
+            self.take(table)
+
+    def take(self, table: OffsetTable) -> None:
+        """Have the offsets of this table, which the caller may change further."""
+        self._table = table
+        self.file.touch()
+
+    @property
+    def table(self) -> OffsetTable:
+        """All offsets, as they change."""
+        return self._table
 
     def content(self) -> ConsumerOffsets:
         """The content of the file, and of the answer to GET_ALL_CONSUMER_OFFSET."""
-        return ConsumerOffsets(self._by_key())
+        return ConsumerOffsets(self._by_key(), journal=self.mark())
+
+    def _saved(self) -> dict[str, object]:
+        mark = self.mark()
+        return {"offsetTable": self._by_key()} | ({"journal": mark} if mark is not None else {})
 
     def _by_key(self) -> dict[str, QueueOffsets]:
         return {
@@ -124,12 +152,12 @@ class Offsets:
         }
 
 
-def _load(path: Path) -> dict[str, dict[str, QueueOffsets]]:
+def _load(path: Path) -> OffsetTable:
     return _by_group(saved_content(path, ConsumerOffsets, json.decode) or ConsumerOffsets())
 
 
-def _by_group(saved: ConsumerOffsets) -> dict[str, dict[str, QueueOffsets]]:
-    table: dict[str, dict[str, QueueOffsets]] = {}
+def _by_group(saved: ConsumerOffsets) -> OffsetTable:
+    table: OffsetTable = {}
     for key, queues in saved.offset_table.items():
         topic, _, group = key.partition("@")
         table.setdefault(group, {})[topic] = queues

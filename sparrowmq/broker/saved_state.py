@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from sparrowmq import snapshot
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire import json
 
 T = TypeVar("T")
@@ -36,12 +37,24 @@ def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], 
     return snapshot.load(path, kind, decode=decode, tell=log.warning)
 
 
+def unmarked() -> JournalMark | None:
+    """The mark of a table where no journal is kept."""
+    return None
+
+
+async def _not_logged(done: str) -> bool:
+    """Return False: without a journal only the file counts."""
+    return False
+
+
 class SavedFile:
     """One JSON file in the store's `config` folder, which is dirty while the state in memory is newer.
 
     Args:
         content: builds the value to save. No part of the value may change afterwards.
         encode: encodes the value, in the thread.
+    Attributes:
+        logged: returns True when the log has all changes as safely as promised; False if only the file can have them.
     """
 
     def __init__(
@@ -50,6 +63,7 @@ class SavedFile:
         self.path = path
         self._content = content
         self._encode = encode
+        self.logged: Callable[[str], Awaitable[bool]] = _not_logged
         self._changes = 0
         # Invariant: saved <= changes. If they are equal, the file has the state of memory.
         self._saved = 0
@@ -80,22 +94,31 @@ class SavedFile:
                 self._saved = changes
 
     async def confirm(self, done: str) -> None:
-        """Save the change of a request before the request is answered.
+        """Return when the change of a request is safe, so that the request can be answered.
+
+        It is safe in the log. The file is saved too: Apache's broker reads it, and on a full disk it may have room.
 
         Args:
             done: a text about the change.
         Raises:
-            RemoteError: the file could not be written. The change stays in effect in memory, and is saved as soon as
-                possible. It is not undone: a topic is in the route already, and perhaps in use, so undoing it would do
-                more harm.
+            RemoteError: neither the log nor the file has the change, or the log not as safely as promised. The change
+                stays in effect in memory, and is saved as soon as possible. It is not undone: a topic is in the route
+                already, and perhaps in use, so undoing it would do more harm.
         """
+        problem = await self._try_to_save()
+        if await self.logged(done) or problem is None:
+            return
+        why = f"{self.path} could not be written ({problem.strerror or problem})"
+        remark = (
+            f"{done} and in effect, but not saved: {why}. It is tried again every few seconds: "
+            "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
+        )
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from problem
+
+    async def _try_to_save(self) -> OSError | None:
         try:
             await self.save()
         except OSError as error:
-            why = f"{self.path} could not be written ({error.strerror or error})"
-            log.warning("%s, but %s; it is tried again", done, why)
-            remark = (
-                f"{done} and in effect, but not saved: {why}. It is tried again every few seconds: "
-                "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
-            )
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from error
+            log.warning("%s could not be written (%s); it is tried again", self.path, error.strerror or error)
+            return error
+        return None

@@ -1,7 +1,9 @@
 """The message store as a part of the broker: its task and its figures.
 
-When a write or a sync fails, the broker refuses messages, and goes on serving reads until it is stopped:
+When a write or a sync fails, or the disk has no room for a start, the broker refuses messages, and goes on serving
+reads until it is stopped:
 
+    a start without room on the disk ── the store begins as failed ── once there is room, `Broker.serve` returns
     the store fails ── waiting requests get the error ── name servers learn that clients cannot send here
                     ── parts that store something end (`while_writable`); the others, and reads, go on
                     ── at the stop the broker raises the failure: its exit status is 1
@@ -10,18 +12,25 @@ When a write or a sync fails, the broker refuses messages, and goes on serving r
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.errors import StoreFailed
+from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.record import store_timestamp_ms
+from sparrowmq.store.log.flush import ROOM_BYTES
+from sparrowmq.store.log.set_aside import FORKED, pieces
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.vfs import Disk
 
 log = logging.getLogger(__name__)
 
+_ROOM_PERIOD_S: Final = 1.0
 _NEVER: Final = 1 << 63  # an offset that no log reaches
 
 
@@ -50,6 +59,17 @@ def storage(
     figures.gauge("sparrowmq_scrub_rounds", "complete checks of the log for damage", lambda: scrubber.rounds)
     figures.gauge("sparrowmq_scrub_bytes", "bytes checked for damage", lambda: scrubber.checked_bytes)
     figures.gauge("sparrowmq_log_damages", "damaged places in the log", lambda: len(scrubber.damaged))
+    figures.gauge(
+        "sparrowmq_index_lacks_from_ms",
+        "time from which on the index lacks keys, or 0",
+        lambda: store.filling.lacks_from_ms,
+    )
+    figures.gauge("sparrowmq_set_aside_bytes", "bytes in the folder set-aside", lambda: _set_aside(store)[0])
+    figures.gauge(
+        "sparrowmq_set_aside_forked",
+        "parts of the log in set-aside that no other broker had",
+        lambda: _set_aside(store)[1],
+    )
     figures.gauge("sparrowmq_newest_message_ms", "time of the newest message, or 0", lambda: store.newest_ms)
     figures.gauge("sparrowmq_store_failed", "1 after a failed write or sync", lambda: int(has_failed(store)))
     return Part(
@@ -63,6 +83,20 @@ def storage(
 def has_failed(store: MessageStore) -> bool:
     """Whether a write or a sync has failed, so the store takes no more messages."""
     return store.flushed.error is not None
+
+
+def was_full(store: MessageStore) -> bool:
+    """Whether the disk had no room to open the store, so it only serves reads until another start."""
+    failure = store.flushed.error
+    return failure is not None and isinstance(failure.__cause__, DiskFull)
+
+
+async def room(path: Path, clock: Clock) -> None:
+    """Return when a full disk has got room for a start."""
+    wanted = _free_bytes(path) + ROOM_BYTES
+    while _free_bytes(path) < wanted:
+        await clock.sleep(_ROOM_PERIOD_S)
+    log.warning("the disk has room again: the broker starts again")
 
 
 async def while_writable(work: Coroutine[Any, Any, object], name: str) -> None:
@@ -79,6 +113,17 @@ async def _await_failure(store: MessageStore, on_failure: Callable[[], object]) 
     finally:
         if has_failed(store):
             on_failure()
+
+
+def _set_aside(store: MessageStore) -> tuple[int, int]:
+    """The size of set-aside, and the number of its pieces of a forked log."""
+    kept = pieces(Disk(), store.settings.layout)
+    return sum(piece.size for piece in kept), sum(piece.why == FORKED for piece in kept)
+
+
+def _free_bytes(path: Path) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _oldest(store: MessageStore) -> int:

@@ -6,7 +6,7 @@
     all retries have failed    %DLQ%g
 
 Every change raises the version and calls `on_change`, which announces the change. By the version, name servers know
-that their topics are old.
+that their topics are old. Before that, `on_put` or `on_delete` writes it to the log (broker/state).
 Source: TopicConfigManager, Java 4.9.8.
 """
 
@@ -20,13 +20,13 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.saved_state import SavedFile, saved_content
+from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,12 @@ CLUSTER_QUEUES: Final = 16
 # The queues that producers ask for by default (defaultTopicQueueNums), so most likely the topic had as many.
 LEAST_ADOPTED_QUEUES: Final = 4
 # Topics that have queues, but no entry in topics.json, as in Java.
-_WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC,)
+_WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC, names.STATE_TOPIC)
+
+
+def _never(topic: str, queue_id: int) -> int | None:
+    """The time of a queue's newest message, where no store is known."""
+    return None
 
 
 class Topics:
@@ -45,21 +50,31 @@ class Topics:
 
     Args:
         path: of topics.json.
+        known: the topics and their version, if they are known from the log; else the file has them.
     Attributes:
         on_change: called after every change, when it is visible here.
+        on_put, on_delete: called with a topic that changed, or the name of a deleted one, at once.
+        mark: returns the part of the journal that the topics have.
+        saved_ms: the time of the last known change before the start.
         broker_name: the name of the broker that has the topics.
         permission: the limit of permissions on all topics, also of a topic that permits more (brokerPermission).
     Raises:
         BadStore: neither the file nor one of its copies can be read.
     """
 
-    def __init__(self, path: Path, settings: BrokerSettings, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, settings: BrokerSettings, clock: Clock, known: TopicConfigTable | None = None
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self.on_change: Callable[[], object] = lambda: None
+        self.on_put: Callable[[TopicConfig], object] = _ignore
+        self.on_delete: Callable[[str], object] = _ignore
+        self.mark: Callable[[], JournalMark | None] = unmarked
         self.broker_name = settings.name
         self.permission = settings.permission
-        saved = saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
+        saved = known or saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
+        self.saved_ms = saved.data_version.timestamp
         # Other settings may have changed the system topics, so a start counts as a change.
         self.version = self._next(saved.data_version)
         self._table: dict[str, TopicConfig] = saved.topic_config_table
@@ -78,8 +93,10 @@ class Topics:
         inherit = Perm.INHERIT if settings.auto_create_topic else 0
         if inherit or names.DEFAULT_TOPIC in self._table:
             template = _plain(names.DEFAULT_TOPIC, settings.topic_queues, inherit | Perm.READ_WRITE)
-            self._table[names.DEFAULT_TOPIC] = self._system[names.DEFAULT_TOPIC] = template
-        self._changed()
+            self._system[names.DEFAULT_TOPIC] = template
+            self.put(template)
+        else:
+            self._changed()
 
     def tell_anew(self) -> None:
         """Announce all topics to name servers again, because permissions changed, though no topic did."""
@@ -94,7 +111,12 @@ class Topics:
 
     def content(self) -> TopicConfigTable:
         """The content of topics.json, and of the answer to GET_ALL_TOPIC_CONFIG."""
-        return TopicConfigTable(self.version, dict(self._table))
+        return TopicConfigTable(self.version, dict(self._table), self.mark())
+
+    @property
+    def table(self) -> dict[str, TopicConfig]:
+        """All topics by name, as they change."""
+        return self._table
 
     def is_system(self, name: str) -> bool:
         """Whether it is a system topic, which no client or operator may create, change or delete."""
@@ -143,17 +165,31 @@ class Topics:
         """Return a system topic that exists from its first message on: one queue, as in Java."""
         return self._ensure_inner(name, 1)
 
-    def adopt(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Create the topics that have queues in the store but are unknown, as their first send created them.
+    def adopt(
+        self, queues: Iterable[tuple[str, int]], newest_ms: Callable[[str, int], int | None] = _never
+    ) -> None:
+        """Add the queues of the store that no topic has: of an unknown topic, or behind the queues of a known one.
 
-        A topic created by a send is saved a moment after its first message is acknowledged. If the broker crashes in
-        between, the message is in the store, and the broker must know its topic.
-        Unlike Java: a Java broker writes and syncs the whole of topics.json during that send.
+        The log has each change of topics before the messages that rely on it. So this only finds queues if the log
+        could not take the change, or if the master keeps no journal.
+        A known topic may have been made narrower on purpose. So only queues with messages after the last known change
+        count.
+
+        Args:
+            newest_ms: returns the time of a queue's newest message.
         """
         found: dict[str, int] = {}
+        wider: dict[str, int] = {}
         for name, queue_id in queues:
-            if name not in self._table and name not in _WITHOUT_CONFIG:
+            known = self._table.get(name)
+            if known is None and name not in _WITHOUT_CONFIG:
                 found[name] = max(found.get(name, 0), queue_id + 1)
+            elif known is not None and self._is_wider(known, queue_id, newest_ms):
+                wider[name] = max(wider.get(name, 0), queue_id + 1)
+        for name, count in wider.items():
+            log.warning("topic %s has messages in %d queues, more than it was known to have", name, count)
+            known = self._table[name]
+            self.put(msgspec.structs.replace(known, read_queue_nums=count, write_queue_nums=count))
         for name, count in found.items():
             is_own = names.group_of(name) or names.is_system_topic(name)
             least = 1 if is_own else min(self._settings.topic_queues, LEAST_ADOPTED_QUEUES)
@@ -162,26 +198,41 @@ class Topics:
             )
             self.put(_plain(name, max(count, least)))
 
+    def _is_wider(
+        self, known: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]
+    ) -> bool:
+        """Whether a queue of the store shows that the topic has become wider than it is known."""
+        name = known.topic_name
+        if queue_id < max(known.read_queue_nums, known.write_queue_nums) or self.is_system(name):
+            return False
+        return (newest_ms(name, queue_id) or 0) > self.saved_ms
+
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Create or replace a topic; the caller has checked it."""
         self._table[topic.topic_name] = topic
-        self._changed()
+        self._changed(topic)
         return topic
 
     def delete(self, name: str) -> bool:
-        """Delete a topic. Returns whether it existed."""
-        if self._table.pop(name, None) is None:
-            return False
-        log.info("topic %s is deleted", name)
-        self._changed()
-        return True
+        """Delete a topic. Returns whether it existed. If not, slaves still hear that its queues are to go."""
+        is_known = self._table.pop(name, None) is not None
+        if is_known:
+            log.info("topic %s is deleted", name)
+            self.version = self._next(self.version)
+        self.on_delete(name)
+        if is_known:
+            self._announce()
+        return is_known
 
     def follow(self, told: TopicConfigTable) -> None:
         """Take over the topics of the master, on its slave."""
         if not told.data_version.is_same(self.version):
-            self.version, self._table = told.data_version, dict(told.topic_config_table)
-            self.file.touch()
-            self.on_change()
+            self.take(told.data_version, dict(told.topic_config_table))
+
+    def take(self, version: DataVersion, table: dict[str, TopicConfig]) -> None:
+        """Have the topics of this table, which the caller may change further."""
+        self.version, self._table = version, table
+        self._announce()
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
@@ -190,8 +241,13 @@ class Topics:
         known = self._table.get(name)
         return known or self.put(TopicConfig(names.check_topic(name), queues, queues, Perm.READ_WRITE))
 
-    def _changed(self) -> None:
+    def _changed(self, topic: TopicConfig | None = None) -> None:
         self.version = self._next(self.version)
+        if topic is not None:
+            self.on_put(topic)
+        self._announce()
+
+    def _announce(self) -> None:
         self.file.touch()
         self.on_change()
 
@@ -222,3 +278,7 @@ def _system_topics(settings: BrokerSettings) -> Iterator[TopicConfig]:
 
 def _plain(name: str, queues: int, perm: int = Perm.READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queues, queues, perm)
+
+
+def _ignore(_: object) -> None:
+    """Do nothing about a change, where no journal is kept."""

@@ -190,6 +190,8 @@ class RequestCode(IntEnum):
     # Ours, far from Java's; a binary header has room for an int16.
     STAGE_BATCH = 32_001
     COMMIT_BATCH = 32_002
+    HAND_OVER_LEAD = 32_003
+    ELECT_MEMBER = 32_004
 
     # Declared in Java, but never sent: kept so that no number gets a second meaning.
     QUERY_BROKER_OFFSET = 13

@@ -70,6 +70,26 @@ def duration_word(duration_ms: int) -> str:
     return f"{duration_ms // _UNIT_MS[unit]}{unit}"
 
 
+# The prepared offset of a delivered record, `_FIRST_MARK - (queue id << 48 | queue offset)`, says where it had waited.
+# Half messages have offsets from 0 on there, and settled timers -1 - offset, which is greater (store/timers/timers.py).
+_FIRST_MARK: Final = -(1 << 62)
+_QUEUE_ID_AT: Final = 48
+_QUEUE_OFFSET_MASK: Final = (1 << _QUEUE_ID_AT) - 1
+
+
+def delivered_mark(queue_id: int, queue_offset: int) -> int:
+    """Return the `prepared_offset` of the record that delivers the message at this place of SCHEDULE_TOPIC_XXXX."""
+    return _FIRST_MARK - (queue_id << _QUEUE_ID_AT | queue_offset)
+
+
+def delivered(prepared_offset: int) -> tuple[int, int] | None:
+    """Return queue id and queue offset from a record's `prepared_offset`; None if it delivers no delayed message."""
+    if prepared_offset > _FIRST_MARK:
+        return None
+    place = _FIRST_MARK - prepared_offset
+    return place >> _QUEUE_ID_AT, place & _QUEUE_OFFSET_MASK
+
+
 def queue_of(level: int) -> int:
     """The queue of SCHEDULE_TOPIC_XXXX for a level."""
     return level - 1

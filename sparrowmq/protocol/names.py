@@ -36,6 +36,7 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 STAGED_TOPIC: Final = "rmq_sys_STAGED"  # ours: batches before their commit, and commits
+STATE_TOPIC: Final = "rmq_sys_sparrow_state"  # ours: changes of topics, groups and offsets
 SYSTEM_PREFIX: Final = "rmq_sys_"
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
 SYSTEM_TOPICS: Final = frozenset(
@@ -62,6 +63,7 @@ CLOSED_TOPICS: Final = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
         STAGED_TOPIC,
+        STATE_TOPIC,
     }
 )
 

@@ -119,12 +119,14 @@ class WholeRecords:
         file_size: of the log's files.
     Attributes:
         position: the end of the last item that was returned.
+        has_crcs: whether each returned record has a property CRC, as SparrowMQ writes it.
         problem: why the item at `position` is damaged, or does not fit a log with files of this size. No item is
             returned after it.
     """
 
     def __init__(self, position: int, file_size: int) -> None:
         self.position = position
+        self.has_crcs = True
         self.problem: CorruptRecord | None = None
         self._file_size = file_size
         self._pieces: list[bytes] = []
@@ -163,8 +165,8 @@ class WholeRecords:
             if problem is None and at + size > end:
                 self._wanted = size
                 break
-            if problem is None and magic != MAGIC_BLANK and (fault := check(view[at : at + size], offset)):
-                problem = f"a sound record, but {fault}"
+            if problem is None and magic != MAGIC_BLANK:
+                problem = self._fault(view[at : at + size], offset)
             if problem is not None:
                 self.problem = CorruptRecord(_THEIRS, offset, problem)
                 break
@@ -174,7 +176,17 @@ class WholeRecords:
     def _pass(self, content: bytes, at: int) -> int:
         """The end of the records that are certainly sound, complete, and in one file."""
         left = self._file_size - (self.position + at) % self._file_size - PREFIX.size
-        return pass_sound(content, self.position, _NO_CRC, Passed(), at, min(len(content), at + left))
+        crc_from = self.position if self.has_crcs else _NO_CRC
+        return pass_sound(content, self.position, crc_from, Passed(), at, min(len(content), at + left))
+
+    def _fault(self, record: memoryview, offset: int) -> str | None:
+        """The expected record at an offset, if this one is damaged. A record of Java has no property CRC."""
+        if self.has_crcs and check(record, offset, True) is None:
+            return None
+        if (fault := check(record, offset)) is not None:
+            return f"a sound record, but {fault}"
+        self.has_crcs = False
+        return None
 
     def _misfit(self, offset: int, size: int, magic: int) -> str | None:
         """The expected item at `offset`, if one of this size and magic cannot be there."""
@@ -187,9 +199,11 @@ class WholeRecords:
             return f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}"
         if fits:
             return None
+        ends = f"; a file ends at {offset + size} there" if magic == MAGIC_BLANK else ""
         return (
-            f"what fits into the {left} bytes left of a file of {self._file_size}, found {size}; is "
-            "mappedFileSizeCommitLog the same at master and slave?"
+            f"what fits into the {left} bytes left of a file of {self._file_size}, found {size}{ends}. Probably "
+            f"mappedFileSizeCommitLog is another one at the master, and {self._file_size} here: both need the same. "
+            "Set the master's value here, move the store of this slave away, and start it empty"
         )
 
 

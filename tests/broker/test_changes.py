@@ -221,6 +221,8 @@ def test_every_setting_that_can_change_is_tried_here() -> None:
         "diskMaxUsedSpaceRatio",
         "flushIntervalCommitLog",
         "scrubRate",
+        "setAsideDays",
+        "setAsideLimit",
     }
     tried = {key for key in live_keys(BrokerSettings) if f"{key}=" in text or f'"{key}":' in text}
     assert live_keys(BrokerSettings) - tried == by_the_store

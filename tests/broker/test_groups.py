@@ -51,7 +51,7 @@ def test_a_deleted_group_is_gone(groups):
     assert groups.all() == []
 
 
-@pytest.mark.guards("Groups._changed: drop touch")
+@pytest.mark.guards("Groups.put: drop touch")
 async def test_groups_survive_a_restart_in_javas_form(groups, path, clock):
     groups.put(GroupConfig("billing", retry_max_times=3, consume_enable=False))
     await groups.file.save()

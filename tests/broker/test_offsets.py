@@ -122,3 +122,26 @@ async def test_a_slave_has_the_offsets_of_its_master_and_no_others(offsets, path
     assert not offsets.file.dirty and Offsets(path).query("g", "Orders", 0) == 20
     master.commit("g", "Orders", 0, 21)
     assert offsets.query("g", "Orders", 0) == 20
+
+
+@pytest.mark.guards(
+    "Offsets.clamp: drop self.file.touch()",
+    "Offsets.delete_topic: drop self.file.touch()",
+    "Offsets.delete_group: drop self.file.touch()",
+    "Offsets.take: drop self.file.touch()",
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda offsets: offsets.clamp(lambda _topic, _queue_id: 10),
+        lambda offsets: offsets.delete_topic("Orders"),
+        lambda offsets: offsets.delete_group("g"),
+        lambda offsets: offsets.take({}),
+    ],
+)
+async def test_each_change_is_saved(offsets, change):
+    offsets.commit("g", "Orders", 0, 12)
+    await offsets.file.save()
+    assert not offsets.file.dirty
+    change(offsets)
+    assert offsets.file.dirty

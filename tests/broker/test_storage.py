@@ -1,14 +1,16 @@
 """The store as a part: its figures are the store's own numbers."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparrowmq.broker.storage import has_failed, storage, while_writable
-from sparrowmq.errors import StoreFailed
+from sparrowmq.broker.storage import has_failed, room, storage, was_full, while_writable
+from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.testing.clock import ManualClock
 from tests.broker.handlers.conftest import Desk
 
 
@@ -64,3 +66,21 @@ async def test_work_that_stores_ends_with_the_store_and_other_errors_pass(caplog
 
 async def raising(error: Exception) -> None:
     raise error
+
+
+async def test_a_broker_that_began_on_a_full_disk_waits_for_room(
+    desk: Desk, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not was_full(desk.store)
+    desk.store.flusher.begin_full(DiskFull("no room on the disk"))
+    assert was_full(desk.store) and has_failed(desk.store)
+    free = [5 << 20]
+    monkeypatch.setattr("sparrowmq.broker.storage._free_bytes", lambda _: free[0])
+    waiting = asyncio.ensure_future(room(tmp_path, clock))
+    await clock.advance(5)
+    free[0] = (5 << 20) + (15 << 20)
+    await clock.advance(5)
+    assert not waiting.done()
+    free[0] = (5 << 20) + (16 << 20)
+    await clock.advance(1)
+    await waiting

@@ -10,7 +10,12 @@ JAVAS = """
 10-15 17-18 21-23 25-43 45-47 50-54 60-61 100-106 200-217 219-225 300-329 343 345 351-355 361 370 400-402 513 901-908
 1001-1018 2001-2004 3001-3010 5001 200050-200056 200151
 """
-OURS = {RequestCode.STAGE_BATCH, RequestCode.COMMIT_BATCH}
+OURS = {
+    RequestCode.STAGE_BATCH,
+    RequestCode.COMMIT_BATCH,
+    RequestCode.HAND_OVER_LEAD,
+    RequestCode.ELECT_MEMBER,
+}
 
 
 def test_the_requests_are_those_of_java() -> None:

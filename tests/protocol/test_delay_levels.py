@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.delay_levels import JAVA_LEVELS, DelayLevels, level_of, queue_of
+from sparrowmq.protocol.delay_levels import (
+    JAVA_LEVELS,
+    DelayLevels,
+    delivered,
+    delivered_mark,
+    level_of,
+    queue_of,
+)
 
 
 @pytest.mark.covers("S-RETRY-01")
@@ -49,3 +56,11 @@ def test_a_setting_that_cannot_be_read_is_refused(text: str) -> None:
 def test_levels_are_written_as_they_are_read(delays_ms: list[int]) -> None:
     levels = DelayLevels(tuple(delays_ms))
     assert DelayLevels.parse(str(levels)) == levels
+
+
+@pytest.mark.parametrize(("queue_id", "queue_offset"), [(0, 0), (17, 5), (0, (1 << 48) - 1), (1000, 1 << 40)])
+def test_a_mark_names_a_place_and_is_no_offset_of_a_half_message_or_a_timer(queue_id, queue_offset):
+    mark = delivered_mark(queue_id, queue_offset)
+    assert delivered(mark) == (queue_id, queue_offset)
+    assert -(1 << 63) <= mark <= -(1 << 62)
+    assert delivered(0) is delivered(1 << 50) is delivered(-1 - (1 << 50)) is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from sparrowmq.broker.topics import Topics
-from sparrowmq.protocol.names import OP_HALF_TOPIC
+from sparrowmq.protocol.names import OP_HALF_TOPIC, STATE_TOPIC
 from sparrowmq.protocol.requests.admin_headers import (
     CleanExpiredConsumeQueue,
     CleanUnusedTopic,
@@ -47,9 +47,10 @@ class CleaningHandler:
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> None:
         """Delete the queues of topics that no longer exist."""
         there = {queue.topic for queue in self._store.queues}
-        for topic in sorted(there - {OP_HALF_TOPIC}):
+        for topic in sorted(there - {OP_HALF_TOPIC, STATE_TOPIC}):
             if self._topics.get(topic) is None:
                 log.info(
                     "the queues of topic %s are deleted, as %s asks: it is not there", topic, peer.address
                 )
+                self._topics.delete(topic)
                 self._store.delete_topic(topic)

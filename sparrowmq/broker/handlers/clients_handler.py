@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from sparrowmq.auth.ownership import may_act_for
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -39,6 +38,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import TAG
+from sparrowmq.remoting.ownership import may_act_for
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown

@@ -6,7 +6,7 @@ Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import Offsets
@@ -27,7 +27,7 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
 )
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
+from sparrowmq.remoting.request_dispatch import Answer, Later, encoded, handles
 from sparrowmq.store.message_store import MessageStore
 
 
@@ -36,6 +36,7 @@ class OffsetHandler:
 
     Args:
         young_bytes: a queue is young while its first message is at most this many bytes before the log's end.
+        committed: returns the answer to a commit, which leaves when the log has it; None to answer at once.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class OffsetHandler:
         offsets: Offsets,
         delayed: DelayedDelivery,
         young_bytes: int,
+        committed: Callable[[], Later | None] = lambda: None,
     ) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._delayed = delayed
         self._young_bytes = young_bytes
+        self._committed = committed
 
     @handles(QueryConsumerOffset)
     def query(self, header: QueryConsumerOffset, body: bytes, peer: Peer) -> OffsetReply:
@@ -71,7 +74,7 @@ class OffsetHandler:
         return OffsetReply(0)
 
     @handles(UpdateConsumerOffset)
-    def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> None:
+    def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> Later | None:
         """Store the group's next offset."""
         names.check_group(header.consumer_group)
         topic = self._topics.get(header.topic)
@@ -94,6 +97,7 @@ class OffsetHandler:
                 f"and {topic.write_queue_nums} write queues",
             )
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return self._committed()
 
     @handles(GetMaxOffset)
     def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:

@@ -14,7 +14,6 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from sparrowmq.auth.ownership import owner_of
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
@@ -35,6 +34,7 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.fields import Written
+from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import After, handles

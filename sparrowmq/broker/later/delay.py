@@ -3,7 +3,7 @@
     SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all messages of a queue wait equally long, so they are in the
                           queue 1 (5 s)   ■ ■ ■       order of their due times, and only the first needs watching
                           ...
-    due ── restore topic and queue (detour.py) ── store again ── offset of the level + 1 ── delayOffset.json
+    due ── restore topic and queue (detour.py) ── store again, with the place in its level ── offset of the level + 1
 
 `delay_levels` is the detour that puts messages into these queues; `DelayedDelivery` takes them out.
 
@@ -11,8 +11,9 @@ Each queue entry has its due time in the field that has the tags' hash in other 
 delay. (Birth time plus delay would be wrong: a retried message keeps its old birth time.) One coroutine sleeps until
 the earliest first message is due, or an empty queue gets one. There is no other polling.
 
-Delivery is at least once: an offset is saved only when the messages stored for it are on disk. A clean stop saves all.
-Source: ScheduleMessageService, Java 4.9.8.
+Each message is delivered once. A delivered record names the message that it delivers, so the log that a crash leaves
+shows how far each level is delivered. delayOffset.json saves a start from reading the log (delay_progress.py).
+Source: ScheduleMessageService, Java 4.9.8. Unlike Java, which delivers again what its file does not have.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.detour import Detour, move, restore
+from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, WayBack
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.saved_state import SavedFile, saved_content
+from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
+from sparrowmq.protocol.delay_levels import DelayLevels, delivered_mark, level_of, queue_of
 from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.requests.bodies import DelayOffsets
-from sparrowmq.protocol.wire import json
+from sparrowmq.protocol.requests.bodies import DelayOffsets, DelayPoint
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -55,7 +57,7 @@ class _Level:
     """One level, and its progress."""
 
     level: int
-    offset: int
+    offset: int = 0
     retry_s: float = 0.0  # the time to retry a damaged message, by the steady clock
 
 
@@ -77,7 +79,14 @@ def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
         move(entry, SCHEDULE_TOPIC, queue_of(level))
         return True
 
-    return Detour(mark(Property.DELAY), park, restore)
+    return Detour(mark(Property.DELAY), park, _back)
+
+
+def _back(message: StoredMessage) -> Entry:
+    """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
+    entry = restore(message)
+    entry.prepared_offset = delivered_mark(message.queue_id, message.queue_offset)
+    return entry
 
 
 class DelayedDelivery:
@@ -106,12 +115,11 @@ class DelayedDelivery:
         self._delays = delays
         self._clock = clock
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
-        # The saved content: offsets whose messages are on disk at their real place.
-        saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
-        self._safe = saved.offset_table
+        self._progress = DelayProgress(store, path)
         self._alarms = Alarms()
         self._way_back = WayBack("delayed message", store, writer, detour)
-        self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
+        self._levels = [_Level(level) for level in self._known_levels()]
+        self._use(self._progress.saved.offset_table)
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
@@ -126,14 +134,15 @@ class DelayedDelivery:
 
     def part_of_slave(self, save_period_s: float) -> Part:
         """Return the tasks of a slave: it delivers nothing, and saves its master's progress."""
-        return self.file.part("delay offsets", save_period_s)
+        return Part(
+            chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
+            saves=(self._save_masters,),
+        )
 
     def follow(self, told: DelayOffsets) -> None:
         """Take over the master's progress, on a slave."""
-        if told.offset_table != self._safe:
-            self._safe = dict(told.offset_table)
-            for each in self._levels:
-                each.offset = self._safe.get(each.level, 0)
+        if self._progress.follow(told):
+            self._use(self._progress.saved.offset_table)
             self.file.touch()
 
     async def close(self) -> None:
@@ -146,23 +155,33 @@ class DelayedDelivery:
         await self.save()
 
     async def save(self) -> None:
-        """Save the progress of the levels, as soon as the delivered messages are on disk.
+        """Save the progress of the levels, as soon as the log is on disk.
 
         Raises:
-            StoreFailed: they never will be.
+            StoreFailed: it never will be.
             OSError: the file could not be written.
         """
-        offsets, stored_end = self._offsets(), self._way_back.end
-        if offsets == self._safe and not self.file.dirty:
-            return
-        await self._store.flushed.reached(stored_end)
-        self._safe = offsets
-        self.file.touch()
+        progress, end = self._progress, self._store.end
+        if not progress.is_found:
+            return  # so nothing was delivered yet
+        offsets = {each.level: each.offset for each in self._levels if each.offset}
+        is_javas = bool(offsets) and not progress.saved.log_offset
+        is_new = is_javas or offsets != progress.saved.offset_table
+        is_old = end - progress.saved.log_offset >= MOST_LOG_BYTES and any(map(self._waits, self._levels))
+        if is_new or is_old:
+            await self._store.flushed.reached(end)
+            progress.add(DelayPoint(end, offsets))
+            self.file.touch()
+        await self.file.save()
+
+    async def _save_masters(self) -> None:
+        if self._progress.reach():
+            self.file.touch()
         await self.file.save()
 
     def content(self) -> DelayOffsets:
         """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
-        return DelayOffsets(dict(self._safe))
+        return self._progress.content()
 
     def _delivered(self) -> Rows:
         """Return the progress of each level in use."""
@@ -176,7 +195,17 @@ class DelayedDelivery:
 
     # Internal -------------------------------------------------------------------------------------------------------
 
+    def _use(self, offsets: dict[int, int]) -> None:
+        for each in self._levels:
+            each.offset = offsets.get(each.level, 0)
+
     def _deliver_levels(self) -> float:
+        if not self._progress.is_found:
+            if self._progress.find_some():
+                self._use(self._progress.found())
+                for each in self._levels:
+                    self._bring_back(each)
+            return 0
         return min(map(self._deliver_some, self._levels))
 
     def _deliver_some(self, each: _Level) -> float:
@@ -227,13 +256,21 @@ class DelayedDelivery:
         parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
         return sorted(parked | set(range(1, self._delays.max + 1)))
 
-    def _start(self, level: int) -> int:
-        offset = self._safe.get(level, 0)
-        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level))
-        least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
-        if not least <= offset <= most and offset:
-            log.warning("delay level %d was delivered up to %d, but has %d to %d", level, offset, least, most)
-        return min(max(offset, least), most)
+    def _waits(self, each: _Level) -> bool:
+        """Whether a message of a level is not delivered yet."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
+        return queue is not None and each.offset < queue.max_offset
 
-    def _offsets(self) -> dict[int, int]:
-        return {each.level: each.offset for each in self._levels if each.offset}
+    def _bring_back(self, each: _Level) -> None:
+        """Bring the offset of a level into its queue."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(each.level))
+        least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        if not least <= each.offset <= most and each.offset:
+            log.warning(
+                "delay level %d was delivered up to %d, but has %d to %d",
+                each.level,
+                each.offset,
+                least,
+                most,
+            )
+        each.offset = min(max(each.offset, least), most)

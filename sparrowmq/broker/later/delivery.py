@@ -57,10 +57,9 @@ class Alarms:
 
 
 class WayBack:
-    """Return parked messages to their queues; `end` is the end of the last record stored for them."""
+    """Return parked messages to their queues."""
 
     def __init__(self, what: str, store: MessageStore, writer: Writer, detour: Detour) -> None:
-        self.end = 0
         self._what = what
         self._store = store
         self._writer = writer
@@ -88,7 +87,7 @@ class WayBack:
             if again_at_ms is not None:
                 entry.topic, entry.queue_id = message.topic, message.queue_id
                 entry.deliver_at_ms = again_at_ms
-            self.end = self._writer.put(entry, back_from=self._detour).end
+            self._writer.put(entry, back_from=self._detour)
         except (InvalidMessage, RemoteError) as error:
             self._pass_over(message.physical_offset, error)
             return False

@@ -93,6 +93,27 @@ def pass_sound(
     return at
 
 
+def collect_prepared(content: bytes, prepared: set[int]) -> int:
+    """Add the prepared offsets, other than 0, of the whole records at the beginning of `content`.
+
+    The records are not checked.
+
+    Returns: the end of the last one.
+    """
+    at, end = 0, len(content)
+    while end - at >= MIN_SIZE_BYTES:
+        size: int = read_i32_be(content, at)
+        magic: int = read_i32_be(content, at + MAGIC_AT)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or not MIN_SIZE_BYTES <= size <= end - at:
+            break
+        size_at = at + BODY_SIZE_BY_HOSTS[content[at + HOST_BITS_AT] >> 4 & 3]
+        prepared_offset: int = read_i64_be(content, size_at - BODY_SIZE_BEHIND_PREPARED_OFFSET)
+        if prepared_offset:
+            prepared.add(prepared_offset)
+        at += size
+    return at
+
+
 def _has_shape(content: bytes, at: int, size: int) -> bool:
     """Whether the sizes inside the record at `at` add up to its own."""
     magic: int = read_i32_be(content, at + MAGIC_AT)

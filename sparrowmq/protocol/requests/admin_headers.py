@@ -34,6 +34,32 @@ class GetBrokerRuntime(Request[NoFields]):
     code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
+class HandOverLeadReply(Header):
+    """The member that leads next."""
+
+    member: Long
+
+
+class HandOverLead(Request[HandOverLeadReply]):
+    """Let another member of a replicated group lead: this one, or any member in sync for 0. Ours."""
+
+    code: ClassVar[int] = RequestCode.HAND_OVER_LEAD
+
+    member: Long = 0
+
+
+class ElectMember(Request[NoFields]):
+    """Let this member begin a new line of epochs, by an operator's decision. Ours.
+
+    `force` gives up what other members have acknowledged, where etcd still knows which members these are.
+    """
+
+    code: ClassVar[int] = RequestCode.ELECT_MEMBER
+
+    member: Long
+    force: bool = False
+
+
 class ViewBrokerStats(Request[NoFields]):
     """One figure over the last minute, hour and day, as `BrokerStats`. (Java: ViewBrokerStatsDataRequestHeader)"""
 

@@ -84,6 +84,18 @@ class DataVersion(Body):  # the wire's word
         return mine == (other.counter, other.timestamp, other.state_version or 0)
 
 
+class JournalMark(Body):
+    """The part of a broker's journal that a table has. Ours; other programs ignore it (broker/state/replay.py).
+
+    Attributes:
+        next: the queue offset of the first record that it does not have.
+        is_ahead: whether it has a change that the log could not take.
+    """
+
+    next: int = 0
+    is_ahead: bool = False
+
+
 class TopicConfig(Body):
     topic_name: str = ""
     read_queue_nums: int = 16
@@ -100,6 +112,7 @@ class TopicConfigTable(Body):
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = {}
+    journal: JournalMark | None = None
 
 
 class GroupConfig(Body):
@@ -127,6 +140,7 @@ class GroupConfigTable(Body):
     data_version: DataVersion = field(default_factory=DataVersion)
     subscription_group_table: dict[str, GroupConfig] = {}
     forbidden_table: dict[str, dict[str, int]] | None = None
+    journal: JournalMark | None = None
 
 
 class GroupList(Body):
@@ -420,13 +434,26 @@ class ConsumerOffsets(Body):
 
     offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion | None = None
+    journal: JournalMark | None = None
+
+
+class DelayPoint(Body):
+    """The next offset to deliver by delay level, by the records of the log before an offset."""
+
+    log_offset: int = 0
+    offset_table: dict[int, int] = {}
 
 
 class DelayOffsets(Body):
-    """Next offset to deliver by delay level: code 45 and delayOffset.json."""
+    """Next offset to deliver by delay level: code 45 and delayOffset.json.
+
+    The log offset and the earlier points are SparrowMQ's own; Java ignores them (broker/later/delay_progress.py).
+    """
 
     offset_table: dict[int, int] = {}
     data_version: DataVersion | None = None
+    log_offset: int | None = None
+    earlier: list[DelayPoint] | None = None
 
 
 class ResetOffsets(Body):

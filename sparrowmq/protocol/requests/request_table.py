@@ -143,6 +143,8 @@ _SERVED = (
         admin.GetBrokerConfig,
         admin.UpdateBrokerConfig,
         admin.GetBrokerRuntime,
+        admin.HandOverLead,
+        admin.ElectMember,
         admin.InvokeGetConsumerStatus,
         admin.CloneGroupOffset,
         admin.QueryConsumeTimeSpan,

@@ -126,6 +126,10 @@ JAVA: list[tuple[Body, str]] = [
     ),
     (bodies.ConsumerOffsets({"Orders@cg": {0: 12, 1: 7}}), '{"offsetTable":{"Orders@cg":{0:12,1:7}}}'),
     (bodies.DelayOffsets({3: 15}), '{"offsetTable":{3:15}}'),
+    (
+        bodies.DelayOffsets({3: 15}, log_offset=9, earlier=[bodies.DelayPoint(5, {3: 1})]),
+        '{"earlier":[{"logOffset":5,"offsetTable":{3:1}}],"logOffset":9,"offsetTable":{3:15}}',
+    ),
 ]
 
 

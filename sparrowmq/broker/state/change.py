@@ -1,0 +1,125 @@
+"""A record of the journal, and the state that its records make.
+
+    queue 0 of rmq_sys_sparrow_state      one JSON object a record; members that say nothing are left out
+
+    begin  topics  topics  groups  offsets  end    topic  offsets  no topic  group  offsets  offsets ...
+    └───────────── snapshot ─────────────────┘     └──────────── changes ─────────────────────────────
+
+A snapshot has records of the same kind as changes: each sets some topics, groups or offsets to their value at its own
+place in the log. Changes may come between them. So a reader takes all records in their order, from any `begin` on, and
+has the whole state at the snapshot's `end`. A slave reads on, and drops at each `end` what the snapshot did not have.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from sparrowmq.broker.offsets import OffsetTable
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.requests.bodies import (
+    DataVersion,
+    GroupConfig,
+    GroupConfigTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+
+BEGIN: Final = "begin"
+END: Final = "end"
+
+
+class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """One record.
+
+    Attributes:
+        mark: BEGIN or END of a snapshot.
+        topics, groups: new or changed ones, and the version of all after that.
+        no_topic: the name of a deleted topic; its queues and offsets go with it.
+        no_group: the name of a deleted group; its offsets stay.
+        offsets: new offsets by queue id, by "topic@group".
+        no_offsets: the group whose offsets are all deleted.
+    """
+
+    mark: str = ""
+    topics: list[TopicConfig] = []
+    topics_version: DataVersion | None = None
+    no_topic: str = ""
+    groups: list[GroupConfig] = []
+    groups_version: DataVersion | None = None
+    no_group: str = ""
+    offsets: dict[str, dict[int, int]] = {}
+    no_offsets: str = ""
+
+    def entry(self, now_ms: int, host: bytes) -> Entry:
+        """The message that stores it. A snapshot's begin has a tag, so it is found in the queue's entries."""
+        properties = Properties(render({Property.TAGS: BEGIN} if self.mark == BEGIN else {}))
+        return Entry(STATE_TOPIC, 0, _encode(self), properties, now_ms, host)
+
+    @staticmethod
+    def of(body: bytes | memoryview) -> Change:
+        """Read a record's body. Raises: RemoteProtocolError, it is none of ours."""
+        try:
+            return _decode(body)
+        except msgspec.MsgspecError as error:
+            raise RemoteProtocolError(f"a record of {STATE_TOPIC} cannot be read: {error}") from error
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Change).decode
+BEGIN_CODE: Final = Properties(render({Property.TAGS: BEGIN})).tags_code
+
+
+class Tables:
+    """The state that records make, one after the other.
+
+    Attributes:
+        deleted: by topic, the log offset of the record that deleted it; its messages before that are gone.
+        is_whole: whether a whole snapshot was taken.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicConfig] = {}
+        self.topics_version = DataVersion()
+        self.groups: dict[str, GroupConfig] = {}
+        self.groups_version = DataVersion()
+        self.offsets: OffsetTable = {}
+        self.deleted: dict[str, int] = {}
+        self.is_whole = False
+
+    @property
+    def topic_table(self) -> TopicConfigTable:
+        """The topics in the form of their file."""
+        return TopicConfigTable(self.topics_version, self.topics)
+
+    @property
+    def group_table(self) -> GroupConfigTable:
+        """The groups in the form of their file."""
+        return GroupConfigTable(self.groups_version, self.groups)
+
+    def apply(self, change: Change, at: int) -> None:
+        """Take the next record, which is at log offset `at`."""
+        for topic in change.topics:
+            self.topics[topic.topic_name] = topic
+        if change.no_topic:
+            self.topics.pop(change.no_topic, None)
+            self.deleted[change.no_topic] = at
+            for topics in self.offsets.values():
+                topics.pop(change.no_topic, None)
+        for group in change.groups:
+            self.groups[group.group_name] = group
+        if change.no_group:
+            self.groups.pop(change.no_group, None)
+        self.topics_version = change.topics_version or self.topics_version
+        self.groups_version = change.groups_version or self.groups_version
+        for key, queues in change.offsets.items():
+            topic_name, _, group_name = key.partition("@")
+            self.offsets.setdefault(group_name, {}).setdefault(topic_name, {}).update(queues)
+        if change.no_offsets:
+            self.offsets.pop(change.no_offsets, None)
+        self.is_whole = self.is_whole or change.mark == END

@@ -1,0 +1,347 @@
+"""The journal: a master writes each change of its topics, groups and offsets to its log.
+
+    topics, groups    one record a change, in the turn of the change: before the message that made the topic
+    offsets           commits that wait for an answer: one record for all of a turn
+                      other commits, such as those of pulls: one record a second, with the queues that changed
+    a snapshot        before the first record; when the changes since the last one take four times its size;
+                      when the log has gone on to another file, because retention deletes the oldest ones
+
+An answer to an operator waits until its record is on disk, and at the slaves of a SYNC_MASTER, as a message with
+SEND_OK. Without a slave it waits for the disk only. If the log cannot take a record, for instance on a full disk, the
+change is in memory and in the file. The file says so in its mark. As soon as the log takes records again, a snapshot
+brings everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.state.change import BEGIN, END, Change
+from sparrowmq.broker.state.replay import Found
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import InvalidMessage, NotSafeInTime, RemoteError, SparrowError, StoreError, StoreFailed
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG
+from sparrowmq.remoting.request_dispatch import Later
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 1.0
+_LARGEST: Final = 1 << 20  # bytes of one record
+_GROWTH: Final = 4  # changes take this many times the room of a snapshot before the next one
+_LEAST_GROWTH: Final = 1 << 20
+_PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
+_PER_QUEUE: Final = 30
+
+
+@dataclass(frozen=True)
+class JournalRules:
+    """The rules of one master.
+
+    Attributes:
+        files_count: whether a start believes a file that has what the log could not take: a broker without slaves.
+        is_alone: whether no other broker can be the master that lacks what this one has now.
+    """
+
+    files_count: bool = True
+    is_alone: Callable[[], bool] = lambda: True
+
+
+class Journal:
+    """Writes the state of one master to its log.
+
+    Args:
+        found: the state that the log had at the start.
+        turn: the loop's turn, at whose end commits are written.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        found: Found,
+        clock: Clock,
+        turn: Turn,
+        rules: JournalRules,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clock = clock
+        self._turn = turn
+        self._rules = rules
+        self._host = store.settings.store_host
+        self._largest = min(_LARGEST, store.settings.commit_log_file_size // 4)
+        # The log offset of the newest whole snapshot, and its size; None without one.
+        self._begin: int | None = found.begin
+        self._snapshot_bytes, self._changed_bytes = found.snapshot_bytes, found.changed_bytes
+        queue = store.queues.get(STATE_TOPIC, 0)
+        self._next = 0 if queue is None else queue.next_offset
+        self._end = store.end  # of the last record
+        self._problem: SparrowError | None = None  # why the log lacks a change
+        self._is_told = False
+        self._waiting: list[Later] = []
+        self._is_writing = False
+        topics.on_put, topics.on_delete, topics.mark = self._topic, self._no_topic, self._mark
+        groups.on_put, groups.on_delete, groups.mark = self._group, self._no_group, self._mark
+        offsets.on_delete, offsets.mark = self._no_offsets, self._mark
+        for file in (topics.file, groups.file, offsets.file):
+            file.logged = self.safe
+
+    def part(self) -> Part:
+        """Return the chore that writes offsets and snapshots."""
+        return Part(chores=(Chore("journal", PERIOD_S, self.tend),), saves=(self.close,))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the log lacks a change."""
+        return self._problem is not None
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    def _topic(self, topic: TopicConfig) -> None:
+        self._note(Change(topics=[topic], topics_version=self._topics.version))
+
+    def _no_topic(self, name: str) -> None:
+        self._note(Change(no_topic=name, topics_version=self._topics.version))
+
+    def _group(self, group: GroupConfig) -> None:
+        self._note(Change(groups=[group], groups_version=self._groups.version))
+
+    def _no_group(self, name: str) -> None:
+        self._note(Change(no_group=name, groups_version=self._groups.version))
+
+    def _no_offsets(self, group: str) -> None:
+        self._note(Change(no_offsets=group))
+
+    def note_offsets(self) -> None:
+        """Write the offsets that changed since the last call."""
+        if not self._offsets.unlogged:
+            return
+        unlogged, self._offsets.unlogged = self._offsets.unlogged, set()
+        for piece in self._of_queues(sorted(unlogged)):
+            self._note(Change(offsets=piece))
+
+    def commit_soon(self) -> Later:
+        """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
+        if not self._waiting:
+            self._turn.write(self._log_commits)
+        later = Later()
+        self._waiting.append(later)
+        return later
+
+    def _log_commits(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        asked = []
+        for later in waiting:
+            if later.command is not None and later.command.flag & ONEWAY_FLAG:
+                later.answer(None, None)
+            else:
+                asked.append(later)
+        if not asked:
+            return
+        self.note_offsets()
+        if self._problem is not None:
+            self._answer(asked, None if self._rules.files_count else self._problem)
+        else:
+            self._store.safety(True).when(self._end, partial(self._answer, asked))
+
+    def _answer(self, asked: list[Later], error: BaseException | None) -> None:
+        problem = self._unsafe(error)
+        refusal = None if problem is None else _refusal("the offset is committed", problem)
+        for later in asked:
+            later.answer(None, refusal)
+
+    async def safe(self, done: str) -> bool:
+        """Return True when all changes are on disk, and at slaves if answers wait for these.
+
+        Returns: False if the log could not take a change; then the file has it, where that counts.
+        Raises:
+            RemoteError: the change is in effect, but not safe yet.
+        """
+        self.note_offsets()
+        if self._problem is not None:
+            if self._rules.files_count:
+                return False
+            raise _refusal(done, self._problem)
+        reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._store.dispatch()
+        self._store.flusher.kick()
+        self._store.on_disk.when(self._end, partial(_set, reached))
+        problem = self._unsafe(await reached)
+        if problem is not None:
+            raise _refusal(done, problem)
+        return True
+
+    def _unsafe(self, error: BaseException | None) -> BaseException | None:
+        """Return the error, unless it is the lack of a slave: then a change at the master is all that there can be."""
+        lacks_slaves = isinstance(error, NotSafeInTime) and error.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        return None if lacks_slaves and self._rules.is_alone() else error
+
+    # Records --------------------------------------------------------------------------------------------------------
+
+    def _note(self, change: Change) -> None:
+        """Write a change; before the first one, or after one that the log could not take, the whole state."""
+        if self._begin is None or self._problem is not None:
+            for _ in self._writing():
+                pass
+        if self._problem is None:
+            self._append(change)
+
+    def _append(self, change: Change) -> int:
+        """Append a record. Returns its size; 0 if the log could not take it."""
+        try:
+            placed = self._store.append(change.entry(self._clock.now_ms(), self._host))[0]
+        except (StoreError, InvalidMessage) as error:
+            if not self._is_told:
+                log.warning("the log lacks a change of topics, groups or offsets: %s", error)
+            self._problem, self._is_told = error, True
+            return 0
+        self._end, self._next = placed.end, placed.queue_offset + 1
+        self._changed_bytes += placed.size
+        return placed.size
+
+    def _mark(self) -> JournalMark | None:
+        if self._begin is None:
+            return None
+        return JournalMark(self._next, self._problem is not None)
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+
+    def write_snapshot(self) -> bool:
+        """Write the whole state to disk at once. Returns whether the log could take it."""
+        for _ in self._writing():
+            pass
+        if self._problem is None:
+            with suppress(StoreError):
+                self._store.flush()
+                return True
+        return False
+
+    async def tend(self) -> None:
+        """Write offsets, and a snapshot if one is due; other work goes on between its records."""
+        self.note_offsets()
+        if self._is_due():
+            for _ in self._writing():
+                await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Write the last offsets."""
+        self.note_offsets()
+        self._store.dispatch()
+
+    def _is_due(self) -> bool:
+        if self._problem is not None:
+            return not isinstance(self._problem, StoreFailed)
+        if self._begin is None:
+            return self._store.end > 0
+        if self._changed_bytes > max(_GROWTH * self._snapshot_bytes, _LEAST_GROWTH):
+            return True
+        if self._begin < self._store.begin:
+            return True
+        file_size = self._store.settings.commit_log_file_size
+        is_in_last_file = self._begin // file_size == self._store.end // file_size
+        return not is_in_last_file and self._store.end - self._begin > _GROWTH * self._snapshot_bytes
+
+    def _writing(self) -> Iterator[None]:
+        """Write a snapshot, record by record. It counts once its end is written."""
+        if self._is_writing:
+            return
+        self._is_writing = True
+        self._problem = None
+        try:
+            begin, size = self._store.end, 0
+            self._changed_bytes, before = 0, self._changed_bytes
+            for change in self._pieces():
+                size += self._append(change)
+                if self.is_behind:
+                    self._changed_bytes = before
+                    return
+                yield
+        finally:
+            self._is_writing = False
+        if self._is_told:
+            log.info("the log has all changes of topics, groups and offsets again")
+            self._is_told = False
+        self._begin, self._snapshot_bytes = begin, size
+        self._changed_bytes = max(self._changed_bytes - size, 0)
+
+    def _pieces(self) -> Iterator[Change]:
+        topics, groups = self._topics, self._groups
+        yield Change(mark=BEGIN)
+        for names in self._shares(list(topics.table), _PER_TOPIC):
+            found = [topic for name in names if (topic := topics.get(name)) is not None]
+            yield Change(topics=found, topics_version=topics.version)
+        for names in self._shares(list(groups.table), _PER_TOPIC):
+            known = [group for name in names if (group := groups.get(name)) is not None]
+            yield Change(groups=known, groups_version=groups.version)
+        keys = [(group, topic, queue) for group, topic, queues in self._offsets.all() for queue in queues]
+        for piece in self._of_queues(keys):
+            yield Change(offsets=piece)
+        yield Change(mark=END)
+
+    def _shares(self, names: list[str], extra: int) -> Iterator[list[str]]:
+        share: list[str] = []
+        size = 0
+        for name in names:
+            size += len(name) + extra
+            share.append(name)
+            if size > self._largest // 2:
+                yield share
+                share, size = [], 0
+        if share:
+            yield share
+
+    def _of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
+        """The present offsets of queues, in pieces of one record each."""
+        piece: dict[str, dict[int, int]] = {}
+        size = 0
+        for group, topic, queue_id in keys:
+            offset = self._offsets.query(group, topic, queue_id)
+            if offset is None:  # deleted meanwhile
+                continue
+            name = f"{topic}@{group}"
+            queues = piece.get(name)
+            if queues is None:
+                queues = piece[name] = {}
+                size += len(name)
+            queues[queue_id] = offset
+            size += _PER_QUEUE
+            if size > self._largest // 2:
+                yield piece
+                piece, size = {}, 0
+        if piece:
+            yield piece
+
+
+def _set(reached: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
+    if not reached.done():
+        reached.set_result(error)
+
+
+def _refusal(done: str, problem: BaseException) -> RemoteError:
+    code = problem.code if isinstance(problem, NotSafeInTime) else ResponseCode.SYSTEM_ERROR
+    remark = (
+        f"{done} and in effect here, but not yet safe: {problem}. It is tried again by itself; if this broker is lost "
+        "before that, so is the change"
+    )
+    error = RemoteError(code, remark)
+    error.__cause__ = problem
+    return error

@@ -1,0 +1,161 @@
+"""The topics, groups and offsets of a broker at its start: from the log, or from the files in `config` (replay.py)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq import snapshot
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.part import Part
+from sparrowmq.broker.state.follower import Follower
+from sparrowmq.broker.state.journal import Journal, JournalRules
+from sparrowmq.broker.state.replay import Found, Saved, recover
+from sparrowmq.broker.topics import Topics
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol.names import is_system_topic
+from sparrowmq.protocol.requests.bodies import (
+    ConsumerOffsets,
+    DataVersion,
+    GroupConfigTable,
+    TopicConfigTable,
+)
+from sparrowmq.protocol.wire import json
+from sparrowmq.remoting.request_dispatch import Later
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+_NO_VERSION: Final = DataVersion()
+
+
+@dataclass
+class KeptState:
+    """The tables of one broker.
+
+    Attributes:
+        found: the state that the log had.
+        is_from_log: whether the log counted for all tables.
+        is_foreign: whether another program has written one of the files, which counts now.
+        journal: of a master; `lead` sets it.
+        follower: of a slave; `follow` sets it.
+    """
+
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    found: Found
+    is_from_log: bool
+    is_foreign: bool
+    journal: Journal | None = None
+    follower: Follower | None = None
+
+    @staticmethod
+    def load(store: MessageStore, settings: BrokerSettings, clock: Clock, trusts_files: bool) -> KeptState:
+        """Load the tables. Queues of topics that were deleted go.
+
+        Args:
+            trusts_files: whether a file may have what the log lacks.
+        Raises:
+            BadStore: the log does not have a table, and neither its file nor one of its copies can be read.
+        """
+        folder, found = settings.config_path, recover(store)
+        paths = [folder / name for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")]
+        saved = (
+            _saved(paths[0], TopicConfigTable),
+            _saved(paths[1], GroupConfigTable),
+            _saved(paths[2], ConsumerOffsets),
+        )
+        tables = found.tables
+        versions = (tables.topics_version, tables.groups_version, _NO_VERSION)
+        counts = [
+            found.counts(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
+        ]
+        topics = Topics(paths[0], settings, clock, tables.topic_table if counts[0] else None)
+        groups = Groups(
+            paths[1], settings.auto_create_group, clock, tables.group_table if counts[1] else None
+        )
+        offsets = Offsets(paths[2], tables.offsets if counts[2] else None)
+        if counts[0] and store.flushed.error is None:
+            _delete_queues(store, tables.deleted)
+        for file, is_new in zip((topics.file, groups.file, offsets.file), counts, strict=True):
+            if is_new:
+                file.touch()
+        is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved, counts, strict=True))
+        return KeptState(topics, groups, offsets, found, all(counts), is_foreign)
+
+    async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
+        """Write the journal of a master from now on.
+
+        If a file of another program has counted, the log gets the state at once, and then the file is saved. Otherwise
+        a crash could bring the file back, which knows no later change.
+        """
+        if self.found.begin is None and not self.is_foreign:
+            self._follower(store, clock).catch_up()  # the log has changes, but lacks the snapshot before them
+        if not self.is_from_log:
+            self.found.begin = None  # so the whole state is written soon
+        journal = Journal(store, self.topics, self.groups, self.offsets, self.found, clock, turn, rules)
+        self.journal = journal
+        self._adopt(store)
+        self.offsets.clamp(store.queues.max_offset)
+        if self.is_foreign and journal.write_snapshot():
+            for file in (self.topics.file, self.groups.file, self.offsets.file):
+                file.touch()
+                with suppress(OSError):
+                    await file.save()
+
+    def follow(self, store: MessageStore, clock: Clock) -> None:
+        """Follow the journal of a master from now on. Its offsets may be ahead of the log here."""
+        self._adopt(store)
+        self.follower = self._follower(store, clock)
+
+    def commits(self) -> Later | None:
+        """Return the answer to a commit, which leaves when the log has it; None at a slave: at once."""
+        return self.journal.commit_soon() if self.journal is not None else None
+
+    def parts(self, save_offsets_s: float) -> Iterator[Part]:
+        """The parts that save the tables, and write or follow the journal."""
+        yield self.topics.file.part("topics", 1)
+        yield self.groups.file.part("groups", 1)
+        yield self.offsets.file.part("offsets", save_offsets_s)
+        for keeper in (self.journal, self.follower):
+            if keeper is not None:
+                yield keeper.part()
+
+    def _follower(self, store: MessageStore, clock: Clock) -> Follower:
+        position, is_whole = self.found.position, self.is_from_log
+        return Follower(store, self.topics, self.groups, self.offsets, clock, position, is_whole)
+
+    def _adopt(self, store: MessageStore) -> None:
+        """Add the queues of the store that the topics lack."""
+        self.topics.adopt(
+            [(queue.topic, queue.queue_id) for queue in store.queues],
+            lambda topic, queue_id: store.store_time(
+                topic, queue_id, store.queues.max_offset(topic, queue_id) - 1
+            ),
+        )
+
+
+def _saved(path: Path, kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets]) -> Saved:
+    found = snapshot.peek(path, kind, json.decode)
+    if found is None:
+        return Saved()
+    table, is_sealed = found
+    # Java 4.9 has no version of offsets, and 5.x does not raise that of 4.9's.
+    version = None if kind is ConsumerOffsets else table.data_version
+    return Saved(not is_sealed, version, table.journal)
+
+
+def _delete_queues(store: MessageStore, deleted: dict[str, int]) -> None:
+    """Delete the queues of deleted topics; a slave may have ended before it did."""
+    for topic, at in deleted.items():
+        queues = () if is_system_topic(topic) else store.queues.of_topic(topic)
+        if any(queue.last_entry()[0] < at for queue in queues):
+            store.delete_topic(topic, at)
