@@ -383,14 +383,20 @@ class StoreError(SparrowError):
 
 
 class StoreLocked(StoreError):
-    """Another process has the store open."""
+    """Another process has the store open.
 
-    def __init__(self, path: object) -> None:
-        super().__init__(path)
+    Attributes:
+        process: the id of that process; 0 if it is not known.
+    """
+
+    def __init__(self, path: object, process: int = 0) -> None:
+        super().__init__(path, process)
         self.path = path
+        self.process = process
 
     def __str__(self) -> str:
-        return f"the store {self.path} is in use by another broker; stop that one or choose another storePathRootDir"
+        who = f"another broker (process {self.process})" if self.process else "another broker"
+        return f"the store {self.path} is in use by {who}; stop that one or choose another storePathRootDir"
 
 
 class BadStore(StoreError):

@@ -7,7 +7,7 @@ stop:  not registered ── not listening ── everything saved ── store 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
 from sparrowmq.broker.access_control import AccessControl, sign_of, topics_of
-from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
@@ -28,6 +28,7 @@ from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
+from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
 from sparrowmq.broker.handlers.progress_handler import ProgressHandler
 from sparrowmq.broker.handlers.pull_handler import PullHandler, PullRules
@@ -52,11 +53,14 @@ from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
+from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.staging.batch_staging import Staging
-from sparrowmq.broker.storage import storage, while_writable
+from sparrowmq.broker.state.journal import JournalRules
+from sparrowmq.broker.state.kept_state import KeptState
+from sparrowmq.broker.storage import has_failed, room, storage, was_full, while_writable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
@@ -80,6 +84,7 @@ from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import CorruptPolicy
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term
@@ -118,6 +123,8 @@ class Broker:
         self.settings = settings
         self.term = term
         self._replica: Replica | None = None
+        self._starts_again = False
+        self._master_address = ""  # of a slave's master, as far as it is known
         self._changing = Changing(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
@@ -181,8 +188,12 @@ class Broker:
         """Serve forever. When the broker fails, this is cancelled, and the context raises the reason.
 
         When the store fails, the broker goes on serving reads. The context raises the failure once the broker stops.
+        It returns only if the disk was full at the start and has room now: then start another broker.
         """
-        await asyncio.get_running_loop().create_future()
+        if not was_full(self.store):
+            await asyncio.get_running_loop().create_future()
+        await room(self.settings.store_path, self._clock)
+        self._starts_again = True
 
     async def _start(self, stack: AsyncExitStack) -> None:
         self._server.bind()
@@ -196,13 +207,17 @@ class Broker:
         self._metrics = metrics_door(self.settings, self.settings.bind_address, self.settings.insecure)
         if self._metrics is not None:
             stack.callback(self._metrics.close)
-        kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
+        kept = replace(
+            self.settings.store(self._server.port),
+            open_queue_files=self._share.queue_files,
+            awaits_copy=self.term is not None and self.settings.corrupt_policy is CorruptPolicy.FAIL,
+        )
         if self.term is None:
-            self.store = MessageStore.open(kept, clock=self._clock)
+            self.store = MessageStore.open(kept, clock=self._clock, serves_full=True)
         else:  # Open it in a thread, because a task of this event loop renews the lease of a master meanwhile.
             cut_at = self.term.cut_at
             self.store = await asyncio.to_thread(MessageStore.open, kept, clock=self._clock, cut_at=cut_at)
-        stack.callback(_tell_failure, self.store)
+        stack.callback(self._tell_failure)
         stack.callback(self.store.close)
         await self._start_parts(stack, self.store)
 
@@ -213,8 +228,8 @@ class Broker:
         pool = Pool(self._clock, sign=sign_of(self.settings), tls=tls)
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
-        topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)
-        topics.adopt((queue.topic, queue.queue_id) for queue in store.queues)
+        state = await self._state(store)
+        topics = state.topics
         registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         if self.term is not None:
             registration.may_speak = self.term.holds
@@ -225,8 +240,9 @@ class Broker:
         access_part = access.part(AccessHandler(access, who, self._clock))
         spare = SpareRoom(self.settings.config_path).part()
         parts = (
-            *self._parts(store, topics, registration, pool, access.may_send),
+            *self._parts(store, state, registration, pool, access.may_send),
             access_part,
+            SelfRepair(store, pool, self._clock, self._peers).part(),
             spare,
             registration.part(),
         )
@@ -252,21 +268,48 @@ class Broker:
         stack.push_async_callback(registration.leave)
         await registration.announced()
 
+    def _tell_failure(self) -> None:
+        """Raise the failure of the store to the caller. Raises: StoreFailed, a write or sync has failed."""
+        failure = self.store.flushed.error
+        if isinstance(failure, StoreFailed) and not self._starts_again:
+            raise StoreFailed(str(failure)) from failure  # the same object could become its own context
+
+    async def _state(self, store: MessageStore) -> KeptState:
+        """The topics, groups and offsets, and their way to the log or from it."""
+        settings = self.settings
+        trusts_files = not settings.is_slave and self.term is None
+        state = KeptState.load(store, settings, self._clock, trusts_files=trusts_files)
+        if settings.is_slave:
+            state.follow(store, self._clock)
+        else:
+            files_count = trusts_files and settings.role is not BrokerRole.SYNC_MASTER
+            await state.lead(store, self._clock, self._turn, JournalRules(files_count, self._is_alone))
+        return state
+
+    def _is_alone(self) -> bool:
+        """Whether no other broker can become the master that lacks what this one has now."""
+        return self.term is None or self.term.in_sync is None or self.term.in_sync.is_alone
+
     def _guard(self, guard: Guard | None) -> Guard | None:
         if self.settings.is_slave:
-            return refusing(guard)
-        return guard if self.term is None else refusing_once_over(guard, self.term.holds)
+            return refusing(guard, is_elected=self.term is not None)
+        if self.term is None:
+            return guard
+        in_sync = self.term.in_sync
+        return refusing_once_over(guard, self.term.takes, in_sync.demand if in_sync else lambda: None)
 
     def _parts(
-        self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool, may_send: MaySend
+        self,
+        store: MessageStore,
+        state: KeptState,
+        registration: Registration,
+        pool: Pool,
+        may_send: MaySend,
     ) -> tuple[Part, ...]:
         """All parts, each with its handlers, chores, tasks and saves."""
         settings, clock, figures = self.settings, self._clock, self._figures
         announced, delays, folder = registration.announced, settings.delay_levels, settings.config_path
-        groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
-        offsets = Offsets(folder / "consumerOffset.json")
-        if not settings.is_slave:  # A slave has the offsets of its master, which may be ahead of its own log.
-            offsets.clamp(store.queues.max_offset)
+        topics, groups, offsets = state.topics, state.groups, state.offsets
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
         timer_max_s = settings.max_timer_s if settings.timers else None
@@ -279,8 +322,7 @@ class Broker:
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
         if settings.is_slave:
-            mirrored = (topics, groups, offsets, delayed)
-            role, is_over = self._slave(store, mirrored, registration, pool, figures)
+            role, is_over = self._slave(store, state, delayed, registration, pool, figures)
         else:
             timed = TimedDelivery(store, writer, at_time, clock, figures)
             role, is_over = self._master(store, delayed, timed, transactions, figures)
@@ -296,9 +338,7 @@ class Broker:
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             storage(store, self._turn, figures, partial(_refuse_writes, registration, topics)),
-            topics.file.part("topics", 1),
-            groups.file.part("groups", 1),
-            offsets.file.part("offsets", settings.save_offsets_ms / 1000),
+            *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
             staging.part(),
@@ -311,10 +351,11 @@ class Broker:
             Part((sends, ReplyHandler(sends, clients, replies, clock))),
             Part((pulls,)),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part((RetryHandler(store, writer, topics, groups),)),
+            Part(
+                (RetryHandler(store, writer, topics, groups), TopicHandler(store, topics, offsets, announced))
+            ),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, timer_max_s),)),
-            Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings)),)),
-            Part((TopicHandler(store, topics, offsets, announced),)),
+            Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),
             *self._for_tools(store, topics, groups, offsets, clients, consumption, status, figures),
         )
 
@@ -339,6 +380,7 @@ class Broker:
             QueryHandler(store, clients),
             CleaningHandler(store, topics),
             InspectHandler(self._changing, status, traffic),
+            LeadershipHandler(self.term, figures),
             RelayHandler(store, clients, settings.name),
         )
         return (traffic.part(), Part(handlers))
@@ -359,6 +401,8 @@ class Broker:
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         pulls.use(self._reads(self.settings))
+        if self.term is not None and self.term.in_sync is not None:
+            self.term.in_sync.on_settled = lambda: pulls.use(self._reads(self._changing.now))
         pulls.held.show(figures)
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)
@@ -393,20 +437,26 @@ class Broker:
     def _slave(
         self,
         store: MessageStore,
-        mirrored: tuple[Topics, Groups, Offsets, DelayedDelivery],
+        state: KeptState,
+        delayed: DelayedDelivery,
         registration: Registration,
         pool: Pool,
         figures: Figures,
     ) -> tuple[list[Part], IsOver]:
         from sparrowmq.broker.replication.replica import Replica
+        from sparrowmq.broker.replication.same_settings import SameSettings
         from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
 
         replica = Replica(store, self._clock, self._replica_rules(), figures)
-        mirror = Mirror(store, *mirrored, pool, self._clock, lambda: replica.trusts_master)
+        mirror = Mirror(store, state, delayed, pool, self._clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
         self._replica, term = replica, self.term
 
+        same = SameSettings(self.settings, replica, pool, self._clock)
+
         def found(master: str, shipping: str) -> None:
+            self._master_address = master
+            same.use(master)
             mirror.use(master)
             replica.use(shipping)
 
@@ -421,26 +471,36 @@ class Broker:
             replica.on_trust, replica.on_lost = trusted, lambda: None
             if term.leader is not None:
                 found(term.leader.address, term.leader.shipping)
-        delayed = mirrored[-1].part_of_slave(self._save_periods_s[1])
-        return [delayed, replica.part(), mirror.part()], _never
+        delay_part = delayed.part_of_slave(self._save_periods_s[1])
+        return [delay_part, replica.part(), mirror.part(), same.part()], _never
+
+    async def _peers(self) -> Sequence[str]:
+        """The addresses of brokers that should have the same log."""
+        members = await self.term.peers() if self.term is not None else ()
+        return (self._master_address, *members) if self._master_address else members
 
     def _told(self) -> dict[str, str]:
-        """The lines of `brokerStatus` about replication. The names are ours; no tool of Apache reads them."""
+        """The lines of `brokerStatus` about replication and a failed store.
+
+        The names are ours; no tool of Apache reads them.
+        """
         term, replica = self.term, self._replica
         table = term.told() if term is not None else {}
         problem = (term.problem() if term is not None else "") or (
             replica.problem if replica is not None else ""
         )
-        return table | {"replicationProblem": problem} if problem else table
+        if problem:
+            table = table | {"replicationProblem": problem}
+        return table | {"storeProblem": str(self.store.flushed.error)} if has_failed(self.store) else table
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
         """Return the rules for reads; with failover, refuse reads while the member knows no master.
 
-        A member that has just started, or has lost the lead, may have messages that no other member has.
+        A member that has just started, or has lost the lead, may have messages that no other member has. So may a new
+        master until its epoch is settled.
         """
         rules, term = pull_rules(settings), self.term
-        is_astray = settings.is_slave and term is not None and term.leader is None
-        return replace(rules, serves=False) if is_astray else rules
+        return replace(rules, serves=False) if term is not None and term.hides_log else rules
 
     def _replica_rules(self) -> ReplicaRules:
         rules, term = replica_rules(self.settings), self.term
@@ -471,13 +531,6 @@ def _refuse_writes(registration: Registration, topics: Topics) -> None:
     """Announce that clients must send to another broker."""
     registration.refuse_writes()
     topics.tell_anew()
-
-
-def _tell_failure(store: MessageStore) -> None:
-    """Raise the failure of the store to the caller of the broker. Raises: StoreFailed, a write or sync has failed."""
-    failure = store.flushed.error
-    if isinstance(failure, StoreFailed):
-        raise StoreFailed(str(failure)) from failure  # the same object could become its own context
 
 
 def _never(due_ms: int) -> bool:

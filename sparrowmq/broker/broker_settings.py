@@ -181,6 +181,11 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     disk_max_used_percent: int = setting("diskMaxUsedSpaceRatio", 75, integer(10, 95), live=True)
     """Percent of the disk in use from which expired files are deleted at any hour."""
 
+    set_aside_days: int = setting("setAsideDays", 30, integer(0, 36_500), live=True)
+    """Days for which bytes that left the log are kept in the folder set-aside. 0 keeps them for good."""
+    set_aside_limit: int = setting("setAsideLimit", 10 * _GIB, size(0, 1 << 50), live=True)
+    """Bytes in set-aside from which its oldest files are deleted earlier, except *.forked."""
+
     # Topics and limits
     auto_create_group: bool = setting("autoCreateSubscriptionGroup", True, BOOLEAN, live=True)
     """Create a consumer group when its first consumer connects."""
@@ -347,6 +352,8 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
             disk_force_ratio=self.disk_force_ratio,
             disk_full_ratio=self.disk_full_ratio,
             scrub_mib_s=self.scrub_mib_s,
+            set_aside_days=self.set_aside_days,
+            set_aside_limit=self.set_aside_limit,
             delay_levels_ms=self.delay_levels.delays_ms,
         )
 

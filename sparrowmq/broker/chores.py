@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 
 from sparrowmq.broker.part import Chore
-from sparrowmq.errors import StoreFailed
+from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
         except StoreFailed:
             log.warning("the chore %r ends with the store", chore.name)
             return
-        except OSError as error:  # a full disk, no descriptors: no fault of ours
+        except (OSError, DiskFull) as error:  # a full disk, no descriptors: no fault of ours
             log.warning(
                 "the chore %r failed (%s); it is tried again in %g s", chore.name, error, chore.period_s
             )

@@ -17,7 +17,6 @@ from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparrowmq.auth.ownership import owner_of
 from sparrowmq.broker.askers import Asker
 from sparrowmq.broker.notices import ROUND_S, Notices
 from sparrowmq.broker.part import Chore, Part
@@ -27,6 +26,7 @@ from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.ownership import owner_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.safe_text import shown
 
@@ -44,7 +44,7 @@ class Member:
     """A client on one connection, in one group.
 
     Attributes:
-        owner: the account that announced it (auth/ownership.py).
+        owner: the account that announced it (remoting/ownership.py).
     """
 
     client_id: str

@@ -9,6 +9,12 @@ To change its role, a member stops its broker and starts another one, in this pr
 So no part of a broker has to know how to change its role. The change takes about half a second; clients see a
 connection that ended.
 
+A member tries its port and its disk before it tries to become the master (failover/candidacy.py). If its start as the
+master still fails, it gives up its lease at once and lets others go first. Its epoch is not settled then, so the other
+members in sync can lead (failover/group_state.py).
+
+    hand over    take no more messages ── all members in sync have the log ── etcd: no leader, and who comes next
+
 A slave looks at etcd twice a second; a master looks with each renewal of its lease. Without etcd no member is elected.
 A master without etcd goes on until its lease expires by its own clock, and then becomes a slave. Members that still
 reach etcd may have elected another master by then.
@@ -20,45 +26,43 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import Final
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
+from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.etcd_client import Etcd
-from sparrowmq.broker.failover.group_state import GroupState, Leader, elected
+from sparrowmq.broker.failover.found import Found, found_in
+from sparrowmq.broker.failover.group_state import (
+    GroupState,
+    Leader,
+    elected,
+    handed_over,
+    new_line,
+)
+from sparrowmq.broker.failover.handover import HAND_OVER_S, RoomWatch, drained, next_master, refused
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.presence import FOLDER, UNKNOWN, Presence, Present
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.replication.ha_port import ABOVE
-from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer
+from sparrowmq.broker.member_settings import demand_member
+from sparrowmq.broker.member_start import MemberStart
+from sparrowmq.broker.replication.ha_port import ABOVE, port_for_slaves
+from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.protocol.hosts import split_address
-from sparrowmq.remoting.listen_address import is_loopback
-from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.live_settings import with_live
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-_FRESH_LEASES: Final = (
-    2  # the lease times for which a started member without a proof of being in sync lets others go first
-)
-
-
-class Found(NamedTuple):
-    """The state of the group in etcd. A version of 0 means that the key does not exist."""
-
-    leader: Leader | None = None
-    leader_version: int = 0
-    state: GroupState | None = None
-    state_version: int = 0
+_SUCCESSOR_LOOK_S: Final = 0.1
+RETRY_S: Final = 2.0  # between two attempts to start a broker, or two trials of the disk
 
 
 class Member:
@@ -84,19 +88,30 @@ class Member:
         self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, EtcdAccess.by(settings))
         self._own = OwnEpoch.load(settings.config_path)
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
+        self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
         self._lease: Lease | None = None
         self._found = Found()
         self._followed: int | None = None  # the epoch of the master that we follow, or None
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._told = ""
-        self._problem = ""  # the reason why our store keeps us from leading, or following
-        self._started = self._clock.monotonic()
-        self._first_epoch: int | None = None  # the first epoch that etcd had since the start
-        self._was_out = False  # out of sync at some time since the start
-        self._is_proved = False  # proved to be in sync since the start
+        self._problem = ""  # the reason why we do not lead, or do not follow
+        self._candidacy = Candidacy(
+            settings.broker_id, settings.name, settings.lease_s, self._own, self._clock
+        )
+        self._stepped = self._clock.monotonic()  # when `serve` last looked
+        self._tried_at: float | None = None  # when the last trial of the disk failed
+        self._start_failed_at: float | None = None
+        self._start_problem = ""
+        self._is_able = False  # could lead in spite of the problem
+        self._live = self.settings  # as operators have changed them
+        self._is_handing_over = False
+        self._awaits_successor = False
+        self._has_served = False
         self._stack = AsyncExitStack()
         self._tasks = Background()
+        self._room = RoomWatch(self._clock, settings.lease_s)
+        self._start = MemberStart(self._own, self._clock, file, self._look_for_peers)
 
     @property
     def address(self) -> str:
@@ -117,9 +132,13 @@ class Member:
         except BaseException as error:
             await self._tasks.__aexit__(type(error), error, error.__traceback__)
             raise
+        self._tasks.spawn(self._announce(), "presence")
         return self
 
     async def __aexit__(self, *error: object) -> bool | None:
+        if self.leads:
+            with suppress(SparrowError):
+                await self._hand_over(0, stays=False)
         self._note_acknowledged()
         try:
             suppressed = await self._stack.__aexit__(*error)  # type: ignore[arg-type]
@@ -128,12 +147,14 @@ class Member:
                 self._lease is not None
             ):  # All acknowledged messages are at the other members: one of them can be elected at once.
                 await self._lease.end()
+            await self._presence.end()
             await self._tasks.__aexit__(None, None, None)
         return suppressed
 
     def reload(self, settings: BrokerSettings) -> None:
         """Apply the changeable settings of a settings file that was read again, now and in the next role."""
         self.settings = with_live(self.settings, settings)
+        self._live = with_live(self._live, settings)
         if self.broker is not None:
             self.broker.reload(with_live(self.broker.settings, settings))
 
@@ -146,6 +167,7 @@ class Member:
                 self._note("")
             except EtcdFailed as error:
                 self._note(str(error))
+            self._stepped = self._clock.monotonic()
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), LOOK_S)
 
@@ -154,53 +176,28 @@ class Member:
         if self._lease is not None:
             if not self._lease.is_valid or self._is_deposed:
                 await self._step_down()
+            elif self.broker is not None and self._room.is_short(self.broker.store):
+                with suppress(RemoteError):  # no other member is in sync
+                    await self._hand_over(0, stays=True)
             return
         await self._look()
-        leader, state = self._found.leader, self._found.state
+        leader = self._found.leader
         if leader is None:
-            if state is None or self._may_lead(state):
-                await self._try_to_lead()
+            await self._try_to_lead()
         elif leader.member == self.settings.broker_id:
             await self._end_earlier_life(leader)
-        elif leader.epoch != self._followed:
+        elif leader.epoch != self._followed and self._is_time(self._start_failed_at):
             await self._follow()
+        if self.broker is None and self._is_time(self._start_failed_at):
+            await self._become_lone_slave()
 
     async def _look(self) -> None:
         """Read the state of the group from etcd. Raises: EtcdFailed."""
         kept = await self._etcd.below(self._keys)
-        leader, state = kept.get(self._keys + "leader"), kept.get(self._keys + "state")
-        try:
-            self._found = Found(
-                Leader.decode(leader.value) if leader else None,
-                leader.version if leader else 0,
-                GroupState.decode(state.value) if state else None,
-                state.version if state else 0,
-            )
-        except msgspec.DecodeError as error:
-            raise EtcdFailed(
-                f"what etcd has below {self._keys} is not ours ({error}); set another etcdPrefix"
-            ) from error
-
-        self._note_proof(self._found.state)
-
-    def _note_proof(self, state: GroupState | None) -> None:
-        """Note a proof that we are in sync: a master has taken us in, and so has checked that our log lacks nothing.
-
-        That is so if we were out of sync before, or if the epoch is newer than the first one since the start.
-        """
-        if state is None:
-            return
-        if self._first_epoch is None:
-            self._first_epoch = state.epoch
-        if self.settings.broker_id not in state.in_sync:
-            self._was_out = True
-        elif self._was_out or state.epoch > self._first_epoch:
-            self._is_proved = True
-
-    @property
-    def _is_fresh(self) -> bool:
-        since_s = self._clock.monotonic() - self._started
-        return not self._is_proved and since_s < _FRESH_LEASES * self.settings.lease_s
+        self._found = found_in(kept, self._keys, self.settings.broker_id)
+        self._candidacy.look(self._found.leader, self._found.state)
+        if self._candidacy.is_proved:
+            self._start.note_doubt("")
 
     async def _end_earlier_life(self, leader: Leader) -> None:
         """Delete the leader's key that an earlier process of this member left. Raises: EtcdFailed, ConfigError."""
@@ -215,30 +212,46 @@ class Member:
 
     # To lead --------------------------------------------------------------------------------------------------------
 
-    def _may_lead(self, state: GroupState) -> bool:
-        """Whether we can be the next master. If only our store prevents it, log the reason."""
-        member = self.settings.broker_id
-        assert self.broker is not None
-        doubt = state.doubt(member, self._own, self.broker.store.end) if member in state.in_sync else None
-        problem = f"not elected, though in sync: this is not the store that was ({doubt})" if doubt else ""
-        if doubt is not None and problem != self._problem:
-            log.critical(
-                "not elected, though etcd has this member in sync in epoch %d: this is not the store that was (%s). "
-                "Bring that one back, or another member that is in sync (in sync: %s). Only if they are lost for good: "
-                "stop all members, delete %sstate in etcd, and start the one that has most, "
-                "alone (docs/operate/failover.md)",
-                *(state.epoch, doubt, ", ".join(map(str, state.in_sync)), self._keys),
-            )
-        self._problem = problem
-        return doubt is None and state.may_lead(member, self._is_fresh)
-
     async def _try_to_lead(self) -> None:
-        """Become the master if no other member is faster. Raises: EtcdFailed, StoreFailed."""
-        assert self.broker is not None
+        """Become the master if we may and no other member is faster. Raises: EtcdFailed, StoreFailed."""
+        if self.broker is None:
+            return
+        found, store = self._found, self.broker.store
+        reason = self._candidacy.reason(found.state, found.state_version, store.end, found.others)
+        if reason is None:
+            if not self._is_time(self._tried_at):
+                return
+            reason = await self._candidacy.obstacle(
+                store, self.settings.config_path, port_for_slaves(self.settings)
+            )
+            self._tried_at = self._clock.monotonic() if reason is not None else None
+        self._note_reason(reason)
+        if reason is None:
+            await self._stand(self.broker)
+
+    def _is_time(self, failed_at: float | None) -> bool:
+        """Whether the pause after a failed attempt is over."""
+        return failed_at is None or self._clock.age(failed_at) >= RETRY_S
+
+    def _note_reason(self, reason: Reason | None) -> None:
+        """Show why we do not lead; log it when it changes."""
+        what = reason.what if reason is not None else ""
+        if reason is not None and what != self._problem:
+            if reason.remedy:
+                log.critical("%s. %s", what, reason.remedy)
+            else:
+                log.warning("%s", what)
+        self._problem, self._is_able = what, reason is None or reason.is_able
+
+    async def _stand(self, broker: Broker) -> None:
+        """Try to become the master. Raises: EtcdFailed, StoreFailed."""
         settings, found, own = self.settings, self._found, self._own
-        end = self.broker.stop_following()
-        await _on_disk(self.broker.store, end)
-        state = elected(found.state, settings.broker_id, own, end)
+        end = broker.stop_following()
+        await _on_disk(broker.store, end)
+        if self._candidacy.is_chosen(found.state_version):
+            state = new_line(settings.broker_id, own, end, found.state.epoch if found.state else 0)
+        else:
+            state = elected(found.state, settings.broker_id, own, end)
         leader = Leader(
             member=settings.broker_id,
             epoch=state.epoch,
@@ -262,10 +275,17 @@ class Member:
         if not is_elected or self._found.leader != leader:
             await lease.end()
             return
-        await self._lead(lease, state)
+        try:
+            await self._lead(lease, state, found.state.away if found.state else frozenset())
+        except StoreFailed:
+            await lease.end()
+            raise
+        except (SparrowError, OSError) as error:
+            await self._give_up(lease, error)
 
-    async def _lead(self, lease: Lease, state: GroupState) -> None:
+    async def _lead(self, lease: Lease, state: GroupState, away: frozenset[int]) -> None:
         settings = self.settings
+        self._own.doubt = ""
         self._own.save(state.epoch, state.line)
         self._lease, self._is_deposed, self._followed, self._problem = lease, False, None, ""
         self._tasks.spawn(self._renew(lease, self._found.leader_version), "lease")
@@ -273,13 +293,37 @@ class Member:
         in_sync = InSync(
             settings.broker_id,
             state,
-            self._commit,
+            partial(self._commit, self._found.leader_version),
             self._clock,
             settings.catch_up_ms / 1000,
             lambda: lease.is_valid,
+            away,
         )
-        term = Term(settings.broker_id, state.epoch, in_sync=in_sync, holds=lambda: lease.is_valid)
+        term = Term(
+            settings.broker_id,
+            state.epoch,
+            in_sync=in_sync,
+            holds=lambda: lease.is_valid,
+            takes=lambda: lease.is_valid and not self._is_handing_over,
+            elect=self._elect,
+            hand_over=lambda member: self._hand_over(member, stays=True),
+            peers=self._look_for_peers,
+        )
         await self._become(settings.role, 0, term)
+        self._candidacy.succeeded()
+
+    async def _give_up(self, lease: Lease, error: Exception) -> None:
+        """Let another member lead, because we cannot start as the master."""
+        log.critical(
+            "elected in epoch %d, but this member cannot start as the master: %s. It gives up its lease; other members "
+            "in sync go first",
+            *(self._own.epoch, error),
+        )
+        self._lease = None
+        await lease.end()
+        self._candidacy.failed(str(error))
+        self._found, self._followed = Found(), None
+        await self._become_lone_slave()
 
     async def _renew(self, lease: Lease, version: int) -> None:
         """Renew the lease as long as etcd has the leader of this version."""
@@ -292,21 +336,23 @@ class Member:
         await lease.renew(leads)
         self._changed.set()
 
-    async def _commit(self, wanted: GroupState) -> GroupState | None:
+    async def _commit(self, version: int, wanted: GroupState) -> GroupState | None:
         """Write the members in sync to etcd.
 
+        Args:
+            version: of our leader's key. Once it has another one, the lead is over.
         Returns:
             The state that etcd has then; None if we are not the master.
         Raises:
             EtcdFailed
         """
-        keys, before = self._keys, self._found
+        keys = self._keys
         await self._etcd.change(
-            {keys + "leader": before.leader_version, keys + "state": before.state_version},
+            {keys + "leader": version, keys + "state": self._found.state_version},
             {keys + "state": wanted.encode()},
         )
         await self._look()  # the change was made now, or by an earlier attempt whose answer never came
-        if self._found.leader_version != before.leader_version:
+        if self._found.leader_version != version:
             self._is_deposed = True
             self._changed.set()
             return None
@@ -321,6 +367,9 @@ class Member:
         self._found = Found()
         with suppress(EtcdFailed):
             await self._look()
+            if self._awaits_successor:
+                await self._successor()
+        self._is_handing_over = self._awaits_successor = False
         await self._follow()
 
     def _note_acknowledged(self) -> None:
@@ -335,15 +384,87 @@ class Member:
         except OSError as error:
             log.warning("what was acknowledged cannot be written down: %s", error)
 
+    # To hand over, and decisions of an operator -----------------------------------------------------------------------
+
+    async def _hand_over(self, wanted: int, *, stays: bool) -> int:
+        """Give the lead to a member in sync once all of them have the whole log; return that member.
+
+        Args:
+            wanted: the member; 0 for one of those in sync.
+            stays: whether we go on as a slave.
+        Raises:
+            RemoteError: we do not lead, the member is not in sync, or the others do not get the log in time.
+            EtcdFailed: the lead may be handed over, or not.
+        """
+        broker, lease = self.broker, self._lease
+        in_sync = broker.term.in_sync if broker is not None and broker.term is not None else None
+        if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
+            raise refused("this member does not lead, or hands over the lead already")
+        if broker.store.flushed.error is not None:
+            raise refused("the store of this member has failed")
+        successor = next_master(in_sync, self.settings.broker_id, wanted)
+        self._is_handing_over = True
+        try:
+            await drained(broker.store, in_sync, self._clock)
+            keys, found = self._keys, self._found
+            assert found.state is not None
+            is_done = await self._etcd.change(
+                {keys + "leader": found.leader_version, keys + "state": found.state_version},
+                {keys + "state": handed_over(found.state, successor, stays).encode()},
+                deletes=[keys + "leader"],
+            )
+            if not is_done:
+                raise refused("the members in sync have just changed; try again")
+        except EtcdFailed:
+            lease.deadline = 0.0  # etcd may have done it
+            raise
+        except BaseException:
+            self._is_handing_over = False
+            raise
+        log.warning("the lead of %s is handed over to member %d", self.settings.name, successor)
+        lease.deadline, self._awaits_successor = 0.0, stays
+        self._changed.set()
+        return successor
+
+    async def _successor(self) -> None:
+        """Wait until the member that the lead was handed over to leads, at most for a while. Raises: EtcdFailed."""
+        begun = self._clock.monotonic()
+        while self._found.leader is None and self._clock.age(begun) < HAND_OVER_S:
+            await self._clock.sleep(_SUCCESSOR_LOOK_S)
+            await self._look()
+
+    async def _elect(self, is_forced: bool) -> None:
+        """Begin a new line of epochs with this store, by an operator's decision.
+
+        Raises:
+            RemoteError: there is a master, or there can be one without this decision.
+            EtcdFailed
+        """
+        if self._lease is not None:
+            raise refused("this member is the master")
+        await self._look()
+        leader, state = self._found.leader, self._found.state
+        if leader is not None:
+            raise refused(f"member {leader.member} is the master; stop it first")
+        if state is not None and not is_forced:
+            in_sync = ", ".join(map(str, state.in_sync))
+            raise refused(
+                f"in sync: {in_sync}. One of these members leads as soon as it is back with its store. This member may "
+                "lack acknowledged messages; --force gives them up"
+            )
+        log.warning("an operator has decided that this member begins a new line of epochs")
+        self._candidacy.choose(self._found.state_version)
+        self._changed.set()
+
     # To follow ------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         """Become the slave of the master; a slave without a master if there is none."""
         leader, state, own = self._found.leader, self._found.state, self._own
-        self._problem = ""
+        self._problem, self._is_able = "", False
         if leader is None or state is None or leader.member == self.settings.broker_id:
             self._followed = None
-            await self._become_nobodys_slave()
+            await self._become_lone_slave()
             return
         epoch, line = leader.epoch, state.line
         log.info("following the master at %s in epoch %d", leader.address, epoch)
@@ -358,27 +479,58 @@ class Member:
             log.critical(
                 "the master at %s is not followed, and nothing is cut: it has the log up to offset %d in common with "
                 "ours, and all that were in sync had it up to %d, so it has lost messages. If they matter, stop all "
-                "members, delete %sstate in etcd, and start this one first, alone; if not, move the store of this one "
-                "away and start it empty (docs/operate/failover.md)",
-                *(leader.address, cut_at, own.acknowledged, self._keys),
+                "other members, and let this one begin: `sparrowmq cluster elect -b %s --member %d --force`; if not, "
+                "move the store of this one away and start it empty (docs/operate/failover.md)",
+                *(leader.address, cut_at, own.acknowledged, self.settings.name, self.settings.broker_id),
             )
             self._problem = (
                 f"the master at {leader.address} is not followed: it has lost messages that we have"
             )
-            await self._become_nobodys_slave()
+            await self._become_lone_slave()
             return
         member = self.settings.broker_id
-        term = Term(member, epoch, leader=leader, cut_at=cut_at, joined=joined, problem=self._obstacle)
+        term = Term(
+            *(member, epoch, leader),
+            cut_at=cut_at,
+            joined=joined,
+            problem=self._obstacle,
+            peers=self._look_for_peers,
+            elect=self._elect,
+        )
         try:
-            await self._become(BrokerRole.SLAVE, member, term)
+            await self._become_slave(term)
         except LogsDiffer as error:
             log.critical("the master at %s is not followed: %s", leader.address, error)
             self._problem = f"the master at {leader.address} is not followed: {error}"
-            await self._become_nobodys_slave()
+            await self._become_lone_slave()
 
-    async def _become_nobodys_slave(self) -> None:
+    async def _become_lone_slave(self) -> None:
         member = self.settings.broker_id
-        await self._become(BrokerRole.SLAVE, member, Term(member, self._own.epoch, problem=self._obstacle))
+        term = Term(
+            *(member, self._own.epoch),
+            problem=self._obstacle,
+            peers=self._look_for_peers,
+            elect=self._elect,
+        )
+        await self._become_slave(term)
+
+    async def _become_slave(self, term: Term) -> None:
+        """Start as a slave; a member that has served tries again later.
+
+        Raises: LogsDiffer, StoreFailed; at the first start as a Broker.
+        """
+        try:
+            await self._become(BrokerRole.SLAVE, term.member, term)
+            self._has_served, self._start_failed_at, self._start_problem = True, None, ""
+        except (LogsDiffer, StoreFailed):
+            raise
+        except (SparrowError, OSError) as error:
+            if not self._has_served:
+                raise
+            if str(error) != self._start_problem:
+                log.critical("this member cannot start now, trying again and again: %s", error)
+            self._start_problem, self._followed = str(error), None
+            self._start_failed_at = self._clock.monotonic()
 
     def _obstacle(self) -> str:
         """The problem that prevents us from leading or following, for `brokerStatus`; "" if there is none."""
@@ -388,11 +540,45 @@ class Member:
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
         """Stop the present broker, and start another one. Raises: as a Broker."""
-        now = self.broker.settings_now if self.broker is not None else self.settings
-        stack, self._stack = self._stack, AsyncExitStack()
+        if self.broker is not None:
+            self._live = self.broker.settings_now
+        stack, self._stack, self.broker = self._stack, AsyncExitStack(), None
         await stack.aclose()
-        broker = Broker(replace(now, role=role, broker_id=broker_id), self._clock, self._file, term)
-        self.broker = await self._stack.enter_async_context(broker)
+        settings = replace(self._live, role=role, broker_id=broker_id)
+        self.broker = await self._start.broker(self._stack, settings, term)
+
+    # Other members --------------------------------------------------------------------------------------------------
+
+    async def _look_for_peers(self) -> list[str]:
+        """The addresses of the other members that run, the master first."""
+        with suppress(EtcdFailed):
+            kept = await self._etcd.below(self._keys)
+            others = found_in(kept, self._keys, self.settings.broker_id).others
+            self._found = self._found._replace(others=others)
+        leader = self._found.leader
+        first = [leader.address] if leader is not None and leader.member != self.settings.broker_id else []
+        return list(dict.fromkeys(first + [each.address for each in self._found.others]))
+
+    async def _announce(self) -> None:
+        """Let etcd have this member's address and log end as long as `serve` does its work."""
+        while True:
+            is_alive = self._clock.age(self._stepped) < self.settings.lease_s
+            if is_alive and self.broker is not None:
+                with suppress(EtcdFailed):
+                    await self._presence.show(self._present(self.broker))
+            await self._clock.sleep(self.settings.lease_s / 4)
+
+    def _present(self, broker: Broker) -> Present:
+        own, end = self._own, broker.store.end if self._found.leader is None else UNKNOWN
+        return Present(
+            member=self.settings.broker_id,
+            store=own.store,
+            address=self.address,
+            epoch=own.epoch,
+            line=own.line,
+            end=end,
+            problem="" if self._is_able else self._problem,
+        )
 
     def _note(self, problem: str) -> None:
         """Log each change between a reachable etcd and a problem once."""
@@ -408,30 +594,3 @@ async def _on_disk(store: MessageStore, end: int) -> None:
     if store.flushed.value < end:
         store.flusher.kick()
         await store.flushed.reached(end)
-
-
-def demand_member(settings: BrokerSettings) -> None:
-    """Check that the settings are those of a member. Raises: ConfigError."""
-    settings.demand_etcd()
-    if settings.broker_id == 0:
-        raise ConfigError(
-            "brokerId = 0 is the master's; with enableControllerMode=true give each broker of "
-            f"{settings.name} another one, such as brokerId=1"
-        )
-    if settings.is_slave:
-        raise ConfigError(
-            "who is a slave is decided by etcd where enableControllerMode=true: set brokerRole to what this broker is "
-            "to be as a master, SYNC_MASTER or ASYNC_MASTER"
-        )
-    if settings.ha_master is not None:
-        raise ConfigError(
-            "haMasterAddress and enableControllerMode exclude each other: leave haMasterAddress out"
-        )
-    if not settings.port or settings.ha_port == 0:
-        raise ConfigError("enableControllerMode needs a listenPort and a haListenPort that stay the same")
-    is_here = all(is_loopback(split_address(address)[0]) for address in settings.etcd)
-    if settings.tls_mode is TlsMode.ENFORCING and not settings.etcd_tls and not is_here:
-        raise ConfigError(
-            "tls.server.mode=enforcing, and etcd, which decides who is the master, is asked in the clear: set "
-            "etcd.tls.enable=true"
-        )

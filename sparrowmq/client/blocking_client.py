@@ -327,6 +327,8 @@ class SyncAdmin(Context[Admin]):
     behind = blocking(Admin.behind)
     drain = blocking(Admin.drain)
     undrain = blocking(Admin.undrain)
+    hand_over = blocking(Admin.hand_over)
+    elect = blocking(Admin.elect)
     topics = blocking(Admin.topics)
     topic = blocking(Admin.topic)
     create_topic = blocking(Admin.create_topic)

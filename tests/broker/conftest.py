@@ -1,8 +1,9 @@
 """Real sessions for tests of what clients see."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.testing.clock import ManualClock
+from tests.broker.members import Members
+from tests.interop.etcd import LiveEtcd
 
 
 @dataclass
@@ -72,3 +75,16 @@ async def connect() -> AsyncIterator[Connect]:
         yield connect
         for peer in peers:
             peer.near.close()
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[LiveEtcd]:
+    with LiveEtcd() as live:
+        yield live
+
+
+@pytest.fixture
+async def members(tmp_path: Path, etcd: LiveEtcd, request: pytest.FixtureRequest) -> AsyncIterator[Members]:
+    found = Members(tmp_path, etcd, f"broker-{abs(hash(request.node.name))}")
+    yield found
+    await found.stop_all()

@@ -1,8 +1,10 @@
 import asyncio
 
+import pytest
+
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.part import Chore
-from sparrowmq.errors import StoreFailed
+from sparrowmq.errors import DiskFull, StoreFailed
 
 
 async def test_each_chore_comes_in_its_period(clock):
@@ -19,17 +21,19 @@ async def test_each_chore_comes_in_its_period(clock):
     task.cancel()
 
 
-async def test_a_chore_that_fails_is_logged_and_comes_again(clock, caplog):
+@pytest.mark.parametrize("kind", [OSError, DiskFull])
+async def test_a_chore_that_fails_is_logged_and_comes_again(clock, caplog, kind):
     calls = []
 
     def fail():
         calls.append(1)
-        raise OSError("no room")
+        raise kind("no room")
 
     task = asyncio.create_task(run_chores([Chore("save", 1, fail)], clock))
     await clock.advance(2.5)
     assert len(calls) == 2
     assert "the chore 'save' failed" in caplog.text and "no room" in caplog.text
+    assert "Traceback" not in caplog.text
     task.cancel()
 
 

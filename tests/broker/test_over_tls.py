@@ -13,11 +13,10 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Tls
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SparrowError
-from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.worker_network import connect as connect_for_spark
 from sparrowmq.testing.background import BackgroundCluster
-from tests.certificates import Pair, authority, signed
+from tests.certificates import Pair, authority, settings_of, signed
 
 
 @dataclass
@@ -39,17 +38,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
     folder = tmp_path_factory.mktemp("tls")
     ours = authority(folder)
     server, client = signed(folder, "server", ours), signed(folder, "client", ours)
-    tls = {
-        "tls_mode": TlsMode.ENFORCING,
-        "certificate": server.certificate,
-        "key": server.key,
-        "trust": ours.certificate,
-        "client_auth": ClientAuth.REQUIRE,
-        # What a broker shows to its name servers.
-        "client_certificate": server.certificate,
-        "client_key": server.key,
-        "client_trust": ours.certificate,
-    }
+    tls = settings_of(ours, server)
     file = folder / "tls.properties"
     file.write_text(
         f"tls.client.certPath={client.certificate}\ntls.client.keyPath={client.key}\n"

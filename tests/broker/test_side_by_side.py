@@ -65,7 +65,7 @@ async def test_a_broker_does_its_periodic_work_by_itself(tmp_path: Path) -> None
         assert float(figures["putTps"].split()[0]) == 2.0, "20 in the last 10 s"
 
 
-@pytest.mark.guards("Broker._parts: drop clamp")
+@pytest.mark.guards("KeptState.lead: drop clamp")
 async def test_a_group_that_was_ahead_of_the_log_gets_what_is_stored_next(tmp_path: Path) -> None:
     """As a power cut leaves it that took the last messages of the log, and not what was noted of them."""
     saved = tmp_path / "broker-0" / "config" / "consumerOffset.json"

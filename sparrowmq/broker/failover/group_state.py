@@ -17,9 +17,20 @@ epochs begin again in a new line of epochs; those of the old line prove nothing.
 
 A member is in sync if it has every acknowledged message. The master adds a member only when it has them all, and from
 then on acknowledges nothing without it. It removes the member before it acknowledges without it again. So each member
-in sync can be the next master, with the store that it had then. A member that returns with another store, because its
-disk was replaced or is missing, has none of those messages. Its own record shows this (`doubt`), because a member
-raises the epoch in that record before it takes a byte of the epoch.
+in sync can be the next master, with the store that it had then.
+
+    elected             the members in sync stay those of the epoch before: nothing is acknowledged or shown yet
+    epoch settled       the master has named the members that really follow; from then on it acknowledges
+                        ... at the first message or read that waits for it, or once all members follow (in_sync.py)
+
+So a master that dies, or cannot start, before its epoch is settled takes no member's right to lead. Several epochs may
+follow each other like that. A member that leads without having been part of the last of them may have other bytes
+behind the begin of that epoch. Its own epoch then begins there (`elected`), so no proof covers those bytes.
+
+A member that returns with another store, because its disk was replaced or is missing, has none of the messages. Its own
+record shows this (`doubt`), because a member notes each epoch in that record before it takes a byte of the epoch. A
+member in sync was part of the epoch that was settled last. Another store cannot become part of that epoch while etcd
+has the member in sync (`InSync.may_come`).
 Source: the idea of Kafka's KIP-101 and KIP-279, and of ReplicasInfoManager and EpochFileCache, Java 5.3.
 """
 
@@ -66,9 +77,13 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         line: the mark of the line of epochs that contains this one.
         leader: the brokerId of its master.
-        in_sync: the members that have every message acknowledged in it, including the leader.
-        begins: the newest epochs and the log offsets where they began, rising.
+        in_sync: the members that have every acknowledged message, and may lead; including the leader.
+        begins: the newest epochs and the log offsets where they began.
         store: the mark of the leader's store; "" if written by a version without marks.
+        settled: the last epoch whose master has named `in_sync`; 0 if none of this line has. An older version, which
+            wrote None, settled each epoch with its election.
+        successor: the member that the master has handed the lead over to; 0 if it has not.
+        stays: whether the master that handed over goes on as a slave.
     """
 
     epoch: int
@@ -77,6 +92,9 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: tuple[int, ...]
     begins: tuple[tuple[int, int], ...]
     store: str = ""
+    settled: int | None = None
+    successor: int = 0
+    stays: bool = False
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -85,6 +103,20 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     def decode(cls, content: bytes) -> GroupState:
         """Raises: msgspec.DecodeError."""
         return msgspec.json.decode(content, type=cls)
+
+    @property
+    def proved_epoch(self) -> int:
+        """The last epoch whose master has checked that the members in sync lack nothing."""
+        return self.epoch if self.settled is None else self.settled
+
+    @property
+    def is_settled(self) -> bool:
+        return self.proved_epoch == self.epoch
+
+    @property
+    def away(self) -> frozenset[int]:
+        """The members that will not follow soon after the end of this epoch: its master, unless it goes on."""
+        return frozenset() if self.stays else frozenset({self.leader})
 
     def may_lead(self, member: int, is_fresh: bool) -> bool:
         """Whether a member can be the next master.
@@ -104,11 +136,13 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
             own: the member's own record.
             end: the end of its log.
         """
-        was_elected = member == self.leader and own.store == self.store
-        if not was_elected and (own.line != self.line or own.epoch < self.epoch):
+        was_elected = self.settled != self.epoch and member == self.leader and own.store == self.store
+        proved = self.proved_epoch
+        was_part = proved in own.epochs or own.epoch > self.epoch  # etcd was restored from an older copy
+        if not was_elected and (own.line != self.line or not was_part):
             last = f"was last part of epoch {own.epoch}" if own.epoch else "never was part of one"
             return f"its log {last}, by its own record"
-        _, begin = self.begins[-1]
+        begin = dict(self.begins).get(self.epoch if was_elected else proved, 0)
         return f"its log ends at {end}, and that epoch began at {begin}" if end < begin else None
 
     def shared_end(self, epoch: int, line: str) -> int | None:
@@ -128,14 +162,54 @@ def elected(last: GroupState | None, member: int, own: OwnEpoch, end: int) -> Gr
         last: the state in etcd; None if etcd does not know these brokers.
         own: the member's own record. Its epoch keeps numbers from coming again if etcd lost its memory.
     """
-    epoch = max(last.epoch if last else 0, own.epoch) + 1
-    begins = (*(last.begins if last else ()), (epoch, end))[-MOST_EPOCHS:]
-    line = last.line if last else os.urandom(8).hex()
+    if last is None:
+        return new_line(member, own, end)
+    # Only the log before the begins of epochs that it was no part of is known to be the same as theirs.
+    begin = min([end, *(begin for number, begin in last.begins if number > own.epoch)])
+    epoch = max(last.epoch, own.epoch) + 1
     return GroupState(
-        epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins, store=own.store
+        epoch=epoch,
+        line=last.line,
+        leader=member,
+        in_sync=last.in_sync,
+        begins=_needed((*last.begins, (epoch, begin)), last.proved_epoch),
+        store=own.store,
+        settled=last.proved_epoch,
+    )
+
+
+def new_line(member: int, own: OwnEpoch, end: int, epoch: int = 0) -> GroupState:
+    """Return the state of a new line of epochs, which proves nothing of the line before.
+
+    Args:
+        epoch: the last epoch of the line before, if etcd knows one.
+    """
+    epoch, line = max(epoch, own.epoch) + 1, os.urandom(8).hex()
+    begins = ((epoch, end),)
+    return GroupState(
+        epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins, store=own.store, settled=0
     )
 
 
 def with_in_sync(state: GroupState, members: set[int]) -> GroupState:
-    """Return the state of the same epoch with other members in sync."""
-    return msgspec.structs.replace(state, in_sync=tuple(sorted(members)))
+    """Return the state of the same epoch, settled, with these members in sync."""
+    in_sync = tuple(sorted(members))
+    return msgspec.structs.replace(state, in_sync=in_sync, settled=state.epoch, successor=0, stays=False)
+
+
+def handed_over(state: GroupState, successor: int, stays: bool) -> GroupState:
+    """Return the state in which the master of a settled epoch has left its place to a member in sync."""
+    return msgspec.structs.replace(state, successor=successor, stays=stays)
+
+
+def _needed(begins: tuple[tuple[int, int], ...], proved: int) -> tuple[tuple[int, int], ...]:
+    """Return the newest begins, without those that prove nothing because a later epoch began at or before them.
+
+    So elections in which nothing is appended do not push out the begins that are needed.
+    """
+    lowest, kept = begins[-1][1], [begins[-1]]
+    for number, begin in reversed(begins[:-1]):
+        if begin < lowest or number in (proved, begins[0][0]):
+            kept.append((number, begin))
+        lowest = min(lowest, begin)
+    return tuple(reversed(kept))[-MOST_EPOCHS:]

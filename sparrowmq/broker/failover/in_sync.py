@@ -10,6 +10,14 @@ next master therefore has every message that was acknowledged as replicated, eve
 stored a report even if no answer came. So the master also waits for every member that it reported, and repeats the
 report until etcd answers. A master that is alone in sync acknowledges no message as replicated (SLAVE_NOT_AVAILABLE),
 and only it can be elected. A slave that returns must catch up again before it counts.
+
+A new master begins with the members in sync of the epoch before: each of them has all that was ever acknowledged. It
+acknowledges and shows nothing until it has settled its epoch, so it takes no member's right to lead for nothing:
+
+    all of these members follow, or a send or read waits and those that should come have come
+                                    the master settles: it reports to etcd the members that follow
+    one of them does not come       the master settles without it, SETTLE_S after the first send or read
+
 Source: the idea of AutoSwitchHAService's SyncStateSet, Java 5.3, with allAckInSyncStateSet.
 """
 
@@ -17,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +39,7 @@ log = logging.getLogger(__name__)
 
 NEAR_BYTES: Final = 4 << 20
 ALL: Final = 1 << 62
+SETTLE_S: Final = 2.0  # below slaveTimeout: sends that wait get the answer of an epoch that is settled
 _LOOK_S: Final = 0.25
 
 
@@ -41,11 +50,14 @@ class InSync:
         me: the master's own id among the members.
         commit: writes to etcd and returns the new state; None if another broker is the master. Raises: EtcdFailed.
         holds: whether no other broker can be the master now.
+        away: members that will not come soon, such as a master that died.
     Attributes:
         members: the members in sync, as etcd has them.
         replicated: the offset up to which all members in sync have the log; they are at least two, with the master.
         shipped: the end of the master's log, for its slaves.
+        log_end: returns the end of the master's log, of which the last part may not be shipped yet.
         on_advance: called when consumers may see more of the log.
+        on_settled: called once, when the epoch is settled.
     """
 
     def __init__(
@@ -56,11 +68,14 @@ class InSync:
         clock: Clock,
         catch_up_s: float,
         holds: Callable[[], bool],
+        away: Container[int] = (),
     ) -> None:
         self.members = set(state.in_sync)
         self.replicated = Watermark()
         self.shipped = Watermark()
+        self.log_end: Callable[[], int] = lambda: self.shipped.value
         self.on_advance: Callable[[], object] = lambda: None
+        self.on_settled: Callable[[], object] = lambda: None
         self._me = me
         self._state = state
         # Members in a change that etcd has not answered: etcd may already have them in sync.
@@ -69,6 +84,8 @@ class InSync:
         self._clock = clock
         self._catch_up_s = catch_up_s
         self._holds = holds
+        self._away = away
+        self._demanded: float | None = None  # when the first send or read waited for a settled epoch
         self._ends: dict[int, int] = {}  # the log's end at each connected member
         self._joining: dict[int, tuple[int, float]] = {}  # the offset to reach, and since when
         self._left: set[int] = set()  # members in sync whose connection ended
@@ -89,7 +106,7 @@ class InSync:
         self._ends.pop(member, None)
         self._joining.pop(member, None)
         self._caught_up.pop(member, None)
-        if member in self._electable:
+        if member in self._named_here:
             self._left.add(member)
         self._changed.set()
 
@@ -99,10 +116,36 @@ class InSync:
         From its first byte of this epoch on, its own record names the epoch. If it were then elected with a store that
         lacks acknowledged messages, no broker could notice.
         """
-        return member in self._ends or member not in self._electable
+        return member in self._ends or member not in self._named_here
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the members in sync are those that this master has named."""
+        return self._state.is_settled
+
+    @property
+    def hides_log(self) -> bool:
+        """Whether another member may still be elected that lacks a part of the log: clients must not read it."""
+        return not self.is_settled and len(self._electable) > 1
+
+    def demand(self) -> None:
+        """Settle the epoch soon, because a send or a read waits for that."""
+        if self._demanded is None and not self.is_settled:
+            self._demanded = self._clock.monotonic()
+            self._changed.set()
+
+    def end_of(self, member: int) -> int:
+        """Return the end of the log at a member; -1 if it is not connected."""
+        return self._ends.get(member, -1)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other member is in sync, or about to be: all later members will have the whole log."""
+        return len(self._electable) < 2 and not self._joining
 
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Return why a wait for the other members is useless; None if it is not."""
+        self.demand()
         if len(self._electable) > 1:
             return None
         return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, "no other member is in sync", 0)
@@ -112,7 +155,7 @@ class InSync:
         while True:
             self._changed.clear()
             wanted = self._wanted()
-            if wanted != self.members or self._named:
+            if wanted is not None:
                 if not await self._agree(wanted):
                     return
                 if wanted == self.members and not self._named:
@@ -131,13 +174,18 @@ class InSync:
         return self.members | self._named
 
     @property
+    def _named_here(self) -> set[int]:
+        """The members that etcd may have in sync by a report of this master."""
+        return self.members | self._named if self.is_settled else self._named
+
+    @property
     def _others(self) -> set[int]:
         """The members that an acknowledgement waits for."""
         return (self._electable | self._joining.keys()) - {self._me}
 
     def _advance(self) -> None:
         others = self._others
-        if len(self.members) < 2 or not others <= self._ends.keys():
+        if not self.is_settled or len(self.members) < 2 or not others <= self._ends.keys():
             self.on_advance()
             return
         if not self._holds():
@@ -153,24 +201,42 @@ class InSync:
         """
         return min((self._ends.get(member, 0) for member in self._others), default=ALL)
 
-    def _wanted(self) -> set[int]:
-        """Return the members that should be in sync now."""
+    def _wanted(self) -> set[int] | None:
+        """Return the members to report to etcd; None if there is nothing to report."""
+        if not self.is_settled:
+            following = self._following({self._me})
+            return following if self._may_settle(following) else None
+        following = self._following(self.members)
+        return following if following != self.members or self._named else None
+
+    def _may_settle(self, following: set[int]) -> bool:
+        """Whether the epoch should be settled with these members."""
+        if self._named or self.members <= following:
+            return True
+        if self._demanded is None:
+            return False
+        coming = {member for member in self.members - following if member not in self._away}
+        return not coming or self._clock.age(self._demanded) >= SETTLE_S
+
+    def _following(self, inside: set[int]) -> set[int]:
+        """Return the members that have what a member in sync must have; those inside had it before."""
         now, end = self._clock.monotonic(), self.shipped.value
         for member, reached in self._ends.items():
             if reached >= self._end_before or member not in self._caught_up:
                 self._caught_up[member] = now
         self._end_before = end
         late = {m for m, since in self._caught_up.items() if self._clock.age(since) > self._catch_up_s}
-        for member in self._ends.keys() - self.members - self._joining.keys():
+        for member in self._ends.keys() - inside - self._joining.keys():
             if end - self._ends[member] <= NEAR_BYTES:
-                self._joining[member] = (end, now)
+                # What is not shipped yet may have been answered, or shown, while this master was alone in sync.
+                self._joining[member] = (self.log_end(), now)
         ready = {m for m, (mark, _) in self._joining.items() if self._ends[m] >= mark}
         for member in [
             m for m, (_, since) in self._joining.items() if self._clock.age(since) > self._catch_up_s
         ]:
             del self._joining[member]
-        gone = (self._left | late | (self.members - self._ends.keys())) - {self._me}
-        return (self.members - gone) | (ready - late)
+        gone = (self._left | late | (inside - self._ends.keys())) - {self._me}
+        return (inside - gone) | (ready - late)
 
     async def _agree(self, wanted: set[int]) -> bool:
         """Write the members to etcd; return whether etcd still names this broker as the master."""
@@ -182,12 +248,15 @@ class InSync:
             return True
         if state is None:
             return False
+        was_settled = self.is_settled
         self._state, self.members, self._named = state, set(state.in_sync), set()
         self._left &= self.members
         for member in self.members:
             self._joining.pop(member, None)
         log.info("in sync in epoch %d: %s", state.epoch, ", ".join(map(str, state.in_sync)))
         self._advance()
+        if self.is_settled and not was_settled:
+            self.on_settled()
         if (lacks := self.lacks(0)) is not None:
             self.replicated.refuse(lacks)  # they would only wait for their timeout
         return True

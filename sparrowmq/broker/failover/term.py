@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.in_sync import InSync
+
+
+async def no_peers() -> Sequence[str]:
+    """Return no addresses."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +25,12 @@ class Term:
         in_sync: the members in sync; only at a master.
         cut_at: the offset up to which the log is proved equal to the master's; the rest is moved aside.
         holds: whether this period still lasts; a master announces itself only then.
+        takes: whether the master takes messages and changes; not while it hands over the lead.
         joined: called before anything is appended, once the log is known to be the beginning of the master's.
         problem: why the broker neither leads nor follows; "" if there is no problem.
+        peers: asks etcd for the addresses of the other members that run, for a log that has to be repaired.
+        elect: an operator decides that this member begins a new line of epochs; True although etcd has members in sync.
+        hand_over: an operator wants the member to lead, 0: any one that is in sync. Returns that member.
     """
 
     member: int
@@ -32,6 +41,17 @@ class Term:
     holds: Callable[[], bool] = lambda: True
     joined: Callable[[], object] = lambda: None
     problem: Callable[[], str] = lambda: ""
+    peers: Callable[[], Awaitable[Sequence[str]]] = no_peers
+    takes: Callable[[], bool] = lambda: True
+    elect: Callable[[bool], Awaitable[None]] | None = None
+    hand_over: Callable[[int], Awaitable[int]] | None = None
+
+    @property
+    def hides_log(self) -> bool:
+        """Whether clients must not read: no master is known, or a new one does not know yet which members follow."""
+        if self.in_sync is not None:
+            return self.in_sync.hides_log
+        return self.leader is None
 
     def told(self) -> dict[str, str]:
         """Return the entries of `brokerStatus` about the leader."""

@@ -29,7 +29,9 @@ def metrics_part(
     names_of_5x.declare(parts, progress, settings, latencies, clock)
     exporter_names.declare(of_exporter, parts, progress, settings, clock)
 
-    async def known() -> None:
+    async def ready() -> None:
+        if parts.store.flushed.error is not None:
+            raise parts.store.flushed.error
         if not parts.registration.is_known:
             raise NetworkError("no name server knows this broker yet, so no client finds it")
 
@@ -40,7 +42,7 @@ def metrics_part(
         {"cluster": settings.cluster, "node_type": "broker", "node_id": settings.name},
         {"service.name": "sparrowmq-broker", "service.instance.id": settings.name},
         clock,
-        ready=known,
+        ready=ready,
         lookup=lambda: progress.looked_up(settings.metrics_series),
         exporter=of_exporter,
     )

@@ -17,6 +17,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple, TypeVar
 
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.message_store import MessageStore
 
 T = TypeVar("T")
@@ -72,7 +73,8 @@ class Progress:
         """Of each topic, the sum of its queues' ends."""
         ends: dict[str, int] = defaultdict(int)
         async for queue in _unhurried(self._store.queues):
-            ends[queue.topic] += queue.max_offset
+            if queue.topic != STATE_TOPIC:
+                ends[queue.topic] += queue.max_offset
         return ends
 
     async def of_groups(self) -> list[GroupProgress]:

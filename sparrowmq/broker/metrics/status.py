@@ -165,7 +165,14 @@ class Status:
             "commitLogDirCapacity": f"Total : {_bytes(total)}, Free : {_bytes(free)}.",
             "commitLogDiskRatio": share,
             "consumeQueueDiskRatio": share,
-        }
+        } | self._about_set_aside()
+
+    def _about_set_aside(self) -> dict[str, str]:
+        """Unlike Java: the size of what recovery and failover put aside, if there is anything."""
+        size = self._number("sparrowmq_set_aside_bytes")
+        if not size:
+            return {}
+        return {"setAsideBytes": str(size), "setAsideForked": str(self._number("sparrowmq_set_aside_forked"))}
 
     def _number(self, name: str) -> int:
         return int(self._figures.value(name))

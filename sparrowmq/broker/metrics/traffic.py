@@ -22,6 +22,7 @@ from sparrowmq.broker.metrics.spans import SAMPLE_PERIOD_S, Amount, Spans
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.message_store import MessageStore
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
@@ -60,8 +61,9 @@ class Traffic:
         """Note where queues and groups are."""
         totals: dict[Key, int] = {}
         for count, queue in enumerate(self._store.queues, 1):
-            key = (TOPIC_PUT_NUMS, queue.topic)
-            totals[key] = totals.get(key, 0) + queue.max_offset
+            if queue.topic != STATE_TOPIC:
+                key = (TOPIC_PUT_NUMS, queue.topic)
+                totals[key] = totals.get(key, 0) + queue.max_offset
             if count % _QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)
         totals.update(self._others())

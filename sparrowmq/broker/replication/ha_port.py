@@ -92,8 +92,7 @@ def ha_door(settings: BrokerSettings, port: int) -> Door | None:
     wanted = settings.ha_port
     if settings.is_slave or wanted == 0 or not _may_ship(settings):
         return None
-    beside = min(port + ABOVE, _HIGHEST) if settings.port else 0
-    door = Door(settings.ha_bind or settings.bind_address, wanted or beside, "haListenPort")
+    door = port_for_slaves(settings, min(port + ABOVE, _HIGHEST) if settings.port else 0)
     try:
         door.bind()
     except ConfigError as error:
@@ -102,6 +101,11 @@ def ha_door(settings: BrokerSettings, port: int) -> Door | None:
         log.warning("slaves cannot follow this master (%s; haListenPort=off does without)", error)
         return None
     return door
+
+
+def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Door:
+    """Return the port for slaves, not bound yet; `beside` is the port without a setting."""
+    return Door(settings.ha_bind or settings.bind_address, settings.ha_port or beside, "haListenPort")
 
 
 def primary_rules(settings: BrokerSettings) -> PrimaryRules:

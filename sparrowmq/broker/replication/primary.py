@@ -84,6 +84,7 @@ class Primary:
         self._tls = tls
         if in_sync is not None:
             in_sync.shipped = self._shipped
+            in_sync.log_end = lambda: store.end
             in_sync.on_advance = store.show_within(in_sync.shown_end)
         if rules.is_sync:
             store.also_wait_for(self._safety())
@@ -147,13 +148,14 @@ class Primary:
         if link.acked is None:
             return
         if self._in_sync is None:
-            self.replicated.advance(link.acked)
+            if link.is_confirmed:
+                self.replicated.advance(link.acked)
         elif link.member is not None:
             for other in [each for each in self.links if each.member == link.member and each is not link]:
                 other.close("it has come again")
                 self._ended(other)
             if self._in_sync.may_come(link.member):
-                self._in_sync.reported(link.member, link.acked)
+                self._in_sync.reported(link.member, link.acked if link.is_confirmed else self._store.begin)
             else:
                 link.close("etcd still has it in sync, by its connection before; it can come again at once")
 

@@ -30,8 +30,13 @@ _OF_MASTER: Final = frozenset(
 )
 
 
-def refusing(guard: Guard | None) -> Guard:
-    """Return a guard that refuses what a slave may not do, and then asks `guard`."""
+def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
+    """Return a guard that refuses what a slave may not do, and then asks `guard`.
+
+    Args:
+        is_elected: whether the group elects its master. Then a slave refuses commits of offsets: a new master soon has
+            its own. Java's slaves take them, as long as the master is away, and so do slaves of a fixed role.
+    """
 
     def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
@@ -48,6 +53,11 @@ def refusing(guard: Guard | None) -> Guard:
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "Message store is slave mode, so end transaction is forbidden; its master has the half message",
             )
+        if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            raise RemoteError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "the offset is not committed: this broker is a slave; commit to its master",
+            )
         if row.code in _OF_MASTER:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
@@ -59,12 +69,20 @@ def refusing(guard: Guard | None) -> Guard:
     return refuse
 
 
-def refusing_once_over(guard: Guard | None, holds: Callable[[], bool]) -> Guard:
-    """Return a master's guard that becomes a slave's guard as soon as another broker may be the master."""
-    refuse = refusing(guard)
+def refusing_once_over(
+    guard: Guard | None, takes: Callable[[], bool], asked: Callable[[], object] = lambda: None
+) -> Guard:
+    """Return a master's guard that becomes a slave's guard as soon as another broker may be, or is to be, the master.
+
+    Args:
+        asked: called when a client wants to read.
+    """
+    refuse = refusing(guard, is_elected=True)
 
     def ask(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
-        if not holds():
+        if row.access is Access.READ:
+            asked()
+        if not takes():
             refuse(peer, command, row, header)
         elif guard is not None:
             guard(peer, command, row, header)

@@ -4,7 +4,8 @@
           ^                                                                                  |         |
           |             five seconds                                                         |         |
           +──────────────────────────────────────── unreachable, silent, a full disk <───────+─────────+
-                                                     logs differ: an alarm, and never again with this master
+                                                     logs differ: an alarm, and never again with this master; in a
+                                                     group that elects, again after a while
 
 The store shows the copied log to queues and index like appended messages, and clients read it from there. The slave
 reports its end of the log after each piece and every haSendHeartbeatInterval. It leaves a master that is silent for
@@ -42,6 +43,7 @@ _SAID_NOTHING: Final = (
     "it ended the connection before it said anything: its log says why, or it wants a haSecret"
 )
 PAUSE_S: Final = 5.0
+COMPARE_AGAIN_S: Final = 10.0
 CONNECT_S: Final = 5.0
 
 
@@ -94,6 +96,7 @@ class Replica:
         self._is_stopped = False
         self._changed = asyncio.Event()
         self._told = ""
+        self._differed_at = 0.0
         self._why_ended = ""
         self._taken = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
         figures.gauge(
@@ -130,6 +133,13 @@ class Replica:
             if self.link is not None:
                 self.link.close()
 
+    def refuse(self, problem: SparrowError) -> None:
+        """Follow this master no more, for a problem that only an operator can solve."""
+        log.critical("the master is not followed: %s", problem)
+        self.alarm, self.trusts_master = problem, False
+        if self.link is not None:
+            self.link.close(problem)
+
     def stop(self) -> None:
         """Take nothing more from any master; the end of our log stays as it is."""
         self._address, self._is_stopped = None, True
@@ -141,7 +151,7 @@ class Replica:
         while True:
             self._changed.clear()
             address, error = self._address, None
-            if address and self.alarm is None:
+            if address and (self.alarm is None or self._may_compare_again()):
                 error = await self._follow(address)
                 self._note(address, error)
             self.on_lost()
@@ -149,6 +159,11 @@ class Replica:
                 await self._clock.wait_for(self._changed.wait(), self._rules.pause_s or PAUSE_S)
             if self._changed.is_set():
                 self.alarm = None
+
+    def _may_compare_again(self) -> bool:
+        """Whether the logs may be equal by now: an elected master may have repaired its log."""
+        is_due = self._clock.age(self._differed_at) >= COMPARE_AGAIN_S
+        return isinstance(self.alarm, LogsDiffer) and bool(self._rules.introduction) and is_due
 
     async def _follow(self, address: str) -> SparrowError | None:
         """Follow until the connection ends; return the reason."""
@@ -210,7 +225,7 @@ class Replica:
             link.report()
 
     def _follows(self) -> None:
-        self.trusts_master = True
+        self.trusts_master, self.alarm = True, None
         self.on_trust()
 
     def _took(self, count: int) -> None:
@@ -223,7 +238,10 @@ class Replica:
     def _note(self, address: str, error: SparrowError | None) -> None:
         """Log once why the master is not followed now, or raise the alarm if it will not be followed again."""
         if isinstance(error, LogsDiffer):
+            is_known, self._differed_at = self.alarm is not None, self._clock.monotonic()
             self.alarm, self.trusts_master = error, False
+            if is_known:
+                return
             log.critical(
                 "the master at %s is not followed any more, and nothing is thrown away: %s. If the master is right, "
                 "move the store of this slave away (it may hold messages that exist nowhere else) and start it again, "
@@ -233,6 +251,6 @@ class Replica:
             )
             return
         text = str(error) if error is not None else self._why_ended
-        if text != self._told:
+        if self.alarm is None and text != self._told:
             self._told = text
             log.warning("the master at %s is not followed now, trying again and again: %s", address, text)

@@ -4,9 +4,10 @@
     the log grows               new bytes leave at once, in pieces of haTransferBatchSize, as fast as the slave reads
     a later report              the slave has the log up to this offset
 
+The first report acknowledges nothing: the slave may find afterwards that its log differs from ours.
 The master does not send damaged bytes: a slave gets everything before them, and is then disconnected
 (store/log/shipping.py). A report beyond the sent bytes is no acknowledgement: such a slave has a log of its own.
-Unlike Java, which starts an empty slave at the last file, and accepts any number as an acknowledgement.
+Unlike Java, which starts an empty slave at the last file, and accepts any report as an acknowledgement.
 Source: HAConnection, Java 4.9.7.
 """
 
@@ -65,10 +66,11 @@ class SlaveLink(asyncio.Protocol):
 
     Args:
         shipped: the offset up to which the log may be sent.
-        acknowledged: called after each report that is higher than the one before.
+        acknowledged: called after the first report, and after each one that acknowledges more.
         ended: called when the connection has ended.
     Attributes:
-        acked: the offset up to which the slave has the log; None until its first report.
+        acked: the offset up to which the slave has the log, by its last report; None until the first one.
+        is_confirmed: whether a later report than the first one has come.
         member: the member's id, where the master is elected; None until the slave sends it.
     """
 
@@ -83,6 +85,7 @@ class SlaveLink(asyncio.Protocol):
     ) -> None:
         self.address = "?"
         self.acked: int | None = None
+        self.is_confirmed = False
         self.member: int | None = None
         self._store = store
         self._shipped = shipped
@@ -131,8 +134,8 @@ class SlaveLink(asyncio.Protocol):
             self._begin(reported)
         elif reported > self._position:
             self.close(f"it says that it has the log up to {reported}, of which it got {self._position}")
-        elif reported > self.acked:
-            self.acked = reported
+        elif reported > self.acked or not self.is_confirmed:
+            self.acked, self.is_confirmed = max(reported, self.acked), True
             self._acknowledged(self)
 
     def pause_writing(self) -> None:

@@ -1,7 +1,10 @@
-"""The state that a slave copies from its master beside the log: topics, groups, consumer offsets, delay progress.
+"""The state that a slave copies from its master beside the log: delay progress, and of a master without a journal
+also topics, groups and consumer offsets. Such are Java's masters. With a journal (broker/state), the log brings them.
 
     every ten seconds, and when its log is followed    GET_ALL_TOPIC_CONFIG, GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                                                        GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET
+    the master's topics name its journal, or records   from now on only GET_ALL_DELAY_OFFSET, until the connection ends:
+    of it have come                                    an answer could be older than the log
     the master is gone                                 the last copy stays in use
     its log differs from ours (replica.py)             nothing is copied: it is not our master
 
@@ -19,11 +22,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.delay import DelayedDelivery
-from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.names import is_system_topic
@@ -59,19 +60,21 @@ class Mirror:
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
+        state: KeptState,
         delayed: DelayedDelivery,
         pool: Pool,
         clock: Clock,
         is_ours: Callable[[], bool],
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        assert state.follower is not None
+        self._topics = state.topics
+        self._groups = state.groups
+        self._offsets = state.offsets
         self._delayed = delayed
+        self._follower = state.follower
+        self._count = state.follower.count  # of the journal's records before the connection
+        self._keeps_journal = False
         self._pool = pool
         self._clock = clock
         self._is_ours = is_ours
@@ -90,7 +93,8 @@ class Mirror:
             self.wake()
 
     def wake(self) -> None:
-        """Copy now, not only in the next period."""
+        """Copy now, not only in the next period: the master may be another one."""
+        self._count, self._keeps_journal = self._follower.count, False
         self._found.set()
 
     async def run(self) -> None:
@@ -105,11 +109,22 @@ class Mirror:
     async def _ask(self, address: str) -> None:
         try:
             session = await self._pool.session(address)
-            await self._take_topics(session)
-            groups = await session.call(GetAllSubscriptionGroup(), timeout_s=TIMEOUT_S)
-            self._groups.follow(GroupConfigTable.decode(groups.body))
-            offsets = await session.call(GetAllConsumerOffset(), timeout_s=TIMEOUT_S)
-            self._offsets.follow(ConsumerOffsets.decode(offsets.body))
+            if not self._has_journal():
+                await self._take_topics(session)
+            groups = (
+                None
+                if self._has_journal()
+                else await session.call(GetAllSubscriptionGroup(), timeout_s=TIMEOUT_S)
+            )
+            if groups is not None and not self._has_journal():
+                self._groups.follow(GroupConfigTable.decode(groups.body))
+            offsets = (
+                None
+                if self._has_journal()
+                else await session.call(GetAllConsumerOffset(), timeout_s=TIMEOUT_S)
+            )
+            if offsets is not None and not self._has_journal():
+                self._offsets.follow(ConsumerOffsets.decode(offsets.body))
             delays = await session.call(GetAllDelayOffset(), timeout_s=TIMEOUT_S)
             if delays.body:
                 self._delayed.follow(DelayOffsets.decode(delays.body))
@@ -118,10 +133,18 @@ class Mirror:
         else:
             self._note(address, "")
 
+    def _has_journal(self) -> bool:
+        """Whether the log brings topics, groups and offsets, or has begun to while an answer was on its way."""
+        return self._keeps_journal or self._follower.count > self._count
+
     async def _take_topics(self, session: Session) -> None:
         end = self._store.end
         answer = await session.call(GetAllTopicConfig(), timeout_s=TIMEOUT_S)
         told = TopicConfigTable.decode(answer.body)
+        self._keeps_journal = told.journal is not None
+        if self._has_journal():
+            return
+        self._follower.leave()
         self._topics.follow(told)
         last: dict[str, int] = {}
         for queue in self._store.queues:

@@ -139,12 +139,13 @@ class Upstream(asyncio.Protocol):
     # Internal -------------------------------------------------------------------------------------------------------
 
     def _start(self) -> int:
-        """Return the offset to ask from: a little before our log's end, in the same file."""
+        """Return the offset to ask from: a little before our log's end, in the same file, and not above `_safe`."""
         end = self._store.end
         if self._store.log_bytes(end - 1, 1) is None:
             return end  # there is nothing to compare
         file_size = self._store.settings.commit_log_file_size
-        return max((end - 1) // file_size * file_size, end - COMPARED_BYTES, self._store.begin)
+        start = max((end - 1) // file_size * file_size, end - COMPARED_BYTES)
+        return max(self._safe(start), self._store.begin)
 
     def _introduced(self, chunk: bytes) -> bytes:
         """Take the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
@@ -171,9 +172,15 @@ class Upstream(asyncio.Protocol):
         self.report()
 
     def _safe_end(self) -> int:
-        if self._whole is None:
-            return self._compared
-        return self._store.flushed.value if self._is_flushed_first else self._store.end
+        """The offset to report. Every report can count as an acknowledgement, also the first one."""
+        return self._safe(self._compared if self._whole is None else self._store.end)
+
+    def _safe(self, offset: int) -> int:
+        """Return the offset, or with slaveAck=flushed the end of the bytes on disk if that is lower.
+
+        After a reconnection more than the compared bytes may not be on disk yet, as during a slow sync.
+        """
+        return min(offset, self._store.flushed.value) if self._is_flushed_first else offset
 
     def _report_soon(self) -> None:
         """Report appended bytes: now, or when they are on disk."""
@@ -227,14 +234,16 @@ class Upstream(asyncio.Protocol):
     def _compare(self, offset: int, content: memoryview) -> memoryview:
         """Compare the master's bytes with ours up to our end; return the bytes after it. Raises: LogsDiffer."""
         size = min(len(content), self._store.end - offset)
-        ours = self._store.log_bytes(offset, size) if size else memoryview(b"")
-        if ours is None or ours != content[: len(ours)]:
-            raise LogsDiffer(f"the master has other bytes than we between {offset} and {offset + size}")
-        self._compared += len(ours)
+        while size and content:
+            ours = self._store.log_bytes(self._compared, size)
+            if ours is None or ours != content[: len(ours)]:
+                raise LogsDiffer(f"the master has other bytes than we between {offset} and {offset + size}")
+            self._compared += len(ours)
+            size, content = size - len(ours), content[len(ours) :]
         self._signs = 0
         if self._compared == self._store.end:
             self._follow()
-        return content[len(ours) :]
+        return content
 
     def _follow(self) -> None:
         self.is_following = True
@@ -247,7 +256,7 @@ class Upstream(asyncio.Protocol):
         offset = records.position
         whole = records.take(content)
         if len(whole):
-            self._store.follow(offset, whole)
+            self._store.follow(offset, whole, records.has_crcs)
             self._took(len(whole))
         if records.problem is not None:
             raise records.problem

@@ -17,6 +17,7 @@ from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, verb
 from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
+from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
@@ -25,13 +26,8 @@ from sparrowmq.errors import SparrowError
 _LOOK_S: Final = 1.0
 
 
-class _Noun(click.Group):
-    """A group of commands that passes options without a command to `run`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in HELP["help_option_names"]):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
+class _Noun(UsualVerb):
+    verb = "run"
 
 
 @click.group(cls=_Noun, context_settings=HELP)

@@ -1,4 +1,9 @@
-"""`sparrowmq cluster`: the master of each broker, and the lag of each slave."""
+"""`sparrowmq cluster`: the master of each broker, the lag of each slave, and which member of a group leads.
+
+sparrowmq cluster                               the table; so does `sparrowmq cluster show`
+sparrowmq cluster transfer -b NAME [--to N]     another member leads, without a failed send
+sparrowmq cluster elect -b NAME --member N      an operator's decision where no member can be elected
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,9 @@ import sys
 
 import click
 
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, heads, is_for_people, table
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, verb
+from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, table
+from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin.standings import Standing
 
 _HEADS = heads(
@@ -19,14 +25,27 @@ _KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SE
 _WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LAG MESSAGES", "PROBLEM")
 
 
-@click.command(context_settings=HELP)
-@asking
-@OUTPUT
+_BROKER = click.option("-b", "--broker", required=True, metavar="NAME", help="The brokerName of the group.")
+
+
+class _Noun(UsualVerb):
+    verb = "show"
+
+
+@click.group(cls=_Noun, context_settings=HELP)
+def cluster() -> None:
+    """Show the brokers of a cluster, or decide which member of a replicated group leads.
+
+    Options without a command are those of `show`.
+    """
+
+
+@verb(cluster)
 @CLUSTER
 @click.option(
     "--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic."
 )
-def cluster(cluster: str | None, messages: bool) -> None:
+def show(cluster: str | None, messages: bool) -> None:
     """Show the masters, the slaves in sync, the lag of each slave, and the messages per second of each broker.
 
     The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
@@ -43,6 +62,36 @@ def cluster(cluster: str | None, messages: bool) -> None:
     table([_HEADS[at] for at in shown], [[row[at] for at in shown] for row in rows], keys=_KEYS)
     if any(each.problem for each in found):
         sys.exit(1)
+
+
+@verb(cluster)
+@_BROKER
+@click.option("--to", "member", type=click.IntRange(1), metavar="N", help="That member's brokerId.")
+def transfer(broker: str, member: int | None) -> None:
+    """Let another member that is in sync lead: member N, or the one that has most.
+
+    The master takes no messages until the other member leads, about two seconds. Clients of SparrowMQ wait and try
+    again, so no send fails.
+    """
+    chosen = ask(lambda admin: admin.hand_over(broker, member))
+    done(f"{broker}: member {chosen} leads next", broker=broker, member=chosen)
+
+
+@verb(cluster)
+@_BROKER
+@click.option("--member", type=click.IntRange(1), required=True, metavar="N", help="Its brokerId.")
+@click.option("--force", is_flag=True, help="Give up what only lost members in sync have. Asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def elect(broker: str, member: int, force: bool, yes: bool) -> None:
+    """Let a member lead with its log where no member can be elected.
+
+    Choose the member that has most (LOG END of `sparrowmq cluster`). Needed if etcd has lost its data, and with --force
+    if all members in sync are lost for good. Members that have more than the new master do not follow it.
+    """
+    if force and not yes:
+        confirm(f"Messages that member {member} lacks are lost to consumers. Continue?")
+    ask(lambda admin: admin.elect(broker, member, force=force))
+    done(f"{broker}: member {member} is to lead; see `sparrowmq cluster`", broker=broker, member=member)
 
 
 def _row(each: Standing) -> list[object]:

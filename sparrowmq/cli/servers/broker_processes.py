@@ -6,22 +6,28 @@
 
 Each is a process that shares the output streams of this one. A process that ends is started again: after a second,
 after twice as long each time until it has run for a minute, half a minute at most. Wrong settings end all of them. A
-signal to this process stops them in order, and SIGHUP goes to each. If this process is killed, the system ends them.
+signal to this process stops them in order, and SIGHUP goes to each.
+
+The stdin of each is a pipe from this process, which only this process holds open. If this process is killed, the pipe
+ends, and so do the brokers, in order. A broker that is halted then ends only when it runs again. As long as it has its
+store open, a new start waits for it, and says which process it is.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.store.vfs import lock_holder
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +37,12 @@ _LOOK_S: Final = 0.1
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
 _STEADY_S: Final = 60.0
-_PR_SET_PDEATHSIG: Final = 1
+_REMIND_S: Final = 60.0
 
 
 def command(settings: BrokerSettings, given: Mapping[str, Any], number: int) -> list[str]:
     """Return the command line of broker `number`, from that of all."""
-    words = [sys.executable, "-m", "sparrowmq", "broker"]
+    words = [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin"]
     for option, name in (("-c", "file"), ("-n", "namesrv"), ("--log-size", "log_size")):
         words += [option, str(given[name])] if given[name] is not None else []
     words += ["--log-format", given["log_format"], "--log-keep", str(given["log_keep"])]
@@ -70,10 +76,13 @@ class _Broker:
     """One of them, and when it was started, or may be again."""
 
     words: Sequence[str]
+    store: str = ""  # the folder of its store
     process: subprocess.Popen[bytes] | None = None
     at_s: float = 0.0
     pause_s: float = _FIRST_PAUSE_S
     is_first: bool = True  # whether no process was there before this one
+    holder: int = 0  # the process of an earlier run that has the store open
+    told_s: float = 0.0  # when that was logged last
 
 
 class Brokers:
@@ -82,12 +91,16 @@ class Brokers:
     Args:
         commands: their command lines.
         now_s: a monotonic clock.
+        stores: the folders of their stores.
     """
 
     def __init__(
-        self, commands: Sequence[Sequence[str]], now_s: Callable[[], float] = time.monotonic
+        self,
+        commands: Sequence[Sequence[str]],
+        now_s: Callable[[], float] = time.monotonic,
+        stores: Sequence[str] = (),
     ) -> None:
-        self._brokers = [_Broker(words) for words in commands]
+        self._brokers = [_Broker(*each) for each in zip_longest(commands, stores, fillvalue="")]
         self._now_s = now_s
         self._is_stopping = False
 
@@ -113,7 +126,7 @@ class Brokers:
                 return status
             if status is not None:
                 self._note_end(broker, status)
-            elif self._now_s() >= broker.at_s:
+            elif self._now_s() >= broker.at_s and not self._is_held(broker):
                 broker.process, broker.at_s = _started(broker.words), self._now_s()
         return 0
 
@@ -124,6 +137,21 @@ class Brokers:
             process.terminate()
         for process in running:
             process.wait()
+            _let_go(process)
+
+    def _is_held(self, broker: _Broker) -> bool:
+        """Whether another process has the store open. Log that once, and then every minute."""
+        holder = lock_holder(os.path.join(broker.store, "lock")) if broker.store else 0
+        if holder and (holder != broker.holder or self._now_s() - broker.told_s >= _REMIND_S):
+            log.warning(
+                "the store %s is in use by process %d, perhaps a broker of an earlier start that hangs or is halted; "
+                "the broker starts once that has ended. `kill -CONT %d` lets a halted one end in order, "
+                "`kill -KILL %d` ends it at once; either way no acknowledged message is lost",
+                *(broker.store, holder, holder, holder),
+            )
+            broker.told_s = self._now_s()
+        broker.holder = holder
+        return holder != 0
 
     def _was_steady(self, broker: _Broker) -> bool:
         return self._now_s() - broker.at_s >= _STEADY_S
@@ -141,6 +169,7 @@ class Brokers:
         log.error(
             "a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s
         )
+        _let_go(broker.process)
         broker.is_first = False
         broker.process, broker.at_s = None, self._now_s() + broker.pause_s
         broker.pause_s = min(2 * broker.pause_s, _LONGEST_PAUSE_S)
@@ -155,10 +184,10 @@ class Brokers:
 
 
 def _started(words: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
+    """Start a process; no other process has the other end of its stdin, as Python lets none inherit it."""
+    return subprocess.Popen(words, stdin=subprocess.PIPE)
 
 
-def _end_with_parent() -> None:
-    """Let Linux end this process when its parent is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()

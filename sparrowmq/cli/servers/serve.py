@@ -28,7 +28,7 @@ from sparrowmq import descriptors, logs, memory
 from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.version_line import identity, keeping
-from sparrowmq.errors import ConfigError, InvalidName, SparrowError
+from sparrowmq.errors import ConfigError, InvalidName, SparrowError, StoreFailed
 from sparrowmq.logs import LogSettings
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings import settings as config
@@ -73,7 +73,7 @@ class Server(Protocol):
     """A server whose context is entered."""
 
     async def serve(self) -> None:
-        """Never returns; raises what made it fail."""
+        """Return only if another server has to start instead of this one; raise what made it fail."""
 
 
 # The commands -------------------------------------------------------------------------------------------------------
@@ -147,6 +147,9 @@ def namesrv(**given: Any) -> None:
     default=1,
     help="So many of them as one service, of which each uses a processor: NAME-0, NAME-1 and so on.",
 )
+@click.option(
+    "--ends-with-stdin", is_flag=True, hidden=True, help="Stop when the other end of stdin is closed."
+)
 def broker(**given: Any) -> None:
     """Run a broker: it keeps messages and gives them to consumers."""
     hangup.remember()
@@ -162,7 +165,10 @@ def broker(**given: Any) -> None:
     if given["brokers"] > 1:
         from sparrowmq.cli.servers.broker_processes import Brokers, command
 
-        sys.exit(Brokers([command(settings, given, number) for number in range(given["brokers"])]).run())
+        numbers = range(given["brokers"])
+        commands = [command(settings, given, number) for number in numbers]
+        stores = [f"{settings.store_path}-{number}" for number in numbers]
+        sys.exit(Brokers(commands, stores=stores).run())
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
 
@@ -175,8 +181,8 @@ def broker(**given: Any) -> None:
     if settings.failover:
         from sparrowmq.broker.election import Member
 
-        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload)
-    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload)
+        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload, given["ends_with_stdin"])
+    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload, given["ends_with_stdin"])
 
 
 # Settings -----------------------------------------------------------------------------------------------------------
@@ -245,8 +251,13 @@ def run(
     build: Callable[[], AbstractAsyncContextManager[V]],
     ready: Callable[[V], str],
     reload: Callable[[V], object] | None = None,
+    ends_with_stdin: bool = False,
 ) -> NoReturn:
-    """Serve until a signal or a failure; SIGHUP calls `reload`, an earlier one too."""
+    """Serve until a signal or a failure; SIGHUP calls `reload`, an earlier one too.
+
+    Args:
+        ends_with_stdin: also stop when the other end of stdin is closed.
+    """
     os.umask(0o077)  # Only this user may read messages.
     descriptors.raise_limit()
     # What the index maps can be cut off, or lie on a bad sector: then the process dies, but not in silence.
@@ -254,24 +265,39 @@ def run(
         faulthandler.enable()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(build(), ready, reload))
+            runner.run(_serve(build, ready, reload, ends_with_stdin))
     except (SparrowError, OSError, ExceptionGroup) as error:
         fail(error)
     sys.exit(0)
 
 
 async def _serve(
-    server: AbstractAsyncContextManager[V],
+    build: Callable[[], AbstractAsyncContextManager[V]],
     ready: Callable[[V], str],
     reload: Callable[[V], object] | None,
+    ends_with_stdin: bool,
 ) -> None:
     """Signals cancel this task at any point; leaving the context is the graceful stop."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    if ends_with_stdin:
+        _follow_stdin(task.cancel)
     if reload is None:
         hangup.follow_none(task.cancel)
+    try:
+        while await _served(build(), ready, reload):
+            pass
+    except asyncio.CancelledError:
+        log.info("stopped")
+
+
+async def _served(
+    server: AbstractAsyncContextManager[V], ready: Callable[[V], str], reload: Callable[[V], object] | None
+) -> bool:
+    """Serve until a signal or a failure; return whether to start another server instead of this one."""
+    starts_again = False
     try:
         async with server as serving:
             _calm_the_collector()
@@ -281,8 +307,24 @@ async def _serve(
             click.echo(ready(serving))
             sys.stdout.flush()
             await serving.serve()
-    except asyncio.CancelledError:
-        log.info("stopped")
+            starts_again = True
+    except (StoreFailed, ExceptionGroup):
+        if not starts_again:  # else it has no more to say than before
+            raise
+    return starts_again
+
+
+def _follow_stdin(stop: Callable[[], object]) -> None:
+    """Call `stop` when the process at the other end of stdin has ended."""
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            log.warning("the process that started this one has ended, so this one ends, too")
+            stop()
+
+    loop.add_reader(0, read)
 
 
 def _reload(reload: Callable[[V], object], server: V) -> None:

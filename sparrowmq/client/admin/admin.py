@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import brokers, dead_letters, doctor, finding, groups, topics
+from sparrowmq.client.admin import brokers, dead_letters, doctor, finding, groups, leadership, topics
 from sparrowmq.client.admin.doctor import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.operations.broker_operations import (
@@ -157,6 +157,27 @@ class Admin:
     async def undrain(self, broker: str) -> int:
         """Show a broker to producers again."""
         return await brokers.undrain(self._servers, broker)
+
+    async def hand_over(self, broker: str, member: int | None = None) -> int:
+        """Let another member of a replicated group lead, by default the one that has most; return its brokerId.
+
+        Raises:
+            ConfigError: there is no such broker.
+            RemoteError: no other member, or not this one, is in sync.
+        """
+        return await leadership.hand_over(self._servers, broker, member or 0)
+
+    async def elect(self, broker: str, member: int, *, force: bool = False) -> None:
+        """Let a member of a replicated group lead with its log where no member can be elected.
+
+        Args:
+            force: give up messages that only lost members have.
+        Raises:
+            ConfigError: there is no such broker.
+            RemoteError: there is a master, or members in sync may come back.
+            BrokerUnreachable: this member does not answer.
+        """
+        await leadership.elect(self._servers, broker, member, force)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 

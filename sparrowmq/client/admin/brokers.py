@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sparrowmq.client.admin.operations.broker_operations import broker_statistic, progress_of_all_groups
 from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
-from sparrowmq.client.admin.servers import Servers
+from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, RemoteError
 from sparrowmq.protocol.requests.bodies import BrokerStats
 
@@ -49,14 +49,19 @@ async def address_of(servers: Servers, broker: str) -> str:
     """
     if ":" in broker:
         return broker
+    master = (await place_of(servers, broker)).master
+    if master is None:
+        raise BrokerUnreachable(broker, "it has no master now")
+    return master
+
+
+async def place_of(servers: Servers, broker: str) -> BrokerPlace:
+    """Return the addresses of the brokers of one name. Raises: ConfigError, there is no broker of this name."""
     places = {each.name: each for each in await servers.brokers()}
     if broker not in places:
         there = ", ".join(places) or "none"
         raise ConfigError(f"there is no broker {broker!r} at name server {servers.namesrv}; there is {there}")
-    master = places[broker].master
-    if master is None:
-        raise BrokerUnreachable(broker, "it has no master now")
-    return master
+    return places[broker]
 
 
 async def behind(servers: Servers, address: str) -> dict[str, int]:

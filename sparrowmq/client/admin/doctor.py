@@ -160,6 +160,7 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
             with suppress(SparrowError):  # Not everybody may see them.
                 settings = await broker_settings(servers, address)
             found += _disk(who, status, _disk_full(settings)) + _clock(who, status, now_ms())
+            found += _store(who, status) + _set_aside(who, status)
             found += _busy(who, status, settings) + _permission(who, settings)
             if number == 0:
                 found += await _old_clients(who, address, settings, servers.timeout_s)
@@ -204,6 +205,30 @@ def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Fin
         what = f"{who} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
         return [Finding(Verdict.WARNING, what, check, mend)]
     return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]
+
+
+def _set_aside(who: str, status: Mapping[str, str]) -> list[Finding]:
+    """Report messages that a member had alone when it followed another master."""
+    kept, forked = _number(status, "setAsideBytes"), _number(status, "setAsideForked")
+    if not kept:
+        return []
+    check = "setAsideBytes and setAsideForked of its brokerStatus"
+    if not forked:
+        return [Finding(Verdict.OK, f"{who} keeps {kept} bytes in the folder set-aside", check)]
+    what = f"{who} keeps messages in set-aside/*.forked that no other member had (files: {forked}, bytes: {kept})"
+    mend = (
+        "read them with `sparrowmq store inspect STORE/set-aside/FILE`, send again what matters, and delete the files; "
+        "after setAsideDays the broker deletes them"
+    )
+    return [Finding(Verdict.WARNING, what, check, mend)]
+
+
+def _store(who: str, status: Mapping[str, str]) -> list[Finding]:
+    problem, check = status.get("storeProblem"), "storeProblem of its brokerStatus"
+    if problem is None:
+        return []
+    mend = "see docs/operate/reliability.md, What a broker does about damage"
+    return [Finding(Verdict.WRONG, f"{who} takes no messages: {problem}", check, mend)]
 
 
 def _busy(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.lacking import lacking
@@ -18,6 +19,8 @@ from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import SparrowError
+
+_NO_MASTER: Final = "no broker of this name is the master"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def _standing(
         in_tps=_rate(table, brokers.TAKEN),
         out_tps=_rate(table, brokers.GIVEN),
         version=table.get("brokerVersionDesc"),
-        problem=table.get("replicationProblem"),
+        problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
     )
 
 

@@ -106,7 +106,7 @@ class Brokers:
         """Send a heartbeat to every broker that is known or connected. Missing answers are only logged."""
         addresses = {address for each in self._routes.brokers.values() for address in each.values()}
         addresses |= {address for address in self._greeted if self.live(address)}  # of no topic that is used
-        for address in addresses:
+        for address in sorted(addresses):
             try:
                 session = self.live(address)
                 if session is None:

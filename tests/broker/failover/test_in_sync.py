@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
 from sparrowmq.broker.failover.group_state import GroupState, with_in_sync
-from sparrowmq.broker.failover.in_sync import ALL, NEAR_BYTES, InSync
+from sparrowmq.broker.failover.in_sync import ALL, NEAR_BYTES, SETTLE_S, InSync
 from sparrowmq.errors import EtcdFailed, NoSlaveNear
 from sparrowmq.testing import ManualClock
 
@@ -47,8 +48,12 @@ class Told:
 
 
 @asynccontextmanager
-async def account(told: Told, clock: ManualClock, lease_s: float = 1000) -> AsyncIterator[InSync]:
-    found = InSync(1, told.state, told.commit, clock, CATCH_UP_S, lambda: not clock.monotonic() > lease_s)
+async def account(
+    told: Told, clock: ManualClock, lease_s: float = 1000, away: Container[int] = ()
+) -> AsyncIterator[InSync]:
+    found = InSync(
+        1, told.state, told.commit, clock, CATCH_UP_S, lambda: not clock.monotonic() > lease_s, away
+    )
     task = asyncio.ensure_future(found.run())
     yield found
     task.cancel()
@@ -75,6 +80,22 @@ async def test_a_slave_is_in_sync_once_it_has_what_the_master_had_when_it_came_n
         await settle()
         assert told.members == [1, 2] and found.members == {1, 2}
         assert found.replicated.value == 1000
+
+
+@pytest.mark.guards("InSync._following: self.log_end() -> end")
+async def test_a_slave_that_comes_near_must_reach_what_was_shown_or_answered_before_it_was_on_disk():
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.log_end = lambda: 1200
+        found.shipped.advance(1000)
+        assert found.is_alone
+        found.reported(2, 1000)
+        await settle()
+        assert told.members == [1] and not found.is_alone
+        found.shipped.advance(1200)
+        found.reported(2, 1200)
+        await settle()
+        assert told.members == [1, 2] and not found.is_alone
 
 
 @pytest.mark.guards("InSync._others: self._electable | self._joining.keys() -> self._electable")
@@ -201,7 +222,7 @@ async def test_one_that_left_before_it_was_in_sync_is_not_let_go_when_it_is():
         assert (told.members, told.count) == ([1, 2, 3], 1)
 
 
-@pytest.mark.guards("InSync._wanted: self._left | late -> late")
+@pytest.mark.guards("InSync._following: self._left | late -> late")
 async def test_one_that_comes_again_at_once_has_to_prove_itself():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -272,3 +293,90 @@ async def test_it_ends_when_etcd_says_that_somebody_else_is_the_master():
     found.left(2)
     await asyncio.wait_for(found.run(), 5)
     assert told.count == 1
+
+
+# An epoch that is not settled ---------------------------------------------------------------------------------------
+
+
+def unsettled(told: Told) -> Told:
+    told.state = structs.replace(told.state, settled=2)
+    return told
+
+
+async def test_a_new_master_acknowledges_and_shows_nothing_until_its_epoch_is_settled() -> None:
+    told, clock = unsettled(Told(1, 2, 3)), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        for member in (2, 3):
+            assert found.may_come(member)
+        found.reported(2, 100)
+        await settle()
+        assert (told.count, found.replicated.value, found.shown_end()) == (0, 0, 0)
+        assert found.hides_log and found.members == {1, 2, 3}
+        found.reported(3, 100)
+        await settle()
+        assert (told.members, told.count, told.state.settled) == ([1, 2, 3], 1, 3)
+        assert found.replicated.value == found.shown_end() == 100 and not found.hides_log
+
+
+@pytest.mark.guards("InSync._advance: drop not self.is_settled")
+async def test_nothing_is_acknowledged_before_etcd_knows_who_follows_though_all_have_it() -> None:
+    told, clock = unsettled(Told(1, 2)), ManualClock()
+    told.answer = "lost"
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        await settle()
+        assert told.count == 1 and found.replicated.value == 0
+        found.left(2)
+        assert not found.may_come(2)  # etcd may have it in sync in this epoch
+        told.answer = "yes"
+        await clock.advance(1)
+        assert told.members == [1] and found.may_come(2)
+
+
+@pytest.mark.guards("InSync._may_settle: drop if self._demanded is None")
+async def test_without_a_send_or_a_read_all_members_keep_their_right_to_lead() -> None:
+    told, clock, settled_at = unsettled(Told(1, 2, 3)), ManualClock(), list[float]()
+    async with account(told, clock) as found:
+        found.on_settled = lambda: settled_at.append(clock.monotonic())
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        await clock.advance(60)
+        assert told.count == 0
+        began = clock.monotonic()
+        assert found.lacks(100) is None  # a send waits
+        await clock.advance(SETTLE_S - 0.5)
+        assert told.count == 0
+        await clock.advance(1)
+        assert told.members == [1, 2] and SETTLE_S <= settled_at[0] - began < SETTLE_S + 0.5
+
+
+async def test_nobody_waits_for_a_master_that_died() -> None:
+    told, clock = unsettled(Told(1, 2, 3)), ManualClock()
+    async with account(told, clock, away={3}) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        await settle()
+        assert told.count == 0
+        found.demand()
+        await settle()
+        assert told.members == [1, 2]
+
+
+async def test_the_only_member_in_sync_settles_at_once() -> None:
+    told, clock = unsettled(Told(1)), ManualClock()
+    async with account(told, clock) as found:
+        assert found.lacks(100) is not None and not found.hides_log
+        await settle()
+        assert told.members == [1] and told.state.settled == 3 and found.shown_end() == ALL
+
+
+async def test_a_former_member_in_sync_that_lacks_much_is_not_taken_over() -> None:
+    told, clock = unsettled(Told(1, 2)), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(2 * NEAR_BYTES)
+        found.reported(2, 10)
+        found.demand()
+        await clock.advance(SETTLE_S + 1)
+        assert told.members == [1]

@@ -19,11 +19,11 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.tls.tls_contexts import client_context
-from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
+from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.settings import build
 from tests.broker.replication.pairs import Pair, pair
 from tests.certificates import Pair as Certificate
-from tests.certificates import authority, signed
+from tests.certificates import authority, settings_of, signed
 from tests.interop.apache import free_ports
 
 
@@ -132,19 +132,7 @@ class Encrypted:
 async def encrypted(tmp_path: Path) -> AsyncIterator[Encrypted]:
     ours = authority(tmp_path)
     server = signed(tmp_path, "server", ours)
-    tls = {
-        "tls_mode": TlsMode.ENFORCING,
-        "certificate": server.certificate,
-        "key": server.key,
-        "trust": ours.certificate,
-        "client_auth": ClientAuth.REQUIRE,
-        "client_certificate": server.certificate,
-        "client_key": server.key,
-        "client_trust": ours.certificate,
-        "tls_enabled": True,
-        "ha_secret": "Xq3",
-        "namesrv": (),
-    }
+    tls = settings_of(ours, server) | {"tls_enabled": True, "ha_secret": "Xq3", "namesrv": ()}
     async with pair(tmp_path, **tls) as both:
         both.pool = Pool(SystemClock(), tls=client_context(both.slave_settings))
         yield Encrypted(both, tls, tmp_path)

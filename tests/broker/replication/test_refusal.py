@@ -18,13 +18,20 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, EndTransaction, GetMaxOffset
+from sparrowmq.protocol.requests.headers import (
+    ConsumerSendMsgBack,
+    EndTransaction,
+    GetMaxOffset,
+    UpdateConsumerOffset,
+)
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.session import Session
 from tests.broker.live import send_request
+from tests.broker.members import Members
 from tests.broker.replication.pairs import pair
+from tests.interop.etcd import needs_etcd
 
 
 @pytest.fixture
@@ -73,6 +80,19 @@ def test_a_master_is_guarded_as_ever_until_its_time_is_over_and_as_a_slave_from_
     assert len(asked) == 2 * guarded
     with pytest.raises(RemoteError, match="send to its master"):
         guard(peer, Command(send.code), send, send_request())
+
+
+@needs_etcd
+@pytest.mark.guards("Broker._guard: self.term is not None -> False")
+async def test_a_slave_of_a_group_that_elects_refuses_a_commit_that_the_next_master_would_not_have(
+    members: Members,
+) -> None:
+    await members.two_in_sync()
+    assert await members.send(1, b"one") == 0
+    commit = UpdateConsumerOffset("consumers", "orders", 0, 1)
+    with pytest.raises(RemoteError, match="commit to its master"):
+        await members.order(2, commit)
+    assert (await members.order(1, commit)).code == 0
 
 
 async def test_it_answers_what_only_asks(slave: Session) -> None:

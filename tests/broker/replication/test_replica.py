@@ -10,12 +10,13 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import replica
-from sparrowmq.broker.replication.replica import Replica, ReplicaRules
+from sparrowmq.broker.replication.replica import COMPARE_AGAIN_S, Replica, ReplicaRules
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.names import OP_HALF_TOPIC
 from sparrowmq.protocol.requests.headers import EndTransaction
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
@@ -124,10 +125,11 @@ async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_
         await (await both.session("master")).call(end)
         await both.stop("master")
         whole = both.log("master")
-        *parts, _ = [bytes(each) for each in record.walk(memoryview(whole))]
-        assert (
-            len(parts) == 2
-        )  # The half message and that of the commit, without what says that it has ended.
+        records = [(bytes(each), record.decode(each).topic) for each in record.walk(memoryview(whole))]
+        topics = [topic for _, topic in records]
+        # The half message and that of the commit, without what says that it has ended.
+        parts = [each for each, _ in records[: topics.index(OP_HALF_TOPIC)]]
+        assert topics[len(parts) - 1] == "orders"
         with MessageStore.open(both.slave_settings.store(1)) as store:
             store.follow(0, b"".join(parts))
         await both.start("slave")
@@ -219,7 +221,7 @@ def alone(stores: Stores, address: str, **rules: object) -> tuple[Replica, Manua
     return Replica(store, clock, given, Figures()), clock
 
 
-@pytest.mark.guards("Replica.run: address and self.alarm is None -> address")
+@pytest.mark.guards("Replica.run: self.alarm is None or self._may_compare_again() -> True")
 async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,6 +238,30 @@ async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
         running.cancel()
     (alarm,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert "nothing is thrown away" in alarm.getMessage() and "start it again, empty" in alarm.getMessage()
+
+
+@pytest.mark.guards("Replica._may_compare_again: bool(self._rules.introduction) -> False")
+async def test_an_elected_master_that_repaired_its_log_is_followed_after_all(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_master() as master:
+        following, clock = alone(stores, master.address, introduction=b"a member")
+        ours = bytes(following._store.log_bytes(0, following._store.end) or b"")
+        running = asyncio.ensure_future(following.run())
+        for _ in range(2):
+            slave = await master.slave()
+            slave.ship(0, bytes(50))
+            assert await slave.has_left()
+            await until(lambda: following.link is None and following.alarm is not None)
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+                await clock.advance(COMPARE_AGAIN_S / 2)
+        repaired = await master.slave()
+        repaired.ship(0, ours)
+        await until(lambda: following.is_following)
+        assert following.alarm is None and following.problem == ""
+        running.cancel()
+    assert len([record for record in caplog.records if record.levelname == "CRITICAL"]) == 1
 
 
 async def test_after_an_alarm_a_master_at_another_address_is_tried(stores: Stores) -> None:

@@ -268,7 +268,45 @@ async def test_a_full_disk_ends_the_connection_and_the_next_goes_on(
 
 
 @pytest.mark.guards(
-    "Upstream._safe_end: self._store.flushed.value if self._is_flushed_first else self._store.end -> self._store.end"
+    "Upstream._safe: min(offset, self._store.flushed.value) if self._is_flushed_first else offset -> offset"
+)
+@pytest.mark.parametrize("size", [100, 2000], ids=["less than is compared", "more"])
+async def test_with_flushed_no_report_of_a_new_connection_names_more_than_is_on_disk(
+    stores: Stores, master_store: MessageStore, master: ScriptedMaster, size: int
+) -> None:
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk, commit_log_file_size=FILE_SIZE)
+    on_disk = fill(master_store, 50, bytes(size))
+    copy(master_store, store)
+    store.flush()
+    running = asyncio.ensure_future(store.run(Turn()))
+    await asyncio.sleep(0)
+    disk.may_sync.clear()
+    fill(master_store, 60, bytes(size))
+    copy(master_store, store)
+    content = log(master_store)
+    try:
+        async with following(store, master, is_flushed_first=True) as (link, slave):
+            begin = await slave.report()
+            assert begin <= on_disk < store.end == len(content)
+            slave.ship(begin, content[begin : on_disk + 100])
+            await until(lambda: link.master_end == on_disk + 100)
+            link.report()
+            assert await slave.report() <= on_disk
+            slave.ship(on_disk + 100, content[on_disk + 100 :])
+            await until(lambda: link.is_following)
+            link.report()
+            assert await slave.report() == on_disk
+            disk.may_sync.set()
+            await slave.reported(len(content))
+    finally:
+        disk.may_sync.set()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.guards(
+    "Upstream._safe: min(offset, self._store.flushed.value) if self._is_flushed_first else offset -> offset"
 )
 async def test_with_flushed_only_what_is_on_disk_is_reported(
     stores: Stores, master_store: MessageStore, master: ScriptedMaster

@@ -40,3 +40,17 @@ def test_programs_get_all_of_it(run):
 def test_a_cluster_that_is_not_there_is_an_error_of_the_caller(run):
     result = run("--cluster", "nowhere")
     assert result.exit_code == 2 and "no cluster 'nowhere'" in result.stderr
+
+
+def test_orders_to_a_broker_that_is_no_member_are_refused(run):
+    result = run("transfer", "-b", "broker-0")
+    assert result.exit_code == 1 and "enableControllerMode is not set" in result.stderr
+    result = run("elect", "-b", "broker-0", "--member", "1")
+    assert result.exit_code == 1 and "no broker that answers has this brokerId" in result.stderr
+
+
+def test_messages_are_given_up_only_after_a_question(run):
+    result = run("elect", "-b", "broker-0", "--member", "1", "--force")
+    assert result.exit_code == 1 and "Messages that member 1 lacks are lost to consumers" in result.output
+    result = run("elect", "-b", "broker-0", "--member", "1", "--force", "--yes")
+    assert "no broker that answers" in result.stderr

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_what_was_typed_goes_on_to_each_and_what_is_its_own_comes_last():
         "verbose": True,
     }
     words = command(BrokerSettings(name="x"), given, 1)
-    assert words[:5] == [sys.executable, "-m", "sparrowmq", "broker", "-c"]
+    assert words[:6] == [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin", "-c"]
     assert (
         words[words.index("-n") + 1] == "ns:9876"
         and words[words.index("--log-file") + 1] == "/l-1"
@@ -161,11 +162,16 @@ def test_an_index_that_was_cut_is_named_as_a_cause(caplog):
 
 
 @pytest.fixture
-def two(start, tmp_path):
+def two_of(start, tmp_path):
     sets = {"listenPort": 0, "fastListenPort": "off", "haListenPort": "off", "brokerName": "b"}
     sets["storePathRootDir"] = tmp_path / "store"
     changes = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-    return start("broker", "--brokers", "2", *changes)
+    return lambda: start("broker", "--brokers", "2", *changes)
+
+
+@pytest.fixture
+def two(two_of):
+    return two_of()
 
 
 def names(process, count):
@@ -191,10 +197,45 @@ def test_one_that_is_killed_comes_back_while_the_other_serves_and_a_signal_ends_
     assert not any((tmp_path / f"store-{number}" / "abort").exists() for number in (0, 1))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+@pytest.mark.guards("serve._follow_stdin: drop stop()")
 def test_brokers_end_in_order_when_what_keeps_them_is_killed(two, tmp_path):
     assert names(two.process, 2) == {"b-0", "b-1"}
     children = psutil.Process(two.process.pid).children()
     os.kill(two.process.pid, signal.SIGKILL)
     wait_until(lambda: not any(child.is_running() for child in children))
     assert not any((tmp_path / f"store-{number}" / "abort").exists() for number in (0, 1))
+
+
+@pytest.mark.guards("Brokers.look: true not self._is_held(broker)")
+def test_a_start_waits_for_a_halted_broker_of_an_earlier_start_and_names_it(two_of, tmp_path):
+    first = two_of()
+    assert names(first.process, 2) == {"b-0", "b-1"}
+    children = psutil.Process(first.process.pid).children()
+    halted = next(child for child in children if "brokerName=b-1" in child.cmdline())
+    halted.suspend()
+    first.process.kill()
+    second = two_of()
+    try:
+        assert names(second.process, 1) == {"b-0"}
+        assert second.process.poll() is None
+    finally:
+        halted.resume()
+    assert names(second.process, 1) == {"b-1"}
+    status, log = second.stop()
+    assert status == 0 and log.count(f"store-1 is in use by process {halted.pid}") == 1
+
+
+def test_who_holds_a_store_is_said_again_after_a_minute(tmp_path, caplog):
+    clock, lock = HandClock(), tmp_path / "lock"
+    locks = "f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    program = [sys.executable, "-c", f"import fcntl, sys; {locks}", str(lock)]
+    with subprocess.Popen(program, stdin=-1, stdout=-1) as holder:
+        assert holder.stdout is not None and holder.stdin is not None and holder.stdout.readline()
+        brokers = Brokers([[sys.executable, "-c", ""]], clock, [str(tmp_path)])
+        for at_s, count in ((0, 1), (30, 1), (60, 2)):
+            clock.s = at_s
+            assert brokers.look() == 0 and brokers._brokers[0].process is None
+            assert caplog.text.count(f"is in use by process {holder.pid}") == count
+        holder.stdin.close()
+    assert brokers.look() == 0 and brokers._brokers[0].process is not None
+    brokers.end()

@@ -248,8 +248,9 @@ def test_a_log_that_is_cut_under_it_does_not_kill_it(start, broker_args, tmp_pat
         os.truncate(tmp_path / "store" / "commitlog" / f"{0:020d}", 5000)
         until(lambda: wire.ask(SEND, SEND_FIELDS, b"more").code != 0)
         first = wire.ask(PULL, PULL_FIELDS)
-        assert first.code == 0 and int(first.fields["nextBeginOffset"]) == 4
-        second = wire.ask(PULL, PULL_FIELDS | {"queueOffset": 4})
+        count = int(first.fields["nextBeginOffset"])
+        assert first.code == 0 and 0 < count < 5
+        second = wire.ask(PULL, PULL_FIELDS | {"queueOffset": count})
         assert second.code == 1 and "is damaged at offset" in str(second.remark)
     status, log = broker.stop()
     assert status == 1 and "it was cut while the broker used it: restore it from a slave" in log

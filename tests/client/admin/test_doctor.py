@@ -17,7 +17,9 @@ from sparrowmq.client.admin.doctor import (
     _disk_full,
     _from_end,
     _outside,
+    _set_aside,
     _starts,
+    _store,
     _way_to,
 )
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
@@ -138,6 +140,13 @@ def test_a_disk_is_judged_by_how_full_it_is(used, verdict, words):
     assert found.verdict is verdict and words in found.what
 
 
+def test_a_failed_store_is_a_finding():
+    assert _store("broker a", {}) == []
+    (found,) = _store("broker a", {"storeProblem": "the disk was full at the start"})
+    assert found.verdict is Verdict.WRONG
+    assert found.what == "broker a takes no messages: the disk was full at the start"
+
+
 @pytest.mark.parametrize(("off_s", "words"), [(60, "60 s ahead"), (-60, "60 s behind"), (2, "the same time")])
 def test_a_clock_is_compared_with_ours(off_s, words):
     began_ms, runs_s = 1_700_000_000_000, 90_061
@@ -205,6 +214,14 @@ def test_the_limit_of_the_disk_is_the_brokers():
     assert late.disk_full_ratio == _disk_full({"scrubRate": "1", "diskMaxUsedSpaceRatio": "95"}) == 0.95
     apache = {"diskMaxUsedSpaceRatio": "95", "diskSpaceWarningLevelRatio": "85"}
     assert (_disk_full(apache), _disk_full({})) == (0.85, 0.90)
+
+
+def test_messages_that_only_one_member_had_are_told_until_they_are_deleted():
+    assert _set_aside("broker a", {}) == [] == _set_aside("broker a", {"setAsideBytes": "0"})
+    (found,) = _set_aside("broker a", {"setAsideBytes": "70", "setAsideForked": "0"})
+    assert found.verdict is Verdict.OK and "70 bytes" in found.what
+    (found,) = _set_aside("broker a", {"setAsideBytes": "70", "setAsideForked": "2"})
+    assert found.verdict is Verdict.WARNING and "files: 2" in found.what and "store inspect" in found.mend
 
 
 async def test_a_disk_that_may_get_fuller_is_not_told_to_be_full(tmp_path):

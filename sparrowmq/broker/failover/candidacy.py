@@ -1,0 +1,214 @@
+"""Whether a member may try to become the master now, and why not.
+
+    etcd has no state of the group     a store that was part of an epoch waits for an operator: others may have more
+    not in sync, or another store      never, but by an operator's decision
+    has just started                   other members in sync go first: this one may lack what a power cut took
+    its recovery cut bytes             it is compared with other members first (presence.py)
+    the lead was handed over           the chosen member goes first
+    the start as the master failed     after COOLDOWN_S
+    no room, a port that is taken      others go first; without room it tries after a while, to serve reads at least
+
+The reasons are shown in `brokerStatus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.failover.presence import Present, compare_first
+from sparrowmq.errors import ConfigError, DiskFull, StoreError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.door import Door
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.trial import trial
+from sparrowmq.store.vfs import Disk, Vfs
+
+COOLDOWN_S: Final = 10.0
+SLOW_S: Final = 1.0  # of the trial of the disk: some small files, each with its sync
+_DISK: Final = Disk()
+# The lease times for which a started member without a proof of being in sync lets others go first.
+_FRESH_LEASES: Final = 2
+_UNFIT_LEASES: Final = 2  # likewise, for one that can start, but has no room
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a member does not lead.
+
+    Attributes:
+        remedy: what an operator has to do; "" if the group goes on by itself.
+        is_able: it could lead, and only lets others go first.
+    """
+
+    what: str
+    remedy: str = ""
+    is_able: bool = False
+
+
+class Candidacy:
+    """The record of one member, from its start on.
+
+    Args:
+        name: the brokerName of the group.
+    Attributes:
+        is_proved: a master has checked since the start that our log lacks nothing.
+    """
+
+    def __init__(self, member: int, name: str, lease_s: float, own: OwnEpoch, clock: Clock) -> None:
+        self.is_proved = False
+        self._member = member
+        self._name = name
+        self._lease_s = lease_s
+        self._own = own
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._vacant: float | None = None  # since when there is no master
+        self._first_proved: int | None = None  # the first settled epoch that etcd had since the start
+        self._was_out = False  # out of sync at some time since the start
+        self._failed = ""
+        self._failed_at = 0.0
+        self._chosen: int | None = None  # the version of the state for which an operator chose us
+
+    def look(self, leader: Leader | None, state: GroupState | None) -> None:
+        """Note what etcd has now."""
+        if leader is not None:
+            self._vacant = None
+        elif self._vacant is None:
+            self._vacant = self._clock.monotonic()
+        if state is not None:
+            self._note_proof(state)
+
+    def _note_proof(self, state: GroupState) -> None:
+        """Note a proof that we are in sync: a master has taken us in, and so has checked that our log lacks nothing.
+
+        That is so if we were out of sync before, or if an epoch was settled since the start.
+        """
+        if self._first_proved is None:
+            self._first_proved = state.proved_epoch
+        if self._member not in state.in_sync:
+            self._was_out = True
+        elif self._was_out or state.proved_epoch > self._first_proved:
+            self.is_proved = True
+
+    def choose(self, version: int) -> None:
+        """Note that an operator has decided that this member begins a new line of epochs.
+
+        Args:
+            version: of the state in etcd; 0 if there is none. A later state makes the decision void.
+        """
+        self._chosen = version
+
+    def is_chosen(self, version: int) -> bool:
+        """Whether an operator has chosen this member while etcd had this state."""
+        return self._chosen == version
+
+    def failed(self, why: str) -> None:
+        """Note that the start as the master failed; let others go first."""
+        self._failed, self._failed_at = why, self._clock.monotonic()
+
+    def succeeded(self) -> None:
+        """Note that this member is the master."""
+        self._failed, self._chosen = "", None
+
+    def reason(
+        self, state: GroupState | None, version: int, end: int, others: Collection[Present]
+    ) -> Reason | None:
+        """Return why this member does not try to lead now, while there is no master; None if it does.
+
+        Args:
+            end: the end of its log.
+            others: the other members that run.
+        """
+        if self._failed and self._clock.age(self._failed_at) < COOLDOWN_S:
+            return Reason(f"it could not start as the master: {self._failed}")
+        if self.is_chosen(version):
+            return None
+        if state is None:
+            return self._without_state(others)
+        in_sync = ", ".join(map(str, state.in_sync))
+        if self._member not in state.in_sync:
+            return Reason(f"there is no master, and this member is not in sync (in sync: {in_sync})")
+        doubt = state.doubt(self._member, self._own, end)
+        if doubt is not None:
+            return Reason(
+                f"not elected, though in sync: this is not the store that was ({doubt})",
+                f"bring that one back, or another member that is in sync (in sync: {in_sync}). Only if they are lost "
+                f"for good: {self._command(' --force')}, for the member that has most (docs/operate/failover.md)",
+            )
+        first = "" if self.is_proved else compare_first(self._own, end, state, others)
+        if first:
+            what = f"not elected before another member, which may have more: {first}"
+            return Reason(what, is_able=not self._own.doubt)
+        if self.is_fresh and (self._own.doubt or not state.may_lead(self._member, is_fresh=True)):
+            what = (
+                f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
+            )
+            return Reason(what, is_able=True)
+        if state.successor not in (0, self._member) and self._vacant_s < self._lease_s:
+            return Reason(f"the lead is handed over to member {state.successor}", is_able=True)
+        return None
+
+    async def obstacle(
+        self, store: MessageStore, config: Path, port: Door, vfs: Vfs = _DISK
+    ) -> Reason | None:
+        """Try whether this member could start as the master; return why not.
+
+        A slow disk delays the answer, so that quicker members go first.
+
+        Args:
+            config: the folder of the small files, such as its own record.
+            port: that for slaves; it is released again.
+        """
+        began = self._clock.monotonic()
+        try:
+            port.bind()
+            port.release()
+        except ConfigError as error:
+            return Reason(f"it cannot start as the master: {error}")
+        try:
+            layout, room_bytes = store.settings.layout, store.intake.wanted_bytes()
+            folders = (layout.root, str(config))
+            await asyncio.to_thread(trial, vfs, folders, layout.commit_log, room_bytes)
+        except DiskFull as full:
+            problem = str(full)
+        except (StoreError, OSError) as error:
+            return Reason(f"it cannot start as the master: {error}")
+        else:
+            took_s = self._clock.monotonic() - began
+            problem = f"its disk took {took_s:.1f} s for small files" if took_s > SLOW_S else ""
+        if not problem or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
+            return None
+        return Reason(f"other members go first: {problem}")
+
+    def _without_state(self, others: Collection[Present]) -> Reason | None:
+        """Return the reason if etcd does not know the group, and this store or another one was part of an epoch."""
+        known = {each.member: each.epoch for each in others if each.epoch}
+        if self._own.epoch:
+            known[self._member] = self._own.epoch
+        if not known:
+            return None
+        stores = ", ".join(f"that of member {member} of epoch {known[member]}" for member in sorted(known))
+        return Reason(
+            f"etcd has lost its data about {self._name}, and stores were part of it before ({stores})",
+            "find the member that has most (LOG END in `sparrowmq cluster`), and let it begin: "
+            f"{self._command()} (docs/operate/failover.md)",
+        )
+
+    def _command(self, more: str = "") -> str:
+        return f"`sparrowmq cluster elect -b {self._name} --member N{more}`"
+
+    @property
+    def _vacant_s(self) -> float:
+        return self._clock.age(self._vacant) if self._vacant is not None else 0.0
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it has just started, without a proof that it is in sync."""
+        since_s = self._clock.monotonic() - self._started
+        return not self.is_proved and since_s < _FRESH_LEASES * self._lease_s

@@ -1,0 +1,41 @@
+"""The keys of a group in etcd, as a member finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from sparrowmq.broker.failover.etcd_client import Kept
+from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.presence import FOLDER, Present, decoded
+from sparrowmq.errors import EtcdFailed
+
+
+class Found(NamedTuple):
+    """The state of the group in etcd. A version of 0 means that the key does not exist."""
+
+    leader: Leader | None = None
+    leader_version: int = 0
+    state: GroupState | None = None
+    state_version: int = 0
+    others: tuple[Present, ...] = ()
+
+
+def found_in(kept: Mapping[str, Kept], keys: str, me: int) -> Found:
+    """Return what these keys say; `keys` is the beginning of their names. Raises: EtcdFailed, they are not ours."""
+    leader, state = kept.get(keys + "leader"), kept.get(keys + "state")
+    entries = [decoded(each.value) for key, each in kept.items() if key.startswith(keys + FOLDER)]
+    try:
+        return Found(
+            Leader.decode(leader.value) if leader else None,
+            leader.version if leader else 0,
+            GroupState.decode(state.value) if state else None,
+            state.version if state else 0,
+            tuple(each for each in entries if each and each.member != me),
+        )
+    except msgspec.DecodeError as error:
+        raise EtcdFailed(
+            f"what etcd has below {keys} is not ours ({error}); set another etcdPrefix"
+        ) from error

@@ -1,0 +1,181 @@
+"""Repair a damaged log with the records of brokers that have the same log: the other members, or the master.
+
+    a member starts, and its log is damaged    the store stays closed until the records are replaced, or no broker has
+                                               them: then the start is refused, as without other members
+    a read or the scrubber finds damage, or    the records are replaced while the broker runs
+    the start has fenced it off
+
+VIEW_MESSAGE_BY_ID (33) returns the record at an offset. With accounts, each broker asks with its own account. A record
+is taken only if it is sound, belongs to this offset, and has the same neighbours in both logs (store/replacing.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.errors import NetworkError, RemoteError, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.headers import ViewMessage
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.store.care.repair import replace_closed
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.replacing import Replaced
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Disk
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 3.0
+PAUSE_S: Final = 0.5
+LOOK_S: Final = 1.0
+RETRY_S: Final = 60.0
+MOST_BYTES: Final = 64 << 20  # of one damaged part that is replaced while the broker runs
+NOWHERE: Final = 1 << 62  # no log is so long: only damage that was fenced off is replaced
+_AHEAD: Final = 64  # records that are asked for together
+
+
+class NotFetched(Exception):
+    """The record at `offset` was not asked for yet."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+class PeerLog:
+    """The log of the broker at an address."""
+
+    def __init__(self, pool: Pool, address: str) -> None:
+        self._pool = pool
+        self._address = address
+        self._loop = asyncio.get_running_loop()
+
+    def record_at(self, offset: int) -> bytes | None:
+        """Return the record at an offset; None if there is none. For a thread. Raises: NetworkError, RemoteError."""
+        try:
+            return asyncio.run_coroutine_threadsafe(self.ask(offset), self._loop).result(3 * TIMEOUT_S)
+        except TimeoutError as late:
+            raise NetworkError(f"{self._address} does not answer") from late
+
+    async def ask(self, offset: int) -> bytes | None:
+        """Do `record_at` on the loop."""
+        session = await self._pool.session(self._address)
+        try:
+            return bytes((await session.call(ViewMessage(offset), timeout_s=TIMEOUT_S)).body)
+        except RemoteError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:  # "can not find message by the offset"
+                return None
+            raise
+
+
+class Fetched:
+    """The records of a peer that were asked for, so that a repair on the loop never waits."""
+
+    def __init__(self, peer: PeerLog) -> None:
+        self._peer = peer
+        self._records: dict[int, bytes | None] = {}
+
+    def record_at(self, offset: int) -> bytes | None:
+        """Return the record at an offset; None if there is none. Raises: NotFetched."""
+        if offset not in self._records:
+            raise NotFetched(offset)
+        return self._records[offset]
+
+    async def fetch(self, offset: int) -> None:
+        """Ask for the record at an offset, and for some of the records after it. Raises: NetworkError, RemoteError."""
+        for _ in range(_AHEAD):
+            record = self._records[offset] = await self._peer.ask(offset)
+            if not record:
+                return
+            offset += len(record)
+
+
+async def repair_closed(
+    settings: StoreSettings,
+    damaged: int,
+    pool: Pool,
+    peers: Callable[[], Awaitable[Sequence[str]]],
+    clock: Clock,
+    patience_s: float,
+) -> str:
+    """Replace the damaged records of a store that is not open.
+
+    Args:
+        damaged: the offset of the first damage; the log is searched from the file of this offset on.
+        peers: returns the addresses of brokers with the same log, as far as they are known now.
+        patience_s: the time to wait for a broker that has the records.
+    Returns: "" if something was replaced; otherwise the reason.
+    """
+    deadline, why = clock.monotonic() + patience_s, "no other member is known"
+    while True:
+        for address in await peers():
+            copy = PeerLog(pool, address)
+            try:
+                done = await asyncio.to_thread(replace_closed, settings, Disk(), copy, damaged)
+            except (SparrowError, OSError) as error:
+                why = f"the broker at {address} cannot help: {error}"
+                continue
+            if done.count or done.blanks:
+                return ""  # the rest may be a torn tail that no broker has; the next start decides
+            why = f"the broker at {address} does not have the records{_places(done)}"
+        if clock.monotonic() >= deadline:
+            return why
+        await clock.sleep(PAUSE_S)
+
+
+def _places(done: Replaced) -> str:
+    return "".join(f" from offset {begin} to {end}" for begin, end in done.left)
+
+
+class SelfRepair:
+    """Replace the damage that reads and the scrubber find while the broker runs, and what starts have fenced off.
+
+    Args:
+        peers: returns the addresses of brokers with the same log, as far as they are known now.
+    """
+
+    def __init__(
+        self, store: MessageStore, pool: Pool, clock: Clock, peers: Callable[[], Awaitable[Sequence[str]]]
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._clock = clock
+        self._peers = peers
+        self._next_s = 0.0
+
+    def part(self) -> Part:
+        """Return the chore that looks for damage."""
+        return Part(chores=(Chore("repair", LOOK_S, self.look),))
+
+    async def look(self) -> None:
+        """Repair what was found since the last look; try again after a minute what no peer has."""
+        self._store.scrubber.review()
+        if not self._damaged() or self._clock.monotonic() < self._next_s:
+            return
+        for address in await self._peers():
+            self._next_s = self._clock.monotonic() + RETRY_S
+            try:
+                await self._repair(Fetched(PeerLog(self._pool, address)))
+            except SparrowError as error:
+                log.warning("the damage of the log is not repaired by the broker at %s: %s", address, error)
+            if not self._damaged():
+                self._next_s = 0.0
+                return
+
+    def _damaged(self) -> bool:
+        scrubber = self._store.scrubber
+        damaged = any(end - begin <= MOST_BYTES for begin, end in scrubber.damaged.items())
+        return damaged or bool(scrubber.fenced)
+
+    async def _repair(self, copy: Fetched) -> None:
+        while True:
+            try:
+                self._store.replace_damaged(copy, MOST_BYTES)
+                return
+            except NotFetched as wanted:
+                await copy.fetch(wanted.offset)

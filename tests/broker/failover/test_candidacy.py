@@ -1,0 +1,191 @@
+"""Who lets others go first: members of a real etcd with a port, a disk or a store in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparrowmq.broker import broker
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.failover import candidacy
+from sparrowmq.broker.failover.candidacy import Candidacy, Reason
+from sparrowmq.broker.failover.group_state import Leader
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.replication import ha_port
+from sparrowmq.broker.replication.ha_port import port_for_slaves
+from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.protocol.requests.admin_headers import ElectMember
+from sparrowmq.remoting.door import Door
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.testing import ManualClock
+from tests.broker.members import LEASE_S, OK, Members
+from tests.interop.etcd import needs_etcd
+from tests.store.faulty_disk import FaultyDisk
+
+pytestmark = needs_etcd
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """Another program listens there."""
+    with socket.create_server(("127.0.0.1", port)):
+        yield
+
+
+async def test_a_member_whose_port_is_taken_is_not_elected_and_the_others_still_can(members: Members) -> None:
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    port = members.member(2).settings.ha_port
+    assert port
+    with taken(port):
+        await members.stop(1)
+        await members.shows(2, "haListenPort")
+        assert (await members.state()).in_sync == (1, 2)
+        await members.start(1)
+        assert await members.leader() == 1
+    await members.in_sync(1, 2)
+    assert await members.bodies(1) == [b"both"]
+
+
+async def test_a_member_leads_once_its_port_is_free(members: Members) -> None:
+    await members.two_in_sync()
+    port = members.member(2).settings.ha_port
+    assert port
+    with taken(port):
+        await members.stop(1)
+        await members.shows(2, "haListenPort")
+    assert await members.leader(2) == 2
+    assert await members.problem(2) == ""
+
+
+@pytest.mark.guards("Member._stand: drop await self._give_up(lease, error)")
+async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_one_leads(
+    members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await members.all_in_sync()
+    assert await members.send(1, b"all") == OK
+    door = ha_port.ha_door
+    failed: list[int] = []
+
+    def ha_door(settings: BrokerSettings, port: int) -> Door | None:
+        if not settings.is_slave and not failed:
+            failed.append(settings.port)
+            raise DiskFull("no room for the start of a master")
+        return door(settings, port)
+
+    monkeypatch.setattr(broker, "ha_door", ha_door)
+    await members.stop(1)
+    next_one = await members.leader(2, 3)
+    (port,) = failed
+    (other,) = {2, 3} - {next_one}
+    assert port == members.settings(other).port
+    assert "cannot start as the master: no room for the start of a master" in caplog.text
+    await members.in_sync(2, 3)  # the one that failed follows
+    assert await members.bodies(next_one) == [b"all"]
+
+
+async def second_death(members: Members) -> None:
+    await members.all_in_sync()
+    assert await members.send(1, b"all") == OK
+    await members.power_cut(1)
+    second = await members.until_leads(2, 3)
+    await members.power_cut(second)
+    (third,) = {2, 3} - {second}
+    assert await members.leader(third) == third
+    assert await members.bodies(third) == [b"all"]
+
+
+@pytest.mark.guards("elected: last.in_sync -> (member,)")
+async def test_the_death_of_a_successor_just_after_its_election_leaves_the_third_member(
+    members: Members,
+) -> None:
+    await second_death(members)
+
+
+async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_if_there_are_none(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, disk = ManualClock(), FaultyDisk()
+    settings = members.settings(1)
+    config, own = settings.config_path, OwnEpoch.load(settings.config_path)
+    found = Candidacy(1, "broker-a", 4, own, clock)
+
+    async def obstacle() -> Reason | None:
+        return await found.obstacle(store, config, port_for_slaves(settings), disk)
+
+    found.look(None, None)
+    with MessageStore.open(settings.store(1), vfs=disk) as store:
+        assert await obstacle() is None
+        disk.full_for = ("commitlog",)
+        reason = await obstacle()
+        assert reason is not None and reason.what.startswith("other members go first: ")
+        disk.full_for = ()
+        await clock.advance(8)
+        disk.full_for = ("commitlog",)
+        assert await obstacle() is None  # to serve reads, at least
+        disk.full_for, disk.sync_errors = (), {str(settings.store_path / "trial"): errno.EROFS}
+        reason = await obstacle()
+        assert reason is not None and "cannot start as the master" in reason.what
+        disk.sync_errors = {}
+        monkeypatch.setattr(candidacy, "SLOW_S", -1.0)
+        found.look(Leader(member=2, epoch=1, store="", address="", shipping=""), None)
+        found.look(None, None)
+        reason = await obstacle()
+        assert reason is not None and "its disk took" in reason.what
+
+
+@pytest.mark.guards("Candidacy._without_state: drop known[self._member]")
+async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator_decides(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    await members.stop(2)
+    await members.in_sync(1)
+    await members.send(1, b"one alone")
+    await members.stop(1)
+    await members.wipe_etcd()
+    with caplog.at_level(logging.CRITICAL):
+        second = await members.start(2)
+        await members.shows(2, "etcd has lost its data")
+    assert f"sparrowmq cluster elect -b {members.name} --member N" in caplog.text
+    third = await members.start(3)  # without a store: it cannot know what the others have
+    await members.shows(3, "that of member 2 of epoch 1")
+    first = await members.start(1)
+    await asyncio.sleep(LEASE_S)
+    assert not first.leads and not second.leads and not third.leads
+    with pytest.raises(RemoteError, match="this is member 1"):
+        await members.order(1, ElectMember(2))
+    await members.order(1, ElectMember(1))
+    assert await members.leader() == 1
+    await members.in_sync(1, 2, 3)
+    assert await members.bodies(1) == [b"both", b"one alone"]
+    with pytest.raises(RemoteError, match="member 1 is the master; stop it first"):
+        await members.order(2, ElectMember(2))
+    with pytest.raises(RemoteError, match="this member is the master"):
+        await members.order(1, ElectMember(1))
+
+
+async def test_an_operator_gives_up_what_only_lost_members_have(members: Members) -> None:
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    await members.stop(2)
+    await members.in_sync(1)
+    await members.send(1, b"one alone")
+    await members.stop(1)
+    members.take_disk(1)
+    await members.start(2)
+    await members.shows(2, "there is no master, and this member is not in sync (in sync: 1)")
+    with pytest.raises(RemoteError, match="--force gives them up"):
+        await members.order(2, ElectMember(2))
+    await members.order(2, ElectMember(2, force=True))
+    assert await members.leader() == 2
+    assert await members.bodies(2) == [b"both"]
+    state = await members.state()
+    assert (state.epoch, len(state.begins), state.in_sync) == (2, 1, (2,))

@@ -1,0 +1,36 @@
+"""What a member makes of the keys of its group."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.broker.failover.etcd_client import Kept
+from sparrowmq.broker.failover.found import Found, found_in
+from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.presence import Present
+from sparrowmq.errors import EtcdFailed
+
+LEADER = Leader(member=1, epoch=3, store="s", address="a:1", shipping="a:2")
+STATE = GroupState(epoch=3, line="x", leader=1, in_sync=(1, 2), begins=((3, 0),))
+
+
+def present(member: int) -> Present:
+    return Present(member=member, store="s", address=f"m{member}:1", epoch=3, line="x")
+
+
+def test_all_keys_are_found_but_our_own_presence_and_others_are_passed_over() -> None:
+    kept = {
+        "/g/leader": Kept(LEADER.encode(), 5),
+        "/g/state": Kept(STATE.encode(), 6),
+        "/g/member/1": Kept(present(1).encode(), 7),
+        "/g/member/2": Kept(present(2).encode(), 8),
+        "/g/member/3": Kept(b"nonsense", 9),
+    }
+    assert found_in(kept, "/g/", 2) == Found(LEADER, 5, STATE, 6, (present(1),))
+    assert found_in({}, "/g/", 2) == Found(None, 0, None, 0, ())
+
+
+@pytest.mark.parametrize("key", ["leader", "state"])
+def test_keys_of_another_program_are_told(key: str) -> None:
+    with pytest.raises(EtcdFailed, match="set another etcdPrefix"):
+        found_in({f"/g/{key}": Kept(b"nonsense", 1)}, "/g/", 1)

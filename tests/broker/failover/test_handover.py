@@ -1,0 +1,180 @@
+"""The lead goes to another member on purpose: no send fails, and nothing that was acknowledged is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from sparrowmq.broker.failover.group_state import GroupState
+from sparrowmq.broker.failover.handover import RoomWatch, next_master
+from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.client import Client
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.protocol.requests.admin_headers import HandOverLead
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.testing import ManualClock
+from tests.broker.members import OK, Members
+from tests.interop.etcd import needs_etcd
+
+pytestmark = needs_etcd
+PATIENT = ProducerSettings(timeout_s=30)  # a machine that others use, too
+
+
+@asynccontextmanager
+async def named(members: Members, path: Path) -> AsyncIterator[str]:
+    """A name server that the members register at."""
+    async with Namesrv(NamesrvSettings(port=0, kv_path=path / "kv.json"), SystemClock()) as namesrv:
+        for number in (1, 2, 3):
+            members.change(number, namesrv=(namesrv.address,))
+        yield namesrv.address
+
+
+class Sends:
+    """A program that sends one message after the other."""
+
+    def __init__(self, client: Client) -> None:
+        self.results: list[SendResult] = []
+        self.longest_s = 0.0
+        self._client = client
+        self._is_over = False
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_over:
+            began = loop.time()
+            self.results.append(await self._client.send("orders", b"%d" % len(self.results)))
+            self.longest_s = max(self.longest_s, loop.time() - began)
+
+    async def more(self, count: int = 20) -> None:
+        """Return after some more answers."""
+        wanted = len(self.results) + count
+        async with asyncio.timeout(60):
+            while len(self.results) < wanted:
+                assert not self._task.done() or self._task.result()
+                await asyncio.sleep(0.01)
+
+    async def end(self) -> list[SendResult]:
+        """The results; raises what a send has failed with."""
+        self._is_over = True
+        await self._task
+        return self.results
+
+
+@pytest.mark.guards("Member._hand_over: drop await drained(broker.store, in_sync, self._clock)")
+@pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])
+async def test_the_lead_is_handed_over_without_a_failed_send(
+    members: Members, tmp_path: Path, times: int
+) -> None:
+    async with named(members, tmp_path) as namesrv, Client(namesrv, settings=PATIENT) as client:
+        await members.all_in_sync()
+        async with Admin(namesrv, timeout_s=20) as admin:
+            leader = await members.leader()
+            sends = Sends(client)
+            for turn in range(times):
+                await sends.more()
+                wanted = leader % 3 + 1 if turn % 2 else None
+                given = await admin.hand_over(members.name, wanted)
+                assert given != leader and wanted in (None, given)
+                leader = await members.leader()
+                assert leader == given
+                await members.in_sync(1, 2, 3)
+            await sends.more()
+        results = await sends.end()
+    assert [each.status for each in results] == [SendStatus.OK] * len(results)
+    found = await members.all_bodies(leader)
+    numbers = [int(body) for body in found]
+    assert sorted(numbers) == sorted(set(numbers) | set(range(len(results)))), "one is missing"
+    assert len(numbers) == len(set(numbers)), "one is doubled"
+    print(f"{len(results)} sends, the longest took {sends.longest_s:.2f} s")
+
+
+async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Members, tmp_path: Path) -> None:
+    async with named(members, tmp_path) as namesrv, Client(namesrv, settings=PATIENT) as client:
+        await members.all_in_sync()
+        sends = Sends(client)
+        await sends.more()
+        await members.stop(1)
+        leader = await members.leader(2, 3)
+        await sends.more()
+        results = await sends.end()
+    assert {each.status for each in results} == {SendStatus.OK}
+    state = await members.state()
+    assert state.leader == leader and state.epoch == 2
+    assert sorted(map(int, await members.all_bodies(leader))) == list(range(len(results)))
+
+
+async def test_a_handover_that_is_impossible_changes_nothing(members: Members) -> None:
+    await members.start(1)
+    await members.leader()
+    with pytest.raises(RemoteError, match="no other member is in sync"):
+        await members.order(1, HandOverLead())
+    await members.start(2)
+    await members.in_sync(1, 2)
+    with pytest.raises(RemoteError, match="member 3 is not in sync; the other members in sync: 2"):
+        await members.order(1, HandOverLead(3))
+    with pytest.raises(RemoteError, match="not the master"):
+        await members.order(2, HandOverLead())
+    assert await members.send(1, b"after") == OK
+
+
+@pytest.mark.guards("Member._step: drop await self._hand_over(0, stays=True)")
+async def test_a_master_without_room_hands_the_lead_to_a_member_that_has_some(members: Members) -> None:
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    first = members.member(1).broker
+    assert first is not None
+    async with asyncio.timeout(40):
+        while members.member(1).leads:
+            first.store.intake.stall(DiskFull("no room"), 5)
+            await asyncio.sleep(0.1)
+    assert await members.leader(2) == 2
+    await members.in_sync(1, 2)
+    assert await members.send(2, b"there") == OK
+
+
+async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watch = RoomWatch(clock, 4)
+        for full, seconds, is_short in (
+            (False, 9, False),
+            (True, 3, False),
+            (False, 9, False),
+            (True, 5, True),
+        ):
+            found = []
+            for _ in range(2 * seconds):
+                store.intake.full = DiskFull("no room") if full else None
+                found.append(watch.is_short(store))
+                await clock.advance(0.5)
+            assert any(found) == is_short, (full, seconds)
+        assert not watch.is_short(store)  # it has just said so
+        store.intake.full = None
+
+
+def test_the_member_with_most_leads_next() -> None:
+    state = GroupState(epoch=1, line="a", leader=1, in_sync=(1, 2, 3), begins=((1, 0),))
+
+    async def commit(wanted: GroupState) -> GroupState:
+        return wanted
+
+    in_sync = InSync(1, state, commit, ManualClock(), 15, lambda: True)
+    in_sync.reported(2, 50)
+    in_sync.reported(3, 60)
+    assert next_master(in_sync, 1, 0) == 3 and next_master(in_sync, 1, 2) == 2
+    unsettled = InSync(1, structs.replace(state, settled=0), commit, ManualClock(), 15, lambda: True)
+    with pytest.raises(RemoteError, match="no other member"):
+        next_master(unsettled, 1, 2)

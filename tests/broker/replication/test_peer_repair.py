@@ -1,0 +1,210 @@
+"""Members with damaged or cut logs: they take what they lack from others before they serve, lead or cut."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker import member_start
+from sparrowmq.broker.broker_settings import SlaveAck
+from sparrowmq.broker.election import Member
+from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
+from sparrowmq.broker.replication.peer_repair import LOOK_S
+from sparrowmq.errors import CorruptRecord, RemoteError
+from sparrowmq.protocol.messages.record_layout import MAGIC_V1
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import CorruptPolicy, Flush
+from tests.broker.conftest import until
+from tests.broker.members import OK, Members
+from tests.interop.etcd import needs_etcd
+
+pytestmark = needs_etcd
+
+SAFE = {"flush": Flush.SYNC, "slave_ack": SlaveAck.FLUSHED}
+TEXTS = [b"%d" % number * 40 for number in range(30)]
+
+
+async def two_with_messages(members: Members, **changes: Any) -> None:
+    """1 leads, 2 is in sync, and both have all of TEXTS on disk."""
+    await members.start(1, **SAFE | changes)
+    await members.leader()
+    await members.start(2, **SAFE | changes)
+    await members.in_sync(1, 2)
+    for text in TEXTS:
+        assert await members.send(1, text) == OK
+
+
+def log_file(members: Members, number: int) -> Path:
+    return members.settings(number).store_path / "commitlog" / f"{0:020d}"
+
+
+def flip(members: Members, number: int, text: bytes) -> int:
+    """Flip a bit of a message's body; the offset of that byte."""
+    file = log_file(members, number)
+    content = bytearray(file.read_bytes())
+    place = content.index(text) + 5
+    content[place] ^= 4
+    with file.open("r+b") as opened:
+        opened.seek(place)
+        opened.write(content[place : place + 1])
+    return place
+
+
+def cut(members: Members, number: int, text: bytes, doubt: str) -> None:
+    """Let the log of one that does not run end before a message, as if recovery had taken the rest for a torn tail."""
+    content = log_file(members, number).read_bytes()
+    at = content.rindex(MAGIC_V1.to_bytes(4, "big", signed=True), 0, content.index(text)) - 4
+    settings = members.settings(number).store(members.settings(number).port)
+    store = MessageStore.open(settings, cut_at=at)
+    assert store.end == at
+    store.close()
+    OwnEpoch.load(members.settings(number).config_path).note_doubt(doubt)
+
+
+async def has_all(members: Members, number: int) -> None:
+    assert [body for body in await members.bodies(number) if body != b"?"] == TEXTS
+
+
+@pytest.mark.guards("MemberStart.broker: drop self._repair")
+async def test_a_member_with_rot_takes_the_records_from_another_before_it_serves(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    await two_with_messages(members)
+    await members.stop(1)
+    await members.stop(2)
+    before = members.log(1)
+    for text in (TEXTS[7], TEXTS[8], TEXTS[29]):
+        flip(members, 1, text)
+    starting = asyncio.ensure_future(members.start(1, **SAFE))
+    await until(lambda: "the records are taken from another member" in caplog.text)
+    assert not starting.done()
+    await members.start(2, **SAFE)
+    await starting
+    assert members.log(1).startswith(before)
+    await members.in_sync(1, 2)
+    await members.leader()
+    for number in (1, 2):
+        await has_all(members, number)
+
+
+async def test_damage_that_no_other_member_can_repair_ends_the_start(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await two_with_messages(members)
+    await members.stop(2)
+    await members.stop(1)
+    flip(members, 1, TEXTS[3])
+    monkeypatch.setattr(member_start, "_PATIENCE_LEASES", 0.2)
+    with pytest.raises(CorruptRecord, match="No other member can repair it: no other member is known"):
+        await members.start(1, **SAFE)
+
+
+@pytest.mark.guards("Candidacy.reason: first = ''")
+async def test_a_member_whose_log_was_cut_does_not_lead_before_it_is_compared(members: Members) -> None:
+    await two_with_messages(members)
+    await members.power_cut(1, 2)
+    cut(members, 1, TEXTS[20], "1000 bytes after offset 5 were cut off the log")
+    first = await members.start(1, **SAFE)
+    await until(lambda: not first._candidacy.is_fresh, 15)
+    async with asyncio.timeout(15):
+        while "no other member in sync runs" not in await members.problem(1):
+            await asyncio.sleep(0.05)
+    assert not first.leads
+    await members.start(2, **SAFE)
+    assert await members.leader() == 2
+    await members.in_sync(1, 2)
+    for number in (1, 2):
+        await has_all(members, number)
+    await until(lambda: first._own.doubt == "")
+    assert OwnEpoch.load(members.settings(1).config_path).doubt == ""
+
+
+@pytest.mark.slow
+async def test_of_two_that_were_cut_the_one_with_more_leads(members: Members) -> None:
+    await two_with_messages(members)
+    await members.power_cut(1, 2)
+    cut(members, 1, TEXTS[20], "it was cut")
+    OwnEpoch.load(members.settings(2).config_path).note_doubt("it was cut, too")
+    await members.start(1, **SAFE)
+    await members.start(2, **SAFE)
+    assert await members.leader() == 2
+    await members.in_sync(1, 2)
+    for number in (1, 2):
+        await has_all(members, number)
+
+
+async def test_a_recovery_that_did_not_end_leaves_a_doubt_and_one_that_cut_nothing_leaves_none(
+    members: Members,
+) -> None:
+    await two_with_messages(members)
+    await members.stop(2)
+    await members.stop(1)
+    abort = members.settings(1).store_path / "abort"
+    path = members.settings(1).config_path
+    for before, after in (("", ""), (RECOVERING, RECOVERING), ("it was cut", "it was cut")):
+        abort.touch()
+        OwnEpoch.load(path).note_doubt(before)
+        member = Member(members.settings(1))
+        await member._follow()
+        assert OwnEpoch.load(path).doubt == after
+        await member._stack.aclose()
+
+
+@pytest.mark.guards("SelfRepair.look: drop self._repair", "Scrubber.review: drop self.tell")
+@pytest.mark.parametrize("number", [1, 2], ids=["the master", "a slave"])
+async def test_damage_found_while_it_runs_is_repaired_by_another_member(
+    members: Members, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await two_with_messages(members)
+    before = members.log(number)
+    flip(members, number, TEXTS[11])
+    broker = members._running[number][0].broker
+    assert broker is not None
+    broker.store._log.distrust()  # as at a start: these messages are not as new as the process
+    with pytest.raises(CorruptRecord):
+        broker.store.read("orders", 0, 11, 1)
+    await until(lambda: members.log(number) == before and not broker.store.scrubber.damaged)
+    assert len(broker.store.read("orders", 0, 11, 1).views) == 1
+
+
+async def has_all_in_time(members: Members, number: int) -> None:
+    async with asyncio.timeout(15):
+        while True:
+            with suppress(RemoteError):
+                if [body for body in await members.bodies(number) if body != b"?"] == TEXTS:
+                    return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+async def test_a_quarantined_member_gets_back_what_it_fenced_off(members: Members) -> None:
+    await two_with_messages(members)
+    await members.stop(2)
+    await members.stop(1)
+    flip(members, 1, TEXTS[7])
+    await members.start(1, corrupt_policy=CorruptPolicy.QUARANTINE, **SAFE)
+    await members.start(2, **SAFE)
+    await members.in_sync(1, 2)
+    for number in (1, 2):
+        await has_all_in_time(members, number)
+
+
+@pytest.mark.guards("SelfRepair.look: drop RETRY_S")
+async def test_a_look_without_peers_does_not_delay_the_repair_from_the_first_that_comes(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    await two_with_messages(members)
+    await members.stop(2)
+    await members.stop(1)
+    flip(members, 1, TEXTS[7])
+    await members.start(1, corrupt_policy=CorruptPolicy.QUARANTINE, **SAFE)
+    await members.leader()
+    await asyncio.sleep(2 * LOOK_S)
+    await members.start(2, **SAFE)
+    await members.in_sync(1, 2)
+    for number in (1, 2):
+        await has_all_in_time(members, number)

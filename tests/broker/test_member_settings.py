@@ -1,0 +1,36 @@
+"""Settings of a member that do not fit together are refused before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.member_settings import demand_member
+from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.tls.tls_settings import TlsMode
+from tests.broker.members import Members
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"etcd": ()}, "enableControllerMode needs etcdEndpoints"),
+        ({"broker_id": 0}, "brokerId = 0 is the master"),
+        ({"role": BrokerRole.SLAVE}, "who is a slave is decided by etcd"),
+        ({"ha_master": "a:1"}, "leave haMasterAddress out"),
+        ({"port": 0}, "a listenPort and a haListenPort that stay the same"),
+        ({"ha_port": 0}, "a listenPort and a haListenPort that stay the same"),
+        (
+            {"tls_mode": TlsMode.ENFORCING, "etcd": ("10.0.0.1:2379", "127.0.0.1:2379")},
+            "etcd, .* is asked in the clear: set etcd.tls.enable=true",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_told(
+    members: Members, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        demand_member(replace(members.settings(1), **changes))
