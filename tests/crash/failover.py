@@ -130,12 +130,26 @@ class FailoverRig:
             GroupState.decode(state.value) if state else None,
         )
 
+    async def master(self) -> str:
+        """The address of the master, once there is one. Raises: TimeoutError."""
+        return (await self.led_above(0)).address
+
+    async def led_above(self, epoch: int) -> Leader:
+        """The master of a later epoch, once there is one. Raises: TimeoutError."""
+        deadline = time.monotonic() + _LIMIT_S
+        while (leader := (await self.found())[0]) is None or leader.epoch <= epoch:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"there is no master after epoch {epoch}")
+            await asyncio.sleep(0.05)
+        return leader
+
     async def all_in_sync(self, above: int = 0) -> Leader:
         """The master, once each member is in sync with it, in an epoch above some number."""
         deadline = time.monotonic() + _LIMIT_S
         while True:
             leader, state = await self.found()
-            if leader and state and leader.epoch > above and set(state.in_sync) == set(self._ports):
+            are_all = state is not None and state.is_settled and set(state.in_sync) == set(self._ports)
+            if leader and are_all and leader.epoch > above:
                 return leader
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the members did not come to be in sync: {leader}, {state}")
@@ -146,12 +160,27 @@ class FailoverRig:
         leader = await self.all_in_sync()
         await asyncio.sleep(self._random.uniform(0.3, 1.5))
         way, began = way or self._random.choice(WAYS), time.monotonic()
-        await self._take_away(leader.member, way)
+        await self.take_away(leader.member, way)
         await self.all_in_sync(above=leader.epoch)
         await self.answers_after(time.monotonic())
         self.tally.rounds += 1
         self.tally.ways[way] = self.tally.ways.get(way, 0) + 1
         self.tally.gaps_s.append(self._gap_s(began))
+
+    async def double_death(self) -> float:
+        """The master dies, and its successor just after its election; the seconds until the third member leads."""
+        first = await self.all_in_sync()
+        self.members[first.member].kill()
+        second = await self.led_above(first.epoch)
+        self.members[second.member].kill()
+        began = time.monotonic()
+        third = await self.led_above(second.epoch)
+        took_s = time.monotonic() - began
+        assert {first.member, second.member, third.member} == set(self._ports)
+        for dead in (first, second):
+            await asyncio.to_thread(self.start, dead.member)
+        await self.all_in_sync(above=second.epoch)
+        return took_s
 
     async def answers_after(self, moment: float) -> None:
         """Return once a send was answered after a moment."""
@@ -161,7 +190,7 @@ class FailoverRig:
                 raise TimeoutError("no send is answered any more")
             await asyncio.sleep(0.02)
 
-    async def _take_away(self, number: int, way: str) -> None:
+    async def take_away(self, number: int, way: str) -> None:
         broker = self.members[number]
         if way == "halted":
             assert broker.process is not None

@@ -1,5 +1,6 @@
 """Masters that are killed or halted under load: nothing is lost that they and their slaves in sync had acknowledged."""
 
+import asyncio
 import random
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,3 +30,19 @@ async def test_nothing_acknowledged_is_lost_when_masters_die(
         assert rig.tally.violations == [], f"seed {seed}"
         assert rig.ledger.acked > 200 * len(ways)
         assert max(rig.tally.gaps_s) < 20, rig.tally.gaps_s
+
+
+@pytest.mark.parametrize(
+    "rounds", [2, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
+)
+async def test_the_third_member_leads_after_two_deaths(tmp_path: Path, rounds: int) -> None:
+    with ExitStack() as stack:
+        rig = FailoverRig(tmp_path, 1, stack, 3, settings={"masterLeaseTime": 2})
+        for number in rig.numbers:
+            await asyncio.to_thread(rig.start, number)
+        await rig.all_in_sync()
+        times = [await rig.double_death() for _ in range(rounds)]
+    print(
+        f"the third member led after {max(times):.1f} s at most, {sorted(times)[rounds // 2]:.1f} s in the median"
+    )
+    assert max(times) < 30

@@ -1,0 +1,177 @@
+"""The cluster that is simulated: members of one group, etcd, two name servers and clients, each on a host of its own.
+
+A supervisor starts a server again some time after it died, as systemd does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings, SlaveAck
+from sparrowmq.broker.election import Member
+from sparrowmq.client.client import Client
+from sparrowmq.client.cluster import network as client_network
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from tests.simulation.etcd import PORT as ETCD_PORT
+from tests.simulation.etcd import EtcdState, FakeEtcd
+from tests.simulation.files import ROOT
+from tests.simulation.world import Host, Process, SimClock, World, this_process
+
+Program = Callable[[], Coroutine[Any, Any, Any]]
+BROKER: Final = "broker-a"
+_PORT: Final = 10911
+_NAMESRV_PORT: Final = 9876
+
+
+class Cluster:
+    """The servers of one run.
+
+    Attributes:
+        members: the hosts of the brokers, by brokerId.
+        live: the running member of each brokerId, for the checker.
+        restarts_s: the longest time until a dead server starts again.
+        keeps_down: hosts that the supervisor leaves alone.
+    """
+
+    def __init__(self, world: World, members: int = 3, *, slave_ack: SlaveAck = SlaveAck.FLUSHED) -> None:
+        self.world = world
+        self.members = {
+            number: world.add(f"m{number}", f"10.0.0.{10 + number}") for number in range(1, members + 1)
+        }
+        self.namesrvs = [world.add(f"n{number}", f"10.0.0.{20 + number}") for number in (1, 2)]
+        self.etcd = world.add("etcd", "10.0.0.31")
+        self.etcd_state = EtcdState()
+        self.live: dict[int, Member] = {}
+        self.restarts_s = 3.0
+        self.keeps_down: dict[Host, None] = {}
+        self._slave_ack = slave_ack
+        self._clients = 0
+        self._programs: dict[Host, Program] = {}
+        world.on_end = self._ended
+
+    def start(self) -> None:
+        """Start all servers."""
+        self._serve(self.etcd, lambda: FakeEtcd(self.etcd, self.etcd_state).run())
+        for host in self.namesrvs:
+            self._serve(host, lambda host=host: self._run_namesrv(host))  # type: ignore[misc]
+        for number, host in self.members.items():
+            self._serve(host, lambda number=number: self._run_member(number))  # type: ignore[misc]
+
+    def client(self, program: Program) -> Host:
+        """Run a client's program on a host of its own."""
+        self._clients += 1
+        host = self.world.add(f"c{self._clients}", f"10.0.0.{50 + self._clients}")
+        host.start(program)
+        return host
+
+    def connect(self, **arguments: Any) -> Client:
+        """The client of the process that runs."""
+        process = this_process(self.world)
+        with patch.object(client_network, "local_ip", lambda _: process.host.ip):
+            return Client(self._namesrv_text, clock=SimClock(process), **arguments)
+
+    @property
+    def masters(self) -> list[int]:
+        """The members that act as masters now."""
+        return [number for number, member in self.live.items() if self._runs(number) and member.leads]
+
+    def healthy(self) -> list[int]:
+        """The members that run, with a good disk and network, while etcd answers."""
+        network, state = self.world.network, self.etcd_state
+        is_etcd_good = self.etcd.process is not None and not self.etcd.process.is_dead
+        if not is_etcd_good or state.loses or state.delays_s:
+            return []
+        troubled = {host for pair in (*network.cut, *network.slow_s) for host in pair}
+        return [
+            number
+            for number, host in self.members.items()
+            if self._runs(number) and host.is_healthy and host.ip not in troubled
+        ]
+
+    def in_sync(self) -> set[int]:
+        """The members in sync, as etcd has them."""
+        for key, kept in self.etcd_state.keys.items():
+            if key.endswith(b"/state"):
+                return set(json.loads(kept.value)["in_sync"])
+        return set()
+
+    def log_of(self, number: int) -> bytes:
+        """The log of a member, as its system shows it, without the unwritten rest."""
+        names = self.members[number].disk.names
+        folder = f"{ROOT}/store/commitlog/"
+        files = [names[path] for path in sorted(names) if path.startswith(folder)]
+        return b"".join(bytes(file.data) for file in files if file is not None).rstrip(b"\0")
+
+    def _runs(self, number: int) -> bool:
+        process = self.members[number].process
+        return process is not None and not process.is_dead
+
+    @property
+    def _namesrv_text(self) -> str:
+        return ";".join(f"{host.ip}:{_NAMESRV_PORT}" for host in self.namesrvs)
+
+    def _serve(self, host: Host, program: Program) -> None:
+        self._programs[host] = program
+        host.start(program)
+
+    def _ended(self, process: Process) -> None:
+        host = process.host
+        if host in self._programs:
+            delay_s = 0.2 + self.world.scheduler.rng.random() * self.restarts_s
+            self.world.scheduler.after(delay_s, lambda: self._again(host))
+        elif process.why:
+            self.world.scheduler.unhandled.append(process.why)
+
+    def _again(self, host: Host) -> None:
+        if host.process is not None and host.process.is_dead and host not in self.keeps_down:
+            host.start(self._programs[host])
+
+    def let_up(self, host: Host) -> None:
+        """Let the supervisor start a host again."""
+        self.keeps_down.pop(host, None)
+        self._again(host)
+
+    async def _run_namesrv(self, host: Host) -> None:
+        settings = NamesrvSettings(
+            port=_NAMESRV_PORT, bind_address=host.ip, insecure=True, kv_path=Path(ROOT) / "kvConfig.json"
+        )
+        async with Namesrv(settings, SimClock(this_process(self.world))) as namesrv:
+            await namesrv.serve()
+
+    async def _run_member(self, number: int) -> None:
+        async with Member(self.settings(number), SimClock(this_process(self.world))) as member:
+            self.live[number] = member
+            await member.serve()
+
+    def settings(self, number: int) -> BrokerSettings:
+        """The settings of a member."""
+        return BrokerSettings(
+            name=BROKER,
+            cluster="c",
+            namesrv=tuple(f"{host.ip}:{_NAMESRV_PORT}" for host in self.namesrvs),
+            port=_PORT,
+            ip=self.members[number].ip,
+            fast_port=0,
+            store_path=Path(ROOT) / "store",
+            role=BrokerRole.SYNC_MASTER if len(self.members) > 1 else BrokerRole.ASYNC_MASTER,
+            slave_ack=self._slave_ack,
+            commit_log_file_bytes=256 << 10,
+            consume_queue_file_bytes=20 * 500,
+            index_slots=100,
+            index_entries=400,
+            topic_queues=4,
+            insecure=True,
+            busy_poll=False,
+            broker_id=number,
+            failover=True,
+            etcd=(f"{self.etcd.ip}:{ETCD_PORT}",),
+            slave_reads=True,
+            disk_max_used_percent=95,
+            transaction_timeout_ms=2000,
+            transaction_interval_ms=3000,
+        )

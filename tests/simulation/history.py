@@ -1,0 +1,166 @@
+"""What clients saw, and the promises that it must keep.
+
+    a message that was acknowledged with SEND_OK is at the offset that the answer named, at the end and ever after
+    no offset is given to two messages; no message is stored twice by one send
+    a queue keeps the order of a sender's acknowledged messages
+    the message at an offset never changes after a consumer saw it
+    a delayed message, a timed one and that of a committed transaction are delivered once; of one rolled back, never
+    what an operator changed stays: topics, their queues, groups, committed offsets
+
+An operation without an answer may have happened or not; the next answer of the same kind decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
+
+from tests.simulation.schedule import Scheduler
+
+Place: TypeAlias = tuple[str, int, int]  # topic, queue, offset
+_MOST: Final = 4  # violations of a promise that are listed
+
+
+class Fate(Enum):
+    """What must become of a message that is delivered later."""
+
+    ONCE = "once"
+    NEVER = "never"
+    AT_MOST_ONCE = "at most once"
+
+
+@dataclass
+class History:
+    """The operations of all clients of one run.
+
+    Attributes:
+        shows_safe_only: consumers see only what survives a power cut, as in a group. A single broker shows a message
+            before it is on disk, so another one can take its offset.
+    """
+
+    scheduler: Scheduler
+    shows_safe_only: bool = True
+    violations: list[str] = field(default_factory=list)
+    broken: Counter[str] = field(default_factory=Counter)
+    acknowledged: dict[Place, str] = field(default_factory=dict)
+    less_safe: int = 0
+    failed: int = 0
+    shown: dict[Place, str] = field(default_factory=dict)
+    later: dict[str, Fate] = field(default_factory=dict)
+    topics: dict[str, set[int]] = field(
+        default_factory=dict
+    )  # the numbers of queues that it may have; 0: none
+    groups: dict[str, set[bool]] = field(default_factory=dict)
+    offsets: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+
+    def violated(self, promise: str, text: str) -> None:
+        """Note a promise that was broken."""
+        self.broken[promise] += 1
+        if self.broken[promise] <= _MOST:
+            self.scheduler.note(f"VIOLATION {promise}: {text}")
+            self.violations.append(f"{promise}: {text}")
+
+    def stored(self, topic: str, queue: int, offset: int, identity: str) -> None:
+        """A message was acknowledged as safe."""
+        place = (topic, queue, offset)
+        self.scheduler.note(f"acknowledged {place} {identity}")
+        before = self.acknowledged.setdefault(place, identity)
+        if before != identity:
+            self.violated("offset given twice", f"offset {place} was given to {before} and to {identity}")
+        self._compare_with_shown(place, identity)
+
+    def will_come(self, identity: str, when: str) -> None:
+        """A message for later was acknowledged as safe."""
+        self.scheduler.note(f"acknowledged {identity} for {when}")
+        self.later[identity] = Fate.ONCE
+
+    def saw(self, topic: str, queue: int, offset: int, identity: str) -> None:
+        """A consumer got a message."""
+        place = (topic, queue, offset)
+        if not self.shows_safe_only:
+            self.shown[place] = identity
+        before = self.shown.setdefault(place, identity)
+        if before != identity:
+            self.violated("shown, then changed", f"{place} was shown as {before}, and then as {identity}")
+        acknowledged = self.acknowledged.get(place)
+        if acknowledged is not None and acknowledged != identity:
+            self.violated(
+                "shown, then changed", f"{place} was acknowledged as {acknowledged}, and shown as {identity}"
+            )
+
+    def _compare_with_shown(self, place: Place, identity: str) -> None:
+        shown = self.shown.get(place)
+        if shown is not None and shown != identity and self.shows_safe_only:
+            self.violated(
+                "shown, then changed", f"{place} was shown as {shown}, and acknowledged as {identity}"
+            )
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def check_log(self, found: dict[Place, str]) -> None:
+        """Compare with the messages of the ordinary topics at the end."""
+        for place, identity in sorted(self.acknowledged.items()):
+            there = found.get(place)
+            if there != identity:
+                self.violated(
+                    "acknowledged message lost",
+                    f"acknowledged {identity} at {place} is lost: {there} is there",
+                )
+        for place, identity in sorted(self.shown.items()):
+            if found.get(place) != identity:
+                self.violated(
+                    "shown message lost",
+                    f"{identity} at {place} was shown, and now {found.get(place)} is there",
+                )
+        for identity, count in sorted(Counter(found.values()).items()):
+            if count > 1:
+                self.violated("stored twice", f"{identity} is stored {count} times")
+        self._check_order(found)
+
+    def _check_order(self, found: dict[Place, str]) -> None:
+        last: dict[tuple[str, int, str], int] = {}
+        safe = set(self.acknowledged.values())
+        for (topic, queue, _), identity in sorted(found.items()):
+            sender, _, number = identity.partition("-")
+            if identity in safe:
+                before = last.get((topic, queue, sender), -1)
+                if int(number) < before:
+                    self.violated(
+                        "order",
+                        f"{identity} comes after number {before} of its sender in queue {queue} of {topic}",
+                    )
+                last[topic, queue, sender] = int(number)
+
+    def check_later(self, found: Counter[str]) -> None:
+        """Compare with the messages that were delivered later."""
+        for identity, fate in sorted(self.later.items()):
+            count = found.get(identity, 0)
+            if count > 1:
+                self.violated("delivered twice", f"{identity} was delivered {count} times")
+            elif fate is Fate.ONCE and count == 0:
+                self.violated("never delivered", f"{identity} was never delivered")
+            elif fate is Fate.NEVER and count:
+                self.violated("rolled back and delivered", f"{identity} was rolled back, and delivered")
+
+    def check_state(
+        self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]
+    ) -> None:
+        """Compare with what an operator sees."""
+        for name, possible in sorted(self.topics.items()):
+            if topics.get(name, 0) not in possible:
+                wanted = " or ".join(map(str, sorted(possible)))
+                self.violated(
+                    "topic changed", f"topic {name} has {topics.get(name, 0)} queues and not {wanted}"
+                )
+        for name, exists in sorted(self.groups.items()):
+            if (name in groups) not in exists:
+                self.violated(
+                    "group changed",
+                    f"group {name} is {'there' if name in groups else 'gone'}, against the last answer",
+                )
+        for key, possible in sorted(self.offsets.items()):
+            if (offsets.get(key) or 0) not in possible:
+                wanted = " or ".join(map(str, sorted(possible)))
+                self.violated("offset changed", f"the offset of {key} is {offsets.get(key)} and not {wanted}")

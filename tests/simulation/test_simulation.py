@@ -1,0 +1,124 @@
+"""The simulation itself, and short runs of it. `./run simulate` has longer ones."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.disk import SECTOR, SimDisk
+from tests.simulation.history import Fate, History
+from tests.simulation.schedule import Scheduler
+from tests.simulation.simulate import Run
+
+ROOT = "/simdisk"
+_AT_REST = 1e6  # seconds between two faults: none begins
+
+
+def test_run_without_faults_keeps_every_promise():
+    found = Run(1, 0.2, fault_s=_AT_REST).outcome()
+    assert found.violations == []
+    assert found.acknowledged > 50
+    assert found.shown == found.acknowledged
+
+
+def test_same_seed_gives_the_same_trace_whatever_the_hash_seed():
+    program = (
+        "from tests.simulation.simulate import Run; print(Run(3, 0.3, fault_s=4.0).outcome().trace_hash)"
+    )
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "7")
+    ]
+    assert traces[0] == traces[1]
+    assert len(traces[0].strip()) == 16
+
+
+@pytest.mark.parametrize("seed", [11, 14])
+def test_run_with_faults_keeps_every_promise(seed):
+    found = Run(seed, 0.7, fault_s=6.0).outcome()
+    assert found.broken == {}, found.violations
+    assert found.elections > 0
+
+
+# The disk ---------------------------------------------------------------------------------------------------------
+
+
+def test_synced_bytes_and_names_survive_each_power_cut():
+    for seed in range(50):
+        disk = SimDisk(ROOT)
+        kept = disk.create(f"{ROOT}/kept")
+        kept.write(0, b"a" * 2 * SECTOR)
+        kept.sync()
+        disk.sync_folder(ROOT)
+        kept.write(0, b"b" * SECTOR)
+        disk.cut_power(random.Random(seed))
+        assert disk.names[f"{ROOT}/kept"] is kept
+        assert kept.data[SECTOR:] == b"a" * SECTOR
+        assert kept.data[:SECTOR] in (b"a" * SECTOR, b"b" * SECTOR)
+
+
+def test_power_cut_may_lose_and_may_keep_what_was_not_synced():
+    found = set()
+    for seed in range(50):
+        disk = SimDisk(ROOT)
+        disk.create(f"{ROOT}/new").write(0, b"x" * SECTOR)
+        disk.cut_power(random.Random(seed))
+        inode = disk.names.get(f"{ROOT}/new")
+        found.add(None if inode is None else bytes(inode.data))
+    assert found >= {None, b"", b"x" * SECTOR}
+
+
+def test_sync_after_a_failed_one_does_not_bring_back_the_bytes():
+    lost = 0
+    for seed in range(20):
+        disk = SimDisk(ROOT)
+        file = disk.create(f"{ROOT}/file")
+        file.write(0, b"a" * SECTOR)
+        file.sync()
+        disk.sync_folder(ROOT)
+        file.write(0, b"b" * SECTOR)
+        file.fail_sync()
+        file.sync()
+        assert file.data == b"b" * SECTOR, "the system shows what it has not written"
+        disk.cut_power(random.Random(seed))
+        lost += file.data == b"a" * SECTOR
+    assert lost == 20
+
+
+# The history ------------------------------------------------------------------------------------------------------
+
+
+def test_history_finds_each_broken_promise():
+    history = History(Scheduler(1))
+    history.stored("orders", 0, 0, "s1-1")
+    history.stored("orders", 0, 1, "s1-2")
+    history.stored("orders", 0, 0, "s2-1")
+    history.saw("orders", 0, 1, "s2-9")
+    history.later = {"d1-1": Fate.ONCE, "d1-2": Fate.ONCE, "d1-3": Fate.NEVER}
+    history.topics, history.groups = {"t1": {2}}, {"g1": {True}}
+    history.offsets = {("readers", 0): {7}}
+    history.check_log({("orders", 0, 0): "s1-2", ("orders", 0, 1): "s1-1", ("orders", 0, 2): "s1-1"})
+    history.check_later({"d1-1": 2, "d1-3": 1})  # type: ignore[arg-type]
+    history.check_state({"t1": 1}, set(), {})
+    assert set(history.broken) == {
+        "offset given twice",
+        "shown, then changed",
+        "acknowledged message lost",
+        "shown message lost",
+        "stored twice",
+        "order",
+        "delivered twice",
+        "never delivered",
+        "rolled back and delivered",
+        "topic changed",
+        "group changed",
+        "offset changed",
+    }

@@ -1,0 +1,294 @@
+"""The clients of a run: programs that send, consume and administrate, and note in the history what they saw."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from sparrowmq.client.client import Client
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.remoting.session import Session
+from tests.simulation.cluster import BROKER, Cluster
+from tests.simulation.history import Fate, History, Place
+
+ORDERS: Final = "orders"
+LATER: Final = "later"
+QUEUES: Final = 4
+_MOST_TOPICS: Final = 5
+_RETRY_S: Final = 0.5
+
+
+class Workload:
+    """The programs.
+
+    Attributes:
+        is_over: no new operation begins.
+        ready: the topics are there.
+    """
+
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.rng = cluster.world.scheduler.rng
+        self.is_over = False
+        self.is_ready = False
+        self.running = 0
+        self.found: dict[Place, str] | None = None
+        self._numbers = Counter[str]()
+
+    def start(self) -> None:
+        """Start all clients."""
+        programs: list[Callable[[Client], Awaitable[None]]] = [
+            self._send,
+            self._send,
+            self._batches,
+            self._delayed,
+        ]
+        programs += [self._consume, self._administrate, self._transactions]
+        self.cluster.client(self._prepare)
+        for number, program in enumerate(programs):
+            self.cluster.client(partial(self._run, program, f"group{number}"))
+
+    async def _prepare(self) -> None:
+        async with self.cluster.connect() as mq:
+            for topic in (ORDERS, LATER):
+                await self._until_done(partial(mq.admin.create_topic, topic, queues=QUEUES, exist_ok=True))
+        self.is_ready = True
+
+    async def _run(self, program: Callable[[Client], Awaitable[None]], group: str) -> None:
+        while not self.is_ready:
+            await asyncio.sleep(_RETRY_S)
+        self.running += 1
+        async with self.cluster.connect(group=group) as mq:
+            await program(mq)
+        self.running -= 1
+
+    async def _pause(self, mean_s: float) -> None:
+        await asyncio.sleep(self.rng.expovariate(1 / mean_s))
+
+    def _next(self, kind: str, mq: Client) -> str:
+        """An identity that no other message has: the sender, and a number."""
+        sender = f"{kind}{mq.client_id.partition('@')[0].rpartition('.')[2]}"
+        self._numbers[sender] += 1
+        return f"{sender}-{self._numbers[sender]}"
+
+    def _note(self, result: SendResult, identity: str) -> None:
+        if result.status is SendStatus.OK:
+            self.history.stored(result.queue.topic, result.queue.queue_id, result.offset, identity)
+        else:
+            self.history.less_safe += 1
+
+    def _log(self, error: SparrowError) -> None:
+        self.cluster.world.scheduler.recent.append(
+            f"{self.cluster.world.scheduler.now:.6f} client: {error!r}"
+        )
+
+    # Programs ---------------------------------------------------------------------------------------------------------
+
+    async def _send(self, mq: Client) -> None:
+        while not self.is_over:
+            identity = self._next("s", mq)
+            queue = MessageQueue(ORDERS, BROKER, self.rng.randrange(QUEUES))
+            body = identity.encode() + b" " * self.rng.choice((0, 0, 100, 3000))
+            try:
+                self._note(await mq.send(ORDERS, body, queue=queue, timeout_s=3.0), identity)
+            except SparrowError:
+                self.history.failed += 1
+            await self._pause(0.2)
+
+    async def _batches(self, mq: Client) -> None:
+        while not self.is_over:
+            identities = [self._next("b", mq) for _ in range(self.rng.randint(2, 12))]
+            queue = MessageQueue(ORDERS, BROKER, self.rng.randrange(QUEUES))
+            messages = [Message(ORDERS, identity.encode()) for identity in identities]
+            try:
+                for result, identity in zip(
+                    await mq.send_many(messages, queue=queue, timeout_s=3.0), identities, strict=True
+                ):
+                    self._note(result, identity)
+            except SparrowError:
+                self.history.failed += 1
+            await self._pause(0.8)
+
+    async def _delayed(self, mq: Client) -> None:
+        while not self.is_over:
+            identity = self._next("d", mq)
+            queue = MessageQueue(LATER, BROKER, self.rng.randrange(QUEUES))
+            self.history.later[identity] = Fate.AT_MOST_ONCE
+            try:
+                delay = self.rng.choice(("1s", "5s", "2s", "7s", "10s"))
+                result = await mq.send(LATER, identity.encode(), delay=delay, queue=queue, timeout_s=3.0)
+                if result.status is SendStatus.OK:
+                    self.history.will_come(identity, delay)
+            except SparrowError:
+                self.history.failed += 1
+            await self._pause(0.4)
+
+    async def _transactions(self, mq: Client) -> None:
+        decided: dict[str, bool] = {}
+
+        async def check(message: Any) -> bool | None:
+            return decided.get(message.body.decode())
+
+        group = f"tx{mq.client_id.partition('@')[0].rpartition('.')[2]}"
+        # Without retries: a half message that is sent again is another one, and its check commits it, too.
+        producer = mq.producer(group, ProducerSettings(retries=0), check=check)
+        while not self.is_over:
+            identity = self._next("t", mq)
+            decided[identity] = commits = self.rng.random() < 0.7
+            self.history.later[identity] = Fate.AT_MOST_ONCE if commits else Fate.NEVER
+            try:
+                transaction = producer.transaction(LATER, identity.encode(), timeout_s=3.0)
+                async with transaction:
+                    if commits:
+                        self.history.later[identity] = Fate.ONCE
+                    else:
+                        await transaction.rollback()
+            except SparrowError:
+                self.history.failed += 1
+            await self._pause(1.0)
+
+    async def _consume(self, mq: Client) -> None:
+        async with mq.pull_consumer(group="readers") as reader:
+            reader.assign(await self._until_done(lambda: reader.queues(ORDERS)))
+            while not self.is_over:
+                try:
+                    for message in await reader.poll(timeout_s=2.0):
+                        identity = message.body.decode().rstrip()
+                        self.history.saw(ORDERS, message.queue.queue_id, message.offset, identity)
+                    await self._commit(mq, "readers", self.rng.randrange(QUEUES))
+                except SparrowError as error:
+                    self._log(error)
+                    await self._pause(0.5)
+
+    async def _commit(self, mq: Client, group: str, queue: int) -> None:
+        """Commit an offset, and remember what the broker answered."""
+        key = (group, queue)
+        offset = max((place[2] + 1 for place in self.history.shown if place[1] == queue), default=0)
+        possible = self.history.offsets.setdefault(key, {0})
+        possible.add(offset)
+        session = await self._session(mq)
+        await session.call(UpdateConsumerOffset(group, ORDERS, queue, offset))
+        self.history.offsets[key] = {offset}
+
+    async def _session(self, mq: Client) -> Session:
+        """The session to the master, for requests that the client itself hides."""
+        await mq._network.routes.of(ORDERS)
+        return await mq._network.brokers.of(BROKER)
+
+    async def _administrate(self, mq: Client) -> None:
+        while not self.is_over:
+            try:
+                await self.rng.choice((self._make, self._make, self._widen, self._delete, self._group))(mq)
+            except SparrowError:
+                self.history.failed += 1
+            await self._pause(1.5)
+
+    async def _make(self, mq: Client) -> None:
+        name, queues = f"t{self.rng.randrange(_MOST_TOPICS)}", self.rng.randint(1, 4)
+        possible = self.history.topics.setdefault(name, {0})
+        if possible != {0}:
+            return
+        possible.add(queues)
+        await mq.admin.create_topic(name, queues=queues, exist_ok=True)
+        self._decided(name, queues)
+
+    def _decided(self, name: str, queues: int) -> None:
+        self.cluster.world.scheduler.note(f"topic {name} has {queues} queues")
+        self.history.topics[name] = {queues}
+
+    async def _widen(self, mq: Client) -> None:
+        name = f"t{self.rng.randrange(_MOST_TOPICS)}"
+        possible = self.history.topics.setdefault(name, {0})
+        if len(possible) != 1 or possible == {0}:
+            return
+        queues = max(possible) + self.rng.randint(1, 3)
+        possible.add(queues)
+        await mq.admin.change_topic(name, queues=queues)
+        self._decided(name, queues)
+
+    async def _delete(self, mq: Client) -> None:
+        name = f"t{self.rng.randrange(_MOST_TOPICS)}"
+        possible = self.history.topics.setdefault(name, {0})
+        if len(possible) != 1 or possible == {0}:
+            return
+        possible.add(0)
+        await mq.admin.delete_topic(name)
+        self._decided(name, 0)
+
+    async def _group(self, mq: Client) -> None:
+        name = f"g{self.rng.randrange(_MOST_TOPICS)}"
+        possible = self.history.groups.setdefault(name, {False})
+        if possible == {False}:
+            possible.add(True)
+            await mq.admin.create_group(name, exist_ok=True)
+            self.history.groups[name] = {True}
+        elif possible == {True}:
+            possible.add(False)
+            await mq.admin.delete_group(name)
+            self.history.groups[name] = {False}
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    async def verify(self) -> None:
+        """Read everything, and compare it with the history."""
+        async with self.cluster.connect() as mq:
+            found = await self._until_done(lambda: self._read(mq, ORDERS))
+            self.history.check_log(found)
+            later = await self._until_done(lambda: self._read(mq, LATER))
+            self.history.check_later(Counter(later.values()))
+            await self._until_done(lambda: self._check_state(mq))
+        self.found = found
+
+    async def _width(self, mq: Client, name: str) -> int:
+        """How many queues a topic has; 0 if only a name server knows it."""
+        try:
+            shares = (await mq.admin.topic(name)).shares
+        except RemoteError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return 0
+            raise
+        return max((share.read_queues for share in shares), default=0)
+
+    async def _until_done(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        while True:
+            try:
+                return await operation()
+            except SparrowError as error:
+                self._log(error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _read(self, mq: Client, topic: str) -> dict[Place, str]:
+        found: dict[Place, str] = {}
+        ranges = {each.queue.queue_id: each.max_offset for each in (await mq.admin.topic(topic)).queues}
+        async with mq.pull_consumer(group="verifiers") as reader:
+            queues = await reader.queues(topic)
+            reader.assign(queues)
+            await reader.seek_to_beginning(*queues)
+            positions = dict.fromkeys(queues, 0)
+            while any(positions[queue] < ranges.get(queue.queue_id, 0) for queue in queues):
+                for message in await reader.poll(timeout_s=5.0):
+                    place = (topic, message.queue.queue_id, message.offset)
+                    found[place] = message.body.decode().rstrip()
+                positions = await reader.positions()
+        return found
+
+    async def _check_state(self, mq: Client) -> None:
+        topics = {}
+        for name in await mq.admin.topics():
+            topics[name] = await self._width(mq, name)
+        groups = set(await mq.admin.groups())
+        offsets = {}
+        session = await self._session(mq)
+        for group, queue in sorted(self.history.offsets):
+            answer = await session.call(QueryConsumerOffset(group, ORDERS, queue), accept={22})
+            offsets[group, queue] = answer.header.offset if answer.code == 0 else None
+        self.history.check_state(topics, groups, offsets)

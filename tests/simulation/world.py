@@ -1,0 +1,340 @@
+"""Hosts, processes and what they take for the machine: the clock, files, sockets, threads and randomness.
+
+`World.entered` replaces what the product reads of the machine while the simulation runs: the calls of files in `os`,
+the sockets of a door, the flush thread, the clocks and the sources of randomness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import gc
+import io
+import logging
+import os
+import random
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final
+from unittest.mock import patch
+
+from sparrowmq.loop import running_time, slices
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.remoting import door
+from sparrowmq.store import upkeep, vfs
+from sparrowmq.store.log import flush
+from tests.simulation.disk import SimDisk
+from tests.simulation.files import ROOT, Fcntl, Files
+from tests.simulation.network import Network, SocketModule
+from tests.simulation.ordered_set import OrderedSet
+from tests.simulation.schedule import Died, ProcessLoop, Scheduler
+from tests.simulation.threads import SimQueue, Threads
+
+BEGIN_MS: Final = 1_800_000_000_000
+_BURIALS_PER_COLLECTION: Final = 20
+
+
+class Host:
+    """A machine: its address, its disk, its wall clock, and at most one process.
+
+    Attributes:
+        ahead_ms: how far its wall clock is ahead.
+    """
+
+    def __init__(self, world: World, name: str, ip: str) -> None:
+        self.world = world
+        self.name = name
+        self.ip = ip
+        self.disk = SimDisk(ROOT)
+        self.ahead_ms = 0
+        self.has_power = True
+        self.process: Process | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether its process runs, and its disk has no fault."""
+        disk, process = self.disk, self.process
+        if process is None or process.is_dead or process.loop.is_paused:
+            return False
+        return not (disk.is_full or disk.is_read_only or disk.failing_syncs or disk.sync_s > 0.05)
+
+    def start(self, program: Callable[[], Coroutine[Any, Any, Any]]) -> Process:
+        """Run a program, as the only process."""
+        assert self.process is None or self.process.is_dead
+        if not self.has_power:
+            self.has_power = True
+            self.world.network.booted(self.ip)
+        self.process = Process(self)
+        self.process.start(program)
+        return self.process
+
+    def kill(self, *, power: bool) -> None:
+        """Kill the process; with `power`, the whole machine."""
+        if self.process is not None and not self.process.is_dead:
+            self.process.die("power" if power else "kill", power=power)
+        if power and self.has_power:
+            self.has_power = False
+            self.disk.cut_power(self.world.scheduler.rng)
+
+
+class Process:
+    """A running program of a host.
+
+    Attributes:
+        dies_in: the number of calls of the system after which it dies; None for never.
+        dies_by_power: whether that takes the whole machine.
+        ended: why it ended.
+        why: the traceback of the error that ended it.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.world = host.world
+        self.number = self.world.next_process()
+        self.loop = ProcessLoop(self.world.scheduler, self, self.world.network)
+        self.is_dead = False
+        self.dies_in: int | None = None
+        self.dies_by_power = False
+        self.ended = ""
+        self.why = ""
+        self._task: asyncio.Task[Any] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host.name}#{self.number}"
+
+    def start(self, program: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.world.scheduler.note(f"start {self}")
+        self.loop.call_soon(self._begin, program)
+
+    def _begin(self, program: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._task = self.loop.create_task(self._main(program()))
+
+    async def _main(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            with suppress(asyncio.CancelledError):
+                await work
+            self.die("end", power=False)
+        except Exception as error:
+            self.why = "".join(traceback.format_exception(error))
+            self.die(f"{type(error).__name__}: {error}", power=False)
+        raise Died
+
+    def die(self, why: str, *, power: bool) -> None:
+        """End at once: nothing of it runs any more."""
+        if self.is_dead:
+            return
+        self.world.scheduler.note(f"end {self} {why}")
+        self.is_dead, self.ended = True, why
+        self.loop.die()
+        self.world.network.killed(self.loop, power=power)
+        self.world.files.killed(self)
+        self.world.scheduler.after(0.0, lambda: self.world.bury(self))
+        self.world.on_end(self)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.loop.is_paused = False
+        if not self.is_dead:
+            self.loop.call_soon(_nothing)
+
+    def stop(self) -> None:
+        """Ask it to end in order, as SIGTERM does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def system_call(self, what: str, path: str) -> None:
+        """Note a call. Raises: Died."""
+        if self.is_dead:
+            raise Died
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in <= 0:
+                self.world.scheduler.note(f"{self} dies in {what} of {path}")
+                self.host.kill(power=self.dies_by_power)
+                raise Died
+
+    def in_thread(self, work: Callable[[], object]) -> None:
+        """Do some work as a thread does: a little later."""
+        delay_s = self.host.disk.sync_s * (0.5 + self.world.scheduler.rng.random())
+        self.loop.call_later(delay_s, work)
+
+    def took_sync(self) -> None:
+        """Let the time of a sync pass for this process."""
+        self.loop.busy_until = max(self.loop.busy_until, self.world.scheduler.now + self.host.disk.sync_s / 4)
+
+
+class SimClock(SystemClock):
+    """The clock of a process."""
+
+    def __init__(self, process: Process) -> None:
+        self._host = process.host
+        self._scheduler = process.world.scheduler
+        self.monotonic = lambda: self._scheduler.now
+
+    def now_ms(self) -> int:
+        return BEGIN_MS + int(self._scheduler.now * 1000) + self._host.ahead_ms
+
+
+class World:
+    """Everything there is."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed)
+        self.hosts: dict[str, Host] = {}
+        self.network = Network(self.scheduler, self._is_up)
+        self.files = Files(self)
+        self.threads = Threads(self)
+        self.on_end: Callable[[Process], object] = lambda process: None
+        self._entropy = random.Random(f"entropy {seed}")
+        self._processes = 0
+        self._burials = 0
+
+    def add(self, name: str, ip: str) -> Host:
+        """A new host."""
+        host = self.hosts[ip] = Host(self, name, ip)
+        return host
+
+    def next_process(self) -> int:
+        """The number of a new process."""
+        self._processes += 1
+        return self._processes
+
+    def bury(self, process: Process) -> None:
+        """Release what a dead process left."""
+        process.loop.bury()
+        for by_loop in (slices._began, slices._lines, running_time._OF_LOOPS):
+            by_loop.pop(process.loop, None)
+        self._burials += 1
+        if self._burials % _BURIALS_PER_COLLECTION == 0:
+            process.loop.within(gc.collect)
+
+    def _is_up(self, ip: str) -> bool:
+        host = self.hosts.get(ip)
+        return host is not None and host.has_power
+
+    @contextmanager
+    def entered(self) -> Iterator[World]:
+        """Replace what the product reads of the machine."""
+        state, was_collected = random.getstate(), gc.isenabled()
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        random.seed(self.seed)
+        with ExitStack() as stack:
+            for place, name, value in self._replacements():
+                stack.enter_context(patch.object(place, name, value))
+            for module in _modules():
+                stack.enter_context(patch.object(module, "set", OrderedSet, create=True))
+            stack.enter_context(self._logged())
+            stack.enter_context(_quiet())
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of dead processes were never awaited
+            try:
+                yield self
+            finally:
+                for host in self.hosts.values():
+                    if host.process is not None:
+                        host.process.die("the run is over", power=False)
+                self.scheduler.run(self.scheduler.now)
+                last = next(iter(self.hosts.values()), None)
+                if last is not None and last.process is not None:
+                    last.process.loop.within(gc.collect)
+        random.setstate(state)
+        gc.unfreeze()
+        if was_collected:
+            gc.enable()
+
+    def _replacements(self) -> Iterator[tuple[Any, str, Any]]:
+        for name, call in self.files.replaced.items():
+            yield os, name, call
+        yield os, "urandom", self._entropy.randbytes
+        yield os, "getpid", lambda: 1000 + self._processes
+        yield io, "open", self.files.open
+        yield builtins, "open", self.files.open
+        yield vfs, "_sync_data", self.files.replaced["fdatasync"]
+        yield vfs, "fcntl", Fcntl(self.files)
+        yield door, "socket", SocketModule(self.network)
+        yield flush, "threading", self.threads
+        yield flush, "SimpleQueue", SimQueue
+        yield upkeep, "ThreadPoolExecutor", self.threads.executor
+        seconds = self._seconds
+        for name in ("monotonic", "perf_counter"):
+            yield time, name, seconds
+            yield time, f"{name}_ns", lambda: int(seconds() * 1e9)
+        yield time, "time", lambda: BEGIN_MS / 1000 + seconds()
+        yield time, "time_ns", lambda: BEGIN_MS * 10**6 + int(seconds() * 1e9)
+        yield slices.in_slices, "__defaults__", (seconds,)
+        yield slices.to_end, "__defaults__", (seconds,)
+        for module in _modules():
+            if hasattr(module, "perf_counter"):
+                yield module, "perf_counter", seconds
+
+    def _seconds(self) -> float:
+        return self.scheduler.now
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        handler = _ToTrace(self.scheduler)
+        logger = logging.getLogger("sparrowmq")
+        before = logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.level, logger.propagate = before
+
+
+def _modules() -> list[Any]:
+    """The modules of the product that are loaded."""
+    return [module for name, module in sorted(sys.modules.items()) if name.startswith("sparrowmq.")]
+
+
+class _ToTrace(logging.Handler):
+    """Shows log lines among the last events. They are not part of the trace's hash."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        loop = self._scheduler.current
+        owner = loop.owner if loop is not None else "-"
+        self._scheduler.recent.append(
+            f"{self._scheduler.now:.6f} {owner} {record.levelname} {record.getMessage()}"
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let what dead processes still raise pass."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, Died | OSError | RuntimeError):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _nothing() -> None:
+    """Only let the scheduler look."""
+
+
+def this_process(world: World) -> Process:
+    """The process that runs."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ProcessLoop)
+    process: Process = loop.owner
+    return process
