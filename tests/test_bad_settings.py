@@ -185,7 +185,7 @@ def test_a_store_that_another_broker_uses(store):
     opened = MessageStore.open(store)
     status, said = run("broker", SMALL | {"storePathRootDir": store.path})
     opened.close()
-    assert status == 1 and f"the store {store.path} is in use by another broker; stop that one" in said
+    assert status == 1 and f"the store {store.path} is in use by another broker (process " in said
 
 
 def test_a_store_whose_folder_is_a_file(tmp_path):

@@ -24,6 +24,7 @@ from tests.fuzz.decoders import try_all
 from tests.fuzz.live import Found, Live
 from tests.fuzz.pushed import push_to_client
 from tests.interop.servers import OurBroker, OurNamesrv
+from tests.interop.wire import Wire
 
 # What a minute is spent on, as measured on two processors; more of both where there is time.
 FRAMES_A_MINUTE = 100_000
@@ -53,10 +54,12 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000, help="of --cost (default 100,000)")
     parser.add_argument("--codes", default="", help="of --cost, such as 34,310 (default all)")
     parser.add_argument("--beside", action="store_true", help="measure a client's sends beside 16 attackers")
+    parser.add_argument("--members", type=int, default=0, help="of --beside: join a group, and do not attack")
     arguments = parser.parse_args()
     if arguments.beside:
         print(f"seed {arguments.seed}", flush=True)
-        return said(beside(arguments.seed, arguments.minutes), arguments.seed)
+        broken = beside(arguments.seed, arguments.minutes, members=arguments.members)
+        return said(broken, arguments.seed)
     if arguments.cost:
         print(f"seed {arguments.seed}", flush=True)
         if arguments.replay:
@@ -103,6 +106,7 @@ def live_all(seed: int, frames: int) -> list[str]:
         OurNamesrv() as namesrv,
         OurBroker(namesrv.address, Path(store)) as broker,
     ):
+        ask_for_most(broker.port)
         violations: list[str] = []
         for name, server, role, wanted in (
             ("broker", broker, Role.BROKER, frames - few),
@@ -114,6 +118,19 @@ def live_all(seed: int, frames: int) -> list[str]:
             report(name, found, role, time.monotonic() - began)
             violations += [f"{name}: {violation}" for violation in found.violations]
     return violations
+
+
+def ask_for_most(port: int) -> None:
+    """Ask for the largest answers first. The process keeps the memory of 10 MB, which must not look like a leak."""
+    widest = {"topic": "wide", "readQueueNums": 65_535, "writeQueueNums": 65_535, "perm": 6}
+    with Wire(port, timeout_s=60) as wire:
+        for code, fields in (
+            (RequestCode.UPDATE_AND_CREATE_TOPIC, widest | {"defaultTopic": "TBW102"}),
+            (RequestCode.GET_TOPIC_STATS_INFO, widest),
+            (RequestCode.QUERY_CONSUME_TIME_SPAN, widest | {"group": "all"}),
+        ):
+            if (answer := wire.ask(code, fields)).code:
+                raise RuntimeError(f"{code.name} answers {answer.code}: {answer.remark}")
 
 
 def client_all(seed: int, frames: int) -> list[str]:

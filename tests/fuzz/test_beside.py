@@ -1,4 +1,4 @@
-"""`./run fuzz --beside` measures an innocent client while attackers are at work."""
+"""`./run fuzz --beside` measures an innocent client while attackers are at work, or many clients join a group."""
 
 import re
 
@@ -11,6 +11,13 @@ def test_a_client_sends_while_attackers_are_at_work(capsys):
     assert re.match(r"alone: \d+ sends beside 0 attacks: p50 [\d.]+, p99 ", alone)
     assert int(re.findall(r"([\d,]+) attacks", attacked)[0]) > 0
     assert "0 failed" in attacked and not any("failed" in each for each in broken)
+
+
+def test_a_client_sends_while_a_crowd_joins_a_group(capsys):
+    broken = beside(1, 0.05, members=50)
+    _alone, crowded = capsys.readouterr().out.splitlines()
+    assert "50 members" in crowded and "beside 50 joins" in crowded  # all of them have joined
+    assert "0 failed" in crowded and not any("failed" in each for each in broken)
 
 
 def test_percentiles_are_those_of_the_durations():

@@ -152,20 +152,23 @@ _OTHERWISE: Final[Mapping[int, Mapping[str, object]]] = {
     321: {"index": 0, "count": 1},
     32001: {"writer": "w", "run": "r", "batch": 0, "attempt": "a", "number": 0},
     32002: {"writer": "w", "run": "r", "batch": 0},
+    32003: {"member": 1},
+    32004: {"member": 1},
     17: {"topic": "Made"},
     215: {"topic": "Doomed"},
     207: {"groupName": "doomed"},
 }
+_OF_A_MESSAGE: Final = (33, 36)
 
 
 def play(port: int, codes: Iterable[int] = CODES) -> dict[str, dict[int, str]]:
     """Why each person is denied each request; "" is allowed, "unserved" code 3, which the broker says to everybody."""
     found: dict[str, dict[int, str]] = {}
     with ExitStack() as stack:
-        _store_a_message(port)
+        stored = _store_a_message(port)
         for person in PEOPLE:
             wire = stack.enter_context(_From(person.address, port))
-            found[person.name] = {code: _ask(wire, person, code) for code in codes}
+            found[person.name] = {code: _ask(wire, person, code, stored) for code in codes}
     return found
 
 
@@ -212,15 +215,18 @@ class _From(Wire):
         self._socket = socket.create_connection(("127.0.0.1", port), SILENCE_S, (address, 0))
 
 
-def _store_a_message(port: int) -> None:
-    """So that the record at offset 0 is one of the topic."""
+def _store_a_message(port: int) -> int:
+    """The log offset of a record of the topic."""
     with _From("127.0.0.12", port) as wire:
         reply = wire.ask(310, _FIELDS, b"the first")
     assert reply.code == 0, reply.remark
+    return int(reply.fields["msgId"][16:], 16)
 
 
-def _ask(wire: Wire, person: Person, code: int) -> str:
+def _ask(wire: Wire, person: Person, code: int, stored: int) -> str:
     fields = {**_FIELDS, **_OTHERWISE.get(code, {})}
+    if code in _OF_A_MESSAGE:
+        fields["offset"] = stored
     body = json.dumps(_BODIES[code]).encode() if code in _BODIES else b""
     if person.access_key:
         fields = signed(fields, body, person.access_key, person.secret_key)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -26,10 +26,11 @@ class _Threads(ThreadPoolExecutor):
     def __init__(self) -> None:
         super().__init__(4)
         self._working: set[Future[Any]] = set()
+        self.others: Callable[[], bool] = lambda: False
 
     @property
     def busy(self) -> bool:
-        return any(not each.done() for each in self._working)
+        return self.others() or any(not each.done() for each in self._working)
 
     def submit(self, function: Any, /, *args: Any, **more: Any) -> Future[Any]:
         self._working = {each for each in self._working if not each.done()}
@@ -85,6 +86,10 @@ class Loop:
         finally:
             self._runner.close()
             self._threads.shutdown()
+
+    def watch(self, busy: Callable[[], bool]) -> None:
+        """Count other threads as busy while `busy()` is true."""
+        self._threads.others = busy
 
     async def still(self) -> None:
         """Return when nothing happens any more unless time passes."""
