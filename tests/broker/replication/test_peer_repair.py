@@ -193,7 +193,9 @@ async def test_a_quarantined_member_gets_back_what_it_fenced_off(members: Member
         await has_all_in_time(members, number)
 
 
-@pytest.mark.guards("SelfRepair.look: drop RETRY_S")
+@pytest.mark.guards(
+    "Member._look_for_peers: drop self._found._replace", "replacing.replace_found: drop _rebuild"
+)
 async def test_a_look_without_peers_does_not_delay_the_repair_from_the_first_that_comes(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
