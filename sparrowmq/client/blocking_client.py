@@ -233,7 +233,7 @@ class SyncConsumer(Context[Consumer]):
     async def _take(self, max_count: int) -> list[ReceivedMessage]:
         messages = await self._inner.take(max_count)
         for message in messages:
-            message.settle_in(self._thread.loop)
+            message._settle_in(self._thread.loop)
         return messages
 
     subscribe = blocking(Consumer.subscribe)
@@ -241,7 +241,7 @@ class SyncConsumer(Context[Consumer]):
     commit = blocking(Consumer.commit)
     closed = blocking(Consumer.closed)
 
-    def wait_closed(self) -> Coroutine[Any, Any, None]:
+    def _wait_closed(self) -> Coroutine[Any, Any, None]:
         """`closed` as a coroutine of the client's loop."""
         return self._inner.closed()
 
@@ -356,7 +356,7 @@ class SyncClient(Context[Client]):
 
     def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread, owns_thread=owns_thread)
-        inner.check_in_threads()
+        inner._check_in_threads()
         self._declared: Declared[SyncConsumer] = Declared(blocks=True)
         self._asked_to_end = asyncio.Event()
         self._serving = threading.Lock()
@@ -444,7 +444,7 @@ class SyncClient(Context[Client]):
         client's loop, where it must not call the blocking client.
         """
         consumer = self._inner.subscribe(topics, handler, **_told_in_threads(options))
-        consumer.handle_in_threads()
+        consumer._handle_in_threads()
         return SyncConsumer(consumer, self._thread)
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
@@ -460,7 +460,7 @@ class SyncClient(Context[Client]):
         """As `Client.serve`, inside `with`: until another thread leaves the client, or until a consumer fails."""
         with self._serving, ExitStack() as stack:
             consumers = [stack.enter_context(each) for each in self._declared.consumers()]
-            self._thread.run(_first(self._asked_to_end.wait(), *(each.wait_closed() for each in consumers)))
+            self._thread.run(_first(self._asked_to_end.wait(), *(each._wait_closed() for each in consumers)))
 
     def run(self) -> None:
         """As `Client.run`; only in the main thread, which gets the signals."""

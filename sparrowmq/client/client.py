@@ -264,7 +264,7 @@ class Client:
             raise ConfigError(OWN_GROUP)
         self._checks.add(full_group, check, settings)
 
-    def check_in_threads(self) -> None:
+    def _check_in_threads(self) -> None:
         """Call plain checks in threads, where they may block; for the blocking client."""
         self._checks.in_threads = True
 

@@ -287,10 +287,10 @@ async def test_messages_of_a_level_come_at_their_times_in_their_order(tmp_path: 
         async with connect(cluster.namesrv) as mq:
             await mq.admin.create_topic("orders", queues=1)
         async with delivered(cluster, bodies) as mq:
-            await mq.send("orders", b"10 s", delay=3)
-            await mq.send("orders", b"5 s", delay=2)
+            await mq.send("orders", b"10 s", delay_level=3)
+            await mq.send("orders", b"5 s", delay_level=2)
             await clock.advance(2)
-            await mq.send("orders", b"5 s, two later", delay=2)
+            await mq.send("orders", b"5 s, two later", delay_level=2)
             await mq.send("orders", b"now")
             for wait_s, expected in ((0, b"now"), (3, b"5 s"), (2, b"5 s, two later"), (3, b"10 s")):
                 if wait_s:
@@ -305,7 +305,7 @@ async def test_messages_of_a_level_come_at_their_times_in_their_order(tmp_path: 
 async def test_how_far_each_level_came_is_saved_every_10_s(tmp_path: Path) -> None:
     clock, file = ManualClock(), tmp_path / "broker-0" / "config" / "delayOffset.json"
     async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv) as mq:
-        await mq.send("orders", b"x", delay=2)
+        await mq.send("orders", b"x", delay_level=2)
         await clock.advance(9)
         assert not file.exists()
         await clock.advance(1)
@@ -320,8 +320,8 @@ async def test_what_waits_outlasts_a_restart_and_comes_once(tmp_path: Path) -> N
         async with connect(cluster.namesrv) as mq:
             await mq.admin.create_topic("orders", queues=1)
         async with delivered(cluster, bodies) as mq:
-            await mq.send("orders", b"before", delay=2)
-            await mq.send("orders", b"after", delay=3)
+            await mq.send("orders", b"before", delay_level=2)
+            await mq.send("orders", b"after", delay_level=3)
             await clock.advance(6)
             await until(lambda: bodies == [b"before"])
     async with Cluster(tmp_path, clock=clock) as cluster, delivered(cluster, bodies) as mq:

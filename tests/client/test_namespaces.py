@@ -77,7 +77,7 @@ async def test_a_consumer_has_its_own_names_everywhere(shop):
     assert ("come", {"orders"}) in told and ("go", {"orders", "%RETRY%billing"}) in told
 
 
-@pytest.mark.guards("Concurrently.withdraw: message.is_from(owned) -> message.queue == owned.queue")
+@pytest.mark.guards("Concurrently.withdraw: message._is_from(owned) -> message.queue == owned.queue")
 async def test_paused_queues_keep_back_what_nobody_has_taken(shop):
     """Messages waiting for somebody are found by where they were taken from, whatever their queues are called."""
     await shop.send_many([Message("orders", b"%d" % number) for number in range(3)])

@@ -114,7 +114,7 @@ async def test_a_failed_delivery_is_reported_as_such_and_so_is_the_next(cluster,
             raise ValueError("not yet")
 
     async with connect(cluster.namesrv, trace=True) as traced:
-        sent = await traced.send("orders", b"hello", delay=1)
+        sent = await traced.send("orders", b"hello", delay_level=1)
         async with traced.subscribe("orders", start="earliest", group="billing") as orders:
             (message,) = await orders.take()
             with pytest.raises(ValueError, match="not yet"):

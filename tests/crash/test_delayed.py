@@ -32,7 +32,7 @@ async def _send(namesrv: str, number: int, count: int) -> set[bytes]:
         for at in range(count):
             body = b"%d-%d" % (number, at)
             with suppress(SparrowError):
-                await mq.send(TOPIC, body, delay=1 + at % 3)
+                await mq.send(TOPIC, body, delay_level=1 + at % 3)
                 acked.add(body)
     return acked
 

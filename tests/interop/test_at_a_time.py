@@ -43,6 +43,6 @@ async def test_a_delayed_message_comes_after_its_delay(mq, topic):
     arrived: list[tuple[float, ReceivedMessage]] = []
     async with mq.subscribe(topic, lambda msg: arrived.append((time.time(), msg)), group=f"g-{topic}"):
         sent = time.time()
-        await mq.send(topic, b"later", delay=2)
+        await mq.send(topic, b"later", delay_level=2)
         await until(lambda: arrived)
     assert 1.5 < arrived[0][0] - sent < 5.0 and arrived[0][1].topic == topic

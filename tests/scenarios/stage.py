@@ -126,8 +126,9 @@ class Stage:
         mq = await self._client(how.get("by", "sender"))
         body = " ".join(words).encode()
         queue = MessageQueue(topic, BROKER, int(how["queue"])) if "queue" in how else None
-        delay = int(how["delay"]) if how.get("delay", "").isdigit() else how.get("delay")
-        sent = await mq.send(topic, body, queue=queue, tag=how.get("tag"), delay=delay)
+        level = int(how["level"]) if "level" in how else None
+        tag, delay = how.get("tag"), how.get("delay")
+        sent = await mq.send(topic, body, queue=queue, tag=tag, delay=delay, delay_level=level)
         self._sent[" ".join(words)] = sent
         return f"{sent.queue.topic}/{sent.queue.queue_id} at {sent.offset}"
 

@@ -25,7 +25,8 @@ async def sending(mq: Client, queue: MessageQueue) -> None:
     await mq.send("t", b"x", timeout=3)  # wrong
     await mq.send("t", b"x", timeout_s="3")  # wrong
     await mq.send("t", b"x", delay=1.5)  # wrong
-    await mq.send("t", b"x", delay_level=3)  # wrong
+    await mq.send("t", b"x", delay=3)  # wrong
+    await mq.send("t", b"x", delay_level="3")  # wrong
     await mq.send("t", b"x", deliver_at=5)  # wrong
     await mq.recall(5)  # wrong
     await mq.admin.change_broker("broker-a", {"fileReservedTime": 48})  # wrong
@@ -65,7 +66,7 @@ async def consuming(mq: Client, message: ReceivedMessage) -> None:
     mq.handler("t")  # wrong
     mq.handler("t", group="g", start="begin")  # wrong
     message.retry(delay=1.5)  # wrong
-    message.retry(delay_level=3)  # wrong
+    message.retry(delay=3)  # wrong
     message.process(True)  # wrong
     message.retry(after=timedelta(seconds=1))  # wrong
     message.body = b"x"  # wrong

@@ -22,7 +22,7 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, SendFailed, SparrowError
-from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.messages.message import KeptTag, Message, MessageQueue
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 
@@ -94,7 +94,8 @@ def again(message: looked.Message) -> Message:
     """Return a stored message to send again: with its tag, keys and the application's properties."""
     stored = message.stored
     own = {key: value for key, value in stored.properties.items() if key not in RESERVED}
-    return Message(stored.topic, message.body, stored.tags, tuple(stored.keys), own, stored.flag)
+    tag = KeptTag(stored.tags) if stored.tags else None
+    return Message(stored.topic, message.body, tag, tuple(stored.keys), own, stored.flag)
 
 
 async def send_msg_status(call: Call) -> None:

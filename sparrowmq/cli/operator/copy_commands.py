@@ -26,7 +26,7 @@ from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.messages.message import KeptTag, Message, MessageQueue
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.names import TOOLS_GROUP
 
@@ -165,7 +165,8 @@ def _copied(found: ReceivedMessage, target: str) -> Message:
     """Return the same message for another topic, without the properties that servers wrote."""
     stored = found.stored
     own = {name: value for name, value in stored.properties.items() if name not in RESERVED}
-    return Message(target, found.body, stored.tags, stored.keys, own, stored.flag)
+    tag = KeptTag(stored.tags) if stored.tags else None
+    return Message(target, found.body, tag, stored.keys, own, stored.flag)
 
 
 async def _each(

@@ -218,7 +218,7 @@ def _repaired(settings: StoreSettings, address: str | None) -> Replaced:
         if address is None:
             return repairs.repair(settings, disk)
         who, tls = credentials_of(), tls_context(tls_of())
-        with LogCopy(address, who.signer() if who else None, tls) as copy:
+        with LogCopy(address, who._signer() if who else None, tls) as copy:
             return repairs.repair(settings, disk, copy)
 
 

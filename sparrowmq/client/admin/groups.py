@@ -128,7 +128,7 @@ class Member:
     silence: SparrowError | None
 
     @staticmethod
-    def of(connection: Connection, said: ConsumerRunning | SparrowError) -> Member:
+    def _of(connection: Connection, said: ConsumerRunning | SparrowError) -> Member:
         running, silence = (None, said) if isinstance(said, SparrowError) else (said, None)
         named = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
         return Member(
@@ -232,7 +232,7 @@ async def members(servers: Servers, name: str) -> list[Member]:
             return error
 
     said = await servers.all(addresses, at)
-    return [Member.of(connections[client_id][0], said[client_id]) for client_id in sorted(connections)]
+    return [Member._of(connections[client_id][0], said[client_id]) for client_id in sorted(connections)]
 
 
 def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:

@@ -37,7 +37,7 @@ class Credentials:
                     f"{name} of the credentials is empty or no text; give that of the broker's account"
                 )
 
-    def signer(self) -> Sign:
+    def _signer(self) -> Sign:
         """The signature of a connection's requests."""
         return signer(self.access_key, self.secret_key, self.security_token)
 

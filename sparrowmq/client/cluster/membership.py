@@ -33,25 +33,25 @@ class Member(Protocol):
 
     full_group: str
 
-    def beat(self) -> ConsumerBeat:
+    def _beat(self) -> ConsumerBeat:
         """Its part of a heartbeat."""
 
-    def members_changed(self) -> None:
+    def _members_changed(self) -> None:
         """A member joined or left its group."""
 
-    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved its group to other offsets."""
 
-    def client_left(self) -> None:
+    def _client_left(self) -> None:
         """Its client was left before the consumer."""
 
-    def running(self) -> ConsumerRunning:
+    def _running(self) -> ConsumerRunning:
         """Its state, for an operator."""
 
-    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+    def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
         """Its offsets in the queues of a topic, for an operator."""
 
-    async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """Handle one message now, for an operator. Raises: RemoteError, it cannot."""
 
 
@@ -95,7 +95,7 @@ class Membership:
     def client_left(self) -> None:
         """End the consumers, because the client was left."""
         for member in self.consumers.values():
-            member.client_left()
+            member._client_left()
 
     def heartbeat(self) -> bytes | None:
         """The body of a heartbeat; None while there is neither producer nor consumer."""
@@ -104,7 +104,7 @@ class Membership:
         return Heartbeat(
             client_id=self._client_id,
             producer_data_set=[ProducerBeat(group) for group in sorted(self.producers.values())],
-            consumer_data_set=[member.beat() for member in self.consumers.values()],
+            consumer_data_set=[member._beat() for member in self.consumers.values()],
         ).encode()
 
 

@@ -83,7 +83,7 @@ class Network:
         )
         if credentials is not None:
             check_kind("credentials", credentials, Credentials, "Credentials(access_key, secret_key)")
-        sign = credentials.signer() if credentials is not None else None
+        sign = credentials._signer() if credentials is not None else None
         self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls))
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)

@@ -43,23 +43,23 @@ class Pushes:
         self.answered(header, body, peer.address)
 
     @handles(NotifyConsumerIdsChanged)
-    def members_changed(self, header: NotifyConsumerIdsChanged, body: bytes, peer: Peer) -> None:
+    def _members_changed(self, header: NotifyConsumerIdsChanged, body: bytes, peer: Peer) -> None:
         """Rebalance, because a member joined or left a group."""
         member = self._membership.consumers.get(header.consumer_group)
         if member is not None:
-            member.members_changed()
+            member._members_changed()
 
     @handles(ResetConsumerClientOffset)
-    async def reset(self, header: ResetConsumerClientOffset, body: bytes, peer: Peer) -> None:
+    async def _reset(self, header: ResetConsumerClientOffset, body: bytes, peer: Peer) -> None:
         """Move a group to an operator's offsets."""
         member = self._membership.consumers.get(header.group or "")
         if member is not None:
-            await member.reset(ResetOffsets.decode(body).offset_table)
+            await member._reset(ResetOffsets.decode(body).offset_table)
 
     @handles(GetConsumerRunning)
-    def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+    def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
         """Report the state of a consumer to an operator."""
-        running = self._member(header.consumer_group).running()
+        running = self._member(header.consumer_group)._running()
         if header.jstack_enable:
             running.jstack = stacks()
         return Answer(body=running)
@@ -68,14 +68,14 @@ class Pushes:
     def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
         """Report this member's offsets to an operator; none if it does not consume."""
         member = self._membership.consumers.get(header.group)
-        positions = member.positions_in(header.topic) if member is not None else {}
+        positions = member._positions_in(header.topic) if member is not None else {}
         return Answer(body=ConsumerStatus(positions))
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
         """Handle one message for an operator."""
         member = self._member(header.consumer_group)
-        outcome = await member.handle_directly(record.decode(body), header.broker_name or "")
+        outcome = await member._handle_directly(record.decode(body), header.broker_name or "")
         return Answer(body=outcome)
 
     @handles(CheckTransactionState)

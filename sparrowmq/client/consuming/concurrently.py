@@ -75,7 +75,7 @@ class Concurrently:
 
     def withdraw(self, owned: ProcessQueue) -> None:
         """Keep back the messages that no worker has taken."""
-        owned.pending.extend(self._inbox.withdraw(lambda message: message.is_from(owned)))
+        owned.pending.extend(self._inbox.withdraw(lambda message: message._is_from(owned)))
 
     async def given_back(self) -> None:
         """Wait until every failed message is back at the broker, or could not be given back."""
@@ -127,7 +127,7 @@ class Concurrently:
 
     def _deliver_again(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
         if owned.is_owned:
-            message.deliver_to(partial(self._settle, owned))
+            message._deliver_to(partial(self._settle, owned))
             owned.pending.append(message)
             if not owned.is_leaving:
                 self.renewed(owned)

@@ -166,7 +166,7 @@ class Consumer:
             await self._ended.wait()
         self._check()
 
-    def handle_in_threads(self) -> None:
+    def _handle_in_threads(self) -> None:
         """Call a handler that may block in `concurrency` threads. To be called before entering."""
         self._in_threads = True
 
@@ -389,7 +389,7 @@ class Consumer:
 
     # What brokers ask -----------------------------------------------------------------------------------------------
 
-    def beat(self) -> ConsumerBeat:
+    def _beat(self) -> ConsumerBeat:
         """This consumer's part of a heartbeat."""
         return ConsumerBeat(
             group_name=self.full_group,
@@ -399,23 +399,23 @@ class Consumer:
             subscription_data_set=list(self._subscriptions.values()),
         )
 
-    def members_changed(self) -> None:
+    def _members_changed(self) -> None:
         """Rebalance, because a member joined or left the group."""
         self._rebalancer.soon()
 
-    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set."""
         log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
         await self._assignment.restart(offsets)
 
-    def client_left(self) -> None:
+    def _client_left(self) -> None:
         """End, because the client was left: no more messages can come."""
         for task in self._tasks:
             task.cancel()
         self._assignment.stop_pulling()
         self._fail(ClientClosed("its client was left before it; what is not committed yet comes again"))
 
-    def running(self) -> ConsumerRunning:
+    def _running(self) -> ConsumerRunning:
         """The state of the consumer, for an operator; the settings have Java's names."""
         return ConsumerRunning(
             status_table=self._paces.statuses(self._subscriptions),
@@ -431,11 +431,11 @@ class Consumer:
             mq_table=self._assignment.report(),
         )
 
-    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+    def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
         """The offsets of its queues of a topic, for an operator."""
         return self._assignment.positions_in(topic)
 
-    async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """Call the handler for this one message now, for an operator; nothing is committed or given back.
 
         Raises:

@@ -36,7 +36,7 @@ async def handle_directly(
 ) -> ConsumeOutcome:
     """Call a consumer's handler for a message, as its workers would, and return the outcome."""
     outcomes: list[Outcome] = []
-    message.deliver_to(lambda _, outcome: outcomes.append(outcome))
+    message._deliver_to(lambda _, outcome: outcomes.append(outcome))
     log.info("group %s handles %r, as an operator wants", settings.group, message)
     started = clock.monotonic()
     failure = _Failure()

@@ -84,7 +84,7 @@ class Orderly:
 
     def withdraw(self, owned: ProcessQueue) -> None:
         """Keep back the portion that no worker has taken."""
-        for portion in self._inbox.withdraw(lambda portion: portion[0].is_from(owned)):
+        for portion in self._inbox.withdraw(lambda portion: portion[0]._is_from(owned)):
             owned.pending.extendleft(reversed(portion))
             for message in portion:
                 owned.take_back(message)
@@ -120,7 +120,7 @@ class Orderly:
             return
         owned.hand_out(portion)
         for message in portion:
-            message.deliver_to(settle)
+            message._deliver_to(settle)
         self._inbox.extend([portion])
 
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:

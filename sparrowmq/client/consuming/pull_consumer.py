@@ -399,7 +399,7 @@ class PullConsumer:
 
     # What brokers ask -----------------------------------------------------------------------------------------------
 
-    def beat(self) -> ConsumerBeat:
+    def _beat(self) -> ConsumerBeat:
         """Our part of a heartbeat."""
         return ConsumerBeat(
             group_name=self.full_group,
@@ -409,11 +409,11 @@ class PullConsumer:
             subscription_data_set=list(self._wanted().values()),
         )
 
-    def members_changed(self) -> None:
+    def _members_changed(self) -> None:
         """Rebalance, because a member joined or left the group."""
         self._rebalancer.soon()
 
-    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at offsets that an operator has set, and commit them.
 
         The owner of a subscribed queue commits its offset. All members commit assigned queues: they may have no reader.
@@ -427,14 +427,14 @@ class PullConsumer:
         ours = mine if self._subscriptions else offsets.keys()
         await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in ours})
 
-    def client_left(self) -> None:
+    def _client_left(self) -> None:
         """End, because the client was left: a waiting `poll` raises."""
         for task in self._tasks:
             task.cancel()
         self._is_cut_off = True
         self._readings.nudge()
 
-    def running(self) -> ConsumerRunning:
+    def _running(self) -> ConsumerRunning:
         """The state of the consumer, for an operator."""
         return ConsumerRunning(
             properties={
@@ -445,11 +445,11 @@ class PullConsumer:
             mq_table={each.queue: each.report() for each in self._readings.all()},
         )
 
-    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+    def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
         """The next offset of each queue of a topic, for an operator; 0 where reading has not begun."""
         return {each.queue: each.position or 0 for each in self._readings.all() if each.queue.topic == topic}
 
-    async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """It has no handler. Raises: RemoteError."""
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"

@@ -20,11 +20,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sparrowmq.client.arguments import check_seconds
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import compression
-from sparrowmq.protocol.messages.delays import Delay, delay_level
+from sparrowmq.protocol.messages.delays import Delay
+from sparrowmq.protocol.messages.delays import delay_level as level_of
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
 from sparrowmq.protocol.names import RETRY, without_namespace
 
@@ -206,27 +208,35 @@ class ReceivedMessage:
         if settle is not None:
             settle(self, Outcome.DONE)
 
-    def retry(self, delay: Delay | None = None, *, suspend_s: float | None = None) -> None:
+    def retry(
+        self,
+        delay: Delay | None = None,
+        *,
+        delay_level: int | None = None,
+        suspend_s: float | None = None,
+    ) -> None:
         """Have it delivered again, to any member of the group.
 
         Args:
-            delay: "10s", a timedelta, or a level of the broker's delays, as in `send`. By default the broker chooses,
-                longer with each failure. An ordered consumer does not give messages back.
+            delay: "10s" or a timedelta, as in `send`. By default the broker chooses, longer with each failure. An
+                ordered consumer does not give messages back.
+            delay_level: one of the broker's delay levels instead.
             suspend_s: the pause of the message's queue in an ordered consumer, 10 ms to 30 s; by default that of its
                 settings, a second.
         Raises:
-            InvalidMessage: brokers have no such delay. The message is not settled.
+            InvalidMessage, ConfigError: brokers have no such delay, or an argument is wrong. The message is not
+                settled.
         """
-        level = delay_level(delay)
-        if suspend_s is not None and not suspend_s > 0:
-            raise InvalidMessage(f"suspend_s={suspend_s!r}: give seconds above 0")
+        level = level_of(delay, delay_level)
+        if suspend_s is not None:
+            check_seconds("suspend_s", suspend_s)
         settle, self._settle = self._settle, None
         if settle is not None:
             self.delay_level = level
             self.suspend_s = suspend_s
             settle(self, Outcome.RETRY)
 
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         """Have it delivered again, because its handler was stopped, unless its consumer is being left."""
         settle, self._settle = self._settle, None
         if settle is not None:
@@ -262,7 +272,7 @@ class ReceivedMessage:
         """Return whether its queue is still this consumer's. If not, the queue's new owner gets the message."""
         return self._owner is None or self._owner.is_owned
 
-    def is_from(self, owner: Owner) -> bool:
+    def _is_from(self, owner: Owner) -> bool:
         return self._owner is owner
 
     @property
@@ -270,11 +280,11 @@ class ReceivedMessage:
         """Return whether it was neither acknowledged nor given back."""
         return self._settle is not None
 
-    def deliver_to(self, settle: Settle) -> None:
+    def _deliver_to(self, settle: Settle) -> None:
         """Deliver it (again), to be settled; called by consumers."""
         self._settle = settle
 
-    def settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let any thread settle it; `loop` is the consumer's."""
         settle = self._settle
         if settle is None:
@@ -356,7 +366,7 @@ class Handling:
             return False
         if not issubclass(kind, Exception) and not is_stray:
             for message in self._messages:
-                message.cancel()
+                message._cancel()
             return False
         if self._swallow:
             log.error("handling %s failed; it is delivered again", self._messages, exc_info=error)

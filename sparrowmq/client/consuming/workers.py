@@ -155,7 +155,7 @@ class Workers:
             worker.portion = portion
             if thread is not None:
                 for message in portion:
-                    message.settle_in(loop)
+                    message._settle_in(loop)
             self._calls += 1
             began = self._clock.monotonic() if self._calls % TIMED == 1 else None
             async with Handling(portion, swallow=True, hooks=self._hooks):

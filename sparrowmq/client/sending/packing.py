@@ -151,7 +151,7 @@ def _rendered(message: Message, namespace: str) -> str:
 
     Source: DefaultMQProducerImpl.sendKernelImpl, Java 4.9.8.
     """
-    text = message.render_properties()
+    text = message._render_properties()
     return f"{text}{Property.INSTANCE_ID}\x01{namespace}\x02" if namespace else text
 
 

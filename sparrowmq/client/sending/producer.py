@@ -81,8 +81,9 @@ class Producer:
             tag: one word that consumers can filter by.
             keys: one key, or several, by which the message can be found later.
             properties: your own texts, by name.
-            delay: deliver it later: "10s", "5m", "2h", a `timedelta`, or one of the broker's levels (3 is 10 s). Other
-                delays than the levels need a broker that delivers at any time, such as ours or one of 5.x.
+            delay: deliver it later: "10s", "5m", "2h" or a `timedelta`. Delays for which brokers have no level need
+                a broker that delivers at any time, such as ours or one of 5.x.
+            delay_level: one of the broker's delay levels instead; 3 is 10 s by default.
             deliver_at: deliver it at this time, on such a broker: a datetime with a time zone. A past time means now.
             fifo: messages with the same key go to one queue, in order. A message that may be stored is not retried,
                 because a retry could change the order.

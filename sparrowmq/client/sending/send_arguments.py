@@ -40,6 +40,7 @@ class OnewayArguments(RequestArguments, total=False):
     """Also the time of its delivery."""
 
     delay: Delay | None
+    delay_level: int | None
     deliver_at: datetime | None
 
 
@@ -75,12 +76,21 @@ def sending(
     fifo: str | None = None,
     queue: MessageQueue | None = None,
     delay: Delay | None = None,
+    delay_level: int | None = None,
     deliver_at: datetime | None = None,
     timeout_s: float | None = None,
 ) -> Sending:
     """The message that the arguments of a send describe. Raises: InvalidMessage."""
     if isinstance(topic, Message):
-        if body is not None or tag or keys or properties or delay is not None or deliver_at is not None:
+        if (
+            body is not None
+            or tag
+            or keys
+            or properties
+            or delay is not None
+            or delay_level is not None
+            or deliver_at is not None
+        ):
             raise InvalidMessage(
                 "a whole Message was given; put body, tag, keys, properties and delay into it"
             )
@@ -90,7 +100,7 @@ def sending(
         raise InvalidMessage("no body was given; send(topic, body) needs one")
     own = cast(dict[str, str], properties or {})
     level = delay_ms = deliver_at_ms = 0
-    if delay is not None or deliver_at is not None:
-        level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at)
+    if delay is not None or deliver_at is not None or delay_level is not None:
+        level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at, delay_level)
     message = Message(topic, cast(bytes, body), tag, keys, own, 0, level, True, delay_ms, deliver_at_ms)
     return Sending(message, fifo, queue, timeout_s)

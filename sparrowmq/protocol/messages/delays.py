@@ -1,11 +1,12 @@
 """Convert an application's delay to the fields of a message: a level, or a time.
 
-    "10s"  timedelta(seconds=10)  3      -> level 3, the third of the broker's delays, which all brokers know
+    "10s"  timedelta(seconds=10)         -> level 3, the third of the broker's delays, which all brokers know
+    delay_level=3                        -> the same
     "15s"  timedelta(days=2)             -> ms, for brokers that deliver at any time; a retry has only levels
     deliver_at=datetime                  -> ms since 1970, likewise
 
 A duration is looked up among Java's default levels (`messageDelayLevel`). If the brokers have other levels, give the
-level itself.
+level itself. A bare number is refused as a delay: 30 could be seconds or a level.
 """
 
 from __future__ import annotations
@@ -16,29 +17,34 @@ from typing import Final
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms, duration_word
+from sparrowmq.protocol.messages.message import INT32, MAX_TIME_MS
 
-Delay = str | timedelta | int
+Delay = str | timedelta
 
 _DELAYS_MS: Final = DelayLevels.parse().delays_ms
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def wait_of(delay: Delay | None, deliver_at: datetime | None) -> tuple[int, int, int]:
-    """The delay level, the delay in ms, and the delivery time in ms of a message. Only one of them is not 0.
+def wait_of(
+    delay: Delay | None, deliver_at: datetime | None, level: int | None = None
+) -> tuple[int, int, int]:
+    """The delay level, the delay in ms, and the delivery time in ms of a message. At most one of them is not 0.
 
     Raises:
-        InvalidMessage: a value is no delay or no time, or both were given.
+        InvalidMessage: a value is no delay, no level or no time, or several were given.
     """
+    if (delay is not None) + (deliver_at is not None) + (level is not None) > 1:
+        raise InvalidMessage("give one of delay=, delay_level= and deliver_at=")
     if deliver_at is not None:
-        if delay is not None:
-            raise InvalidMessage("give delay= or deliver_at=, not both")
         return 0, 0, _timestamp_ms(deliver_at)
+    if level is not None:
+        return check_level(level), 0, 0
     if delay is None:
         return 0, 0, 0
     wanted_ms = _wanted_ms(delay)
-    if wanted_ms is None:
-        return delay_level(delay), 0, 0
+    if wanted_ms > MAX_TIME_MS:
+        raise InvalidMessage(f"delay={delay!r} is longer than any broker keeps a message; give a shorter one")
     if wanted_ms <= 0:
         raise InvalidMessage(f"delay={delay!r} is not later than now; leave it out")
     index = bisect_left(_DELAYS_MS, wanted_ms)
@@ -47,11 +53,30 @@ def wait_of(delay: Delay | None, deliver_at: datetime | None) -> tuple[int, int,
     return 0, wanted_ms, 0
 
 
-def _wanted_ms(delay: Delay) -> int | None:
-    """The length of a delay in ms; None for a level, and for an invalid delay."""
+def _wanted_ms(delay: Delay) -> int:
+    """The length of a delay in ms. Raises: InvalidMessage."""
     if isinstance(delay, timedelta):
-        return -(-delay // _MILLISECOND)  # rounded up
-    return duration_ms(delay) if isinstance(delay, str) else None
+        whole_ms, rest = divmod(delay, _MILLISECOND)
+        return whole_ms + bool(rest)  # rounded up
+    return _duration_ms(delay)
+
+
+def _duration_ms(delay: object) -> int:
+    wanted_ms = duration_ms(delay) if isinstance(delay, str) else None
+    if wanted_ms is None:
+        raise _no_delay(delay)
+    return wanted_ms
+
+
+def _no_delay(delay: object) -> InvalidMessage:
+    if isinstance(delay, int | float) and not isinstance(delay, bool):
+        return InvalidMessage(
+            f"delay={delay!r} could be seconds or a level; write delay='{delay}s' or delay=timedelta(seconds={delay}) "
+            "for seconds, or delay_level= for a level of the broker"
+        )
+    return InvalidMessage(
+        f"delay={delay!r} is not a delay; give a duration such as '10s', '5m' or '2h', or a timedelta"
+    )
 
 
 def _timestamp_ms(deliver_at: object) -> int:
@@ -62,29 +87,37 @@ def _timestamp_ms(deliver_at: object) -> int:
     return max(1, (deliver_at - _EPOCH) // _MILLISECOND)
 
 
-def delay_level(delay: Delay | None) -> int:
+def check_level(level: object) -> int:
+    """Return a delay level. A number above the last level of a broker means its last level.
+
+    Raises:
+        InvalidMessage: it is no level.
+    """
+    if not isinstance(level, int) or isinstance(level, bool) or not 1 <= level <= INT32:
+        raise InvalidMessage(
+            f"delay_level={level!r}: levels are whole numbers from 1, which is 1s; leave it out for no delay"
+        )
+    return level
+
+
+def delay_level(delay: Delay | None, level: int | None = None) -> int:
     """The level of a delay; 0 without a delay.
 
     Args:
-        delay: a level from 1 on (higher numbers than the last level mean the last level), a duration such as "10s",
-            "5m" or "2h", or a `timedelta`.
+        delay: a duration such as "10s", "5m" or "2h", or a `timedelta`.
+        level: the level itself, instead.
     Raises:
-        InvalidMessage: it is none of these, or Java's default levels do not have this duration.
+        InvalidMessage: they are none of these, or Java's default levels do not have this duration.
     """
+    if level is not None:
+        if delay is not None:
+            raise InvalidMessage("give delay= or delay_level=, not both")
+        return check_level(level)
     if delay is None:
         return 0
-    if isinstance(delay, int) and not isinstance(delay, bool):
-        if delay < 1:
-            raise InvalidMessage(f"delay={delay}: levels begin with 1, which is 1s; leave delay out for none")
-        return delay
     if isinstance(delay, timedelta):
         return _level_of(delay / _MILLISECOND, str(delay))
-    wanted_ms = duration_ms(delay) if isinstance(delay, str) else None
-    if wanted_ms is None:
-        raise InvalidMessage(
-            f"delay={delay!r} is not a delay; give a duration such as '10s', '5m' or '2h', a timedelta, or a level"
-        )
-    return _level_of(wanted_ms, str(delay))
+    return _level_of(_wanted_ms(delay), str(delay))
 
 
 def _level_of(wanted_ms: float, text: str) -> int:
@@ -97,5 +130,5 @@ def _level_of(wanted_ms: float, text: str) -> int:
     )
     raise InvalidMessage(
         f"brokers by default have no delay of {text}; the nearest are {nearest}. "
-        "Give a level if the brokers' messageDelayLevel is another"
+        "Give delay_level= if the brokers' messageDelayLevel is another"
     )

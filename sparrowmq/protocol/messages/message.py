@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -23,6 +24,13 @@ from sparrowmq.safe_text import shown
 
 KEY_SEPARATOR = " "
 MAX_TIME_MS: Final = (1 << 53) - 1
+INT32: Final = (1 << 31) - 1
+
+
+class KeptTag(str):
+    """The tag of a stored message. Copies keep it, even if no filter can ask for it."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -31,7 +39,7 @@ class Message:
 
     Attributes:
         body: bytes. A bytearray or a memoryview is copied.
-        tag: one word for consumers' filters.
+        tag: one word for consumers' filters: without blanks and "||", and not "*".
         keys: one key or several, to find the message later. A key must not contain a blank.
         properties: the application's own. Names that RocketMQ itself uses are refused.
         flag: a number for the application's own use, an int32.
@@ -63,15 +71,18 @@ class Message:
             self.body = _body(self.body)
         if not isinstance(self.topic, str):
             raise InvalidMessage(f"the topic is {_kind(self.topic)}, not text")
-        if self.tag is not None and not isinstance(self.tag, str):
-            raise InvalidMessage(f"the tag is {_kind(self.tag)}, not text; give one word")
+        if self.tag is not None:
+            if not isinstance(self.tag, str):
+                raise InvalidMessage(f"the tag is {_kind(self.tag)}, not text; give one word")
+            if type(self.tag) is not KeptTag:
+                check_tag(self.tag)
         if self.keys:
             self.keys = _keys(self.keys)
         if self.properties:
             _check_texts(self.properties)
-        if type(self.flag) is not int:
-            raise InvalidMessage(f"flag={self.flag!r} is not a whole number")
-        if type(self.delay_level) is not int or self.delay_level < 0:
+        if type(self.flag) is not int or not -INT32 <= self.flag <= INT32:
+            raise InvalidMessage(f"flag={self.flag!r} is not a whole number of 32 bits")
+        if type(self.delay_level) is not int or not 0 <= self.delay_level <= INT32:
             raise InvalidMessage(f"delay_level={self.delay_level!r}: levels begin with 1; 0 is no delay")
         if self.delay_ms or self.deliver_at_ms:
             self._check_time()
@@ -94,7 +105,7 @@ class Message:
         if (self.delay_level != 0) + (self.delay_ms != 0) + (self.deliver_at_ms != 0) > 1:
             raise InvalidMessage("give one of delay_level, delay_ms and deliver_at_ms")
 
-    def render_properties(self) -> str:
+    def _render_properties(self) -> str:
         """Render all properties for sending: the application's, then RocketMQ's own.
 
         Raises:
@@ -121,6 +132,20 @@ class Message:
         if not text.isascii():
             _check_unicode(found)
         return text
+
+
+@lru_cache(maxsize=4096)
+def check_tag(tag: str) -> None:
+    """Check that a filter can ask for a tag. Raises: InvalidMessage.
+
+    Filters separate tags by "||", strip blanks, and mean every message by "*". Java's client of 5.x refuses blank tags
+    and any "|"; that of 4.x sends everything, and consumers that filter never get such a message.
+    Source: MessageBuilderImpl.setTag, Java 5.
+    """
+    if tag.split() != [tag] or "||" in tag or tag == "*":
+        raise InvalidMessage(
+            f"tag={tag!r}: no filter can ask for this tag; give one word without blanks and '||', or leave the tag out"
+        )
 
 
 def _kind(value: object) -> str:

@@ -11,22 +11,22 @@ class Silent:
     def __init__(self, group: str) -> None:
         self.full_group = group
 
-    def beat(self) -> ConsumerBeat:
+    def _beat(self) -> ConsumerBeat:
         return ConsumerBeat(group_name=self.full_group)
 
-    def members_changed(self) -> None: ...
+    def _members_changed(self) -> None: ...
 
-    async def reset(self, offsets) -> None: ...
+    async def _reset(self, offsets) -> None: ...
 
-    def running(self) -> ConsumerRunning:
+    def _running(self) -> ConsumerRunning:
         return ConsumerRunning()
 
-    def client_left(self) -> None: ...
+    def _client_left(self) -> None: ...
 
-    def positions_in(self, topic):
+    def _positions_in(self, topic):
         return {}
 
-    async def handle_directly(self, stored, broker_name) -> ConsumeOutcome:
+    async def _handle_directly(self, stored, broker_name) -> ConsumeOutcome:
         return ConsumeOutcome()
 
 

@@ -100,7 +100,7 @@ async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, 
         check(message)
 
     if in_threads:
-        mq.check_in_threads()
+        mq._check_in_threads()
     mq.check()(wait if is_async else check)
     ask(1)
     await until(lambda: told(peer))
@@ -149,7 +149,7 @@ async def test_a_check_that_takes_too_long_knows_nothing_and_the_next_one_runs(p
 
 async def test_a_blocking_check_that_hangs_keeps_its_thread_alone(peer, mq, ask, clock):
     release, begun = threading.Event(), threading.Event()
-    mq.check_in_threads()
+    mq._check_in_threads()
 
     @mq.check(concurrency=1, timeout_s=5)
     def check(message):

@@ -149,7 +149,7 @@ async def test_a_queue_that_was_given_up_leaves_nothing_in_the_inbox(world):
 async def test_a_cancelled_message_is_given_back(world, retries):
     world.pull(1)
     (message,) = await world.delivery.take(1)
-    message.cancel()
+    message._cancel()
     await world.delivery.given_back()
     assert retries.given_back == [0] and world.owned.commit_offset == 1
 
@@ -161,7 +161,7 @@ async def test_a_message_cancelled_by_leaving_is_left_to_the_next_consumer(world
     (message,) = await world.delivery.take(1)
     if is_closed_before:
         world.delivery.close()
-    message.cancel()
+    message._cancel()
     world.delivery.close()
     await world.delivery.given_back()
     assert not retries.given_back and world.owned.commit_offset == 0

@@ -75,7 +75,7 @@ async def test_an_operator_is_told_how_fast_each_topic_is_consumed(mq, ordered):
     tuning = {"ordered": True, "suspend_s": 0.01} if ordered else {}
     async with mq.subscribe(["t", "quiet"], handle, group="g", start="earliest", **tuning) as consumer:
         await until(lambda: len(done) == (20 if ordered else 19))
-        paces = consumer.running().status_table
+        paces = consumer._running().status_table
     assert paces["t"].consume_failed_msgs == 1 and paces["t"].consume_failed_tps > 0
     assert paces["t"].consume_ok_tps > 10 * paces["t"].consume_failed_tps
     assert paces["t"].pull_tps > 0 and paces["t"].pull_rt >= 0 and paces["t"].consume_rt > 0

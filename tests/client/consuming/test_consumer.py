@@ -422,7 +422,7 @@ async def test_a_topic_that_does_not_exist_is_told_of_once_with_its_neighbours(m
         await anext(consumer)  # Now the name server knows the topic.
     async with mq.subscribe("ordres", group="g", start="earliest") as consumer:
         for _ in range(3):
-            consumer.members_changed()
+            consumer._members_changed()
             await asyncio.sleep(0.1)
         assert caplog.text.count("waits for topic ordres, which does not exist; did you mean orders?") == 1
         await mq.send("ordres", b"y")
@@ -510,7 +510,7 @@ async def test_the_number_of_handlers_is_changed_while_they_run(mq):
         consumer.concurrency = 8
         await until(lambda: running == 8)
         assert consumer.concurrency == 8
-        assert consumer.running().properties["PROP_THREADPOOL_CORE_SIZE"] == "8"
+        assert consumer._running().properties["PROP_THREADPOOL_CORE_SIZE"] == "8"
         for wrong in (0, -1, None, "4", 2.5, True):
             with pytest.raises(ConfigError, match="at least 1"):
                 consumer.concurrency = wrong

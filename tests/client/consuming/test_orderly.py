@@ -192,7 +192,7 @@ async def test_a_cancelled_message_is_tried_again_and_never_set_aside(background
     world = World(background, limit=0)
     world.pull(1)
     (message,) = await world.take()
-    message.cancel()
+    message._cancel()
     await world.clock.advance(1)
     assert (await world.take()) == [message] and not world.aside.copies
 
@@ -232,7 +232,7 @@ async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise
     assert await world.is_idle()
     await world.clock.advance(0.002)
     (again,) = await world.take()
-    again.cancel()
+    again._cancel()
     await world.clock.advance(min(max(suspend_s, 0.01), 30) + 0.001)
     assert await world.take(), "a wish is for once"
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
-from sparrowmq.errors import InvalidMessage, RemoteProtocolError
+from sparrowmq.errors import ConfigError, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 
 QUEUE = MessageQueue("t", "a", 1)
@@ -85,10 +85,20 @@ async def test_a_block_that_ends_well_acknowledges(message, told):
     assert told.outcomes == [Outcome.DONE]
 
 
-@pytest.mark.parametrize(("delay", "level"), [(None, 0), (4, 4), ("10s", 3), (timedelta(minutes=1), 5)])
+@pytest.mark.parametrize(("delay", "level"), [(None, 0), ("10s", 3), (timedelta(minutes=1), 5)])
 def test_the_delay_of_a_retry_is_written_as_that_of_a_send(message, delay, level):
     message.retry(delay)
     assert message.delay_level == level
+
+
+def test_a_retry_takes_a_level_by_its_name_and_no_bare_number(message, told):
+    with pytest.raises(InvalidMessage, match="could be seconds or a level"):
+        message.retry(30)
+    with pytest.raises(ConfigError, match="suspend_s='1'"):
+        message.retry(suspend_s="1")
+    assert message.is_unsettled and not told.outcomes
+    message.retry(delay_level=4)
+    assert message.delay_level == 4
 
 
 def test_a_delay_that_brokers_do_not_have_is_refused_and_tells_nothing(message, told):
@@ -153,13 +163,13 @@ def test_blocking_code_may_fail_and_be_interrupted_too(told):
 
 
 async def test_its_fate_can_be_told_from_another_thread(message, told):
-    message.settle_in(asyncio.get_running_loop())
+    message._settle_in(asyncio.get_running_loop())
     await asyncio.to_thread(message.ack)
     await asyncio.sleep(0)
     assert told.outcomes == [Outcome.DONE]
 
 
 def test_a_fate_that_is_told_as_the_loop_ends_reaches_nobody(message, told, ending_loop):
-    message.settle_in(ending_loop)
+    message._settle_in(ending_loop)
     message.ack()
     assert told.outcomes == []

@@ -11,9 +11,6 @@ from sparrowmq.protocol.messages.delays import delay_level, wait_of
     ("delay", "level"),
     [
         (None, 0),
-        (1, 1),
-        (18, 18),
-        (40, 40),
         ("60s", 5),
         ("120m", 18),
         (timedelta(seconds=1), 1),
@@ -45,13 +42,36 @@ def test_a_duration_that_brokers_do_not_have_is_refused_with_the_nearest(delay, 
     assert f"the nearest are {nearest}" in str(caught.value)
 
 
-@pytest.mark.parametrize("delay", [0, -1])
-def test_levels_begin_with_1(delay):
-    with pytest.raises(InvalidMessage, match=f"delay={delay}: levels begin with 1"):
-        delay_level(delay)
+@pytest.mark.parametrize("level", [1, 18, 40])
+def test_a_level_is_given_by_its_own_name(level):
+    assert delay_level(None, level) == level
+    assert wait_of(None, None, level) == (level, 0, 0)
 
 
-@pytest.mark.parametrize("delay", [True, False, 1.0, "", "soon", "10 s", "-1s", "1h30m", b"1s", [1]])
+@pytest.mark.guards("check_level: not 1 <= level <= INT32 -> False")
+@pytest.mark.parametrize("level", [0, -1, True, 1.0, "3", 1 << 31])
+def test_levels_begin_with_1(level):
+    with pytest.raises(InvalidMessage, match=f"delay_level={level!r}: levels are whole numbers from 1"):
+        wait_of(None, None, level)
+
+
+@pytest.mark.guards("_no_delay: isinstance(delay, int | float) -> False")
+@pytest.mark.parametrize("delay", [0, 3, 30, -1, 1.5, 2**70])
+def test_a_bare_number_is_refused_because_it_could_be_seconds_or_a_level(delay):
+    for refuse in (delay_level, lambda delay: wait_of(delay, None)):
+        with pytest.raises(
+            InvalidMessage, match=rf"could be seconds or a level; write delay='{delay}s' .* delay_level="
+        ):
+            refuse(delay)
+
+
+@pytest.mark.guards("wait_of: wanted_ms > MAX_TIME_MS -> False")
+def test_a_delay_beyond_all_times_is_refused():
+    with pytest.raises(InvalidMessage, match="longer than any broker keeps"):
+        wait_of(timedelta.max, None)
+
+
+@pytest.mark.parametrize("delay", [True, False, "", "soon", "10 s", "-1s", "1h30m", b"1s", [1]])
 def test_what_is_no_delay_is_refused(delay):
     with pytest.raises(InvalidMessage, match="is not a delay; give a duration such as"):
         delay_level(delay)
@@ -61,7 +81,6 @@ def test_what_is_no_delay_is_refused(delay):
     ("delay", "wait"),
     [
         (None, (0, 0, 0)),
-        (7, (7, 0, 0)),
         ("10s", (3, 0, 0)),
         (timedelta(minutes=1), (5, 0, 0)),
         ("15s", (0, 15_000, 0)),
@@ -82,7 +101,7 @@ def test_a_delay_of_nothing_is_refused(delay):
         wait_of(delay, None)
 
 
-@pytest.mark.parametrize("delay", [0, True, 1.0, "soon", b"1s"])
+@pytest.mark.parametrize("delay", [True, "soon", b"1s"])
 def test_what_is_no_delay_is_no_time_either(delay):
     with pytest.raises(InvalidMessage):
         wait_of(delay, None)
@@ -111,5 +130,9 @@ def test_a_time_needs_a_zone(deliver_at):
 
 
 def test_a_delay_and_a_time_are_one_too_many():
-    with pytest.raises(InvalidMessage, match="not both"):
+    with pytest.raises(InvalidMessage, match="give one of delay=, delay_level= and deliver_at="):
         wait_of("1s", datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(InvalidMessage, match="give one of"):
+        wait_of("1s", None, 1)
+    with pytest.raises(InvalidMessage, match="not both"):
+        delay_level("1s", 1)

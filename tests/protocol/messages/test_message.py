@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import properties
-from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
+from sparrowmq.protocol.messages.message import KeptTag, Message, MessageQueue, Property, StoredMessage
 
 
 def stored(**properties: str) -> StoredMessage:
@@ -18,14 +18,14 @@ def stored(**properties: str) -> StoredMessage:
 @pytest.mark.covers("S-PROD-17", breaks='protocol.messages.message: KEY_SEPARATOR = ","')
 def test_tag_keys_delay_and_wait_become_properties() -> None:
     message = Message("Orders", b"x", tag="paid", keys=["a", "b"], properties={"shop": "7"}, delay_level=3)
-    assert properties.parse(message.render_properties()) == {
+    assert properties.parse(message._render_properties()) == {
         "shop": "7",
         "KEYS": "a b",
         "TAGS": "paid",
         "DELAY": "3",
         "WAIT": "true",
     }
-    assert Message("Orders", b"x", wait_stored=False).render_properties() == "WAIT\x01false\x02"
+    assert Message("Orders", b"x", wait_stored=False)._render_properties() == "WAIT\x01false\x02"
 
 
 def test_one_key_may_be_given_as_text() -> None:
@@ -57,6 +57,7 @@ def test_what_is_like_bytes_is_copied(body) -> None:
         ("properties", {1: "a"}, "property 1 is 'a'"),
         ("properties", ["a"], "not a mapping"),
         ("flag", "1", "flag='1' is not a whole number"),
+        ("flag", 1 << 31, "is not a whole number of 32 bits"),
         ("delay_level", -1, "delay_level=-1: levels begin with 1"),
         ("delay_level", True, "delay_level=True"),
         ("delay_level", "10s", "delay_level='10s'"),
@@ -71,10 +72,26 @@ def test_a_field_of_a_wrong_type_is_refused_when_it_is_made_and_when_it_is_sent(
         message.check()
 
 
+@pytest.mark.guards('check_tag: "||" in tag -> False', "check_tag: tag.split() != [tag] -> False")
+@pytest.mark.parametrize("tag", ["", " ", "a b", " a", "a ", "a\tb", "a||b", "||", "*"])
+def test_a_tag_that_no_filter_can_ask_for_is_refused(tag) -> None:
+    with pytest.raises(InvalidMessage, match="no filter can ask for this tag; give one word"):
+        Message("Orders", b"x", tag=tag)
+
+
+def test_any_other_tag_is_sent_and_a_copy_keeps_that_of_its_message() -> None:
+    for tag in ("paid", "a|b", "\u652f\u4ed8", "**"):
+        assert Message("Orders", b"x", tag=tag).tag == tag
+    kept = Message("Orders", b"x", tag=KeptTag("a||b"))
+    assert properties.parse(kept._render_properties())["TAGS"] == "a||b"
+    with pytest.raises(InvalidMessage, match="no filter"):
+        Message("Orders", b"x", tag="a||b")
+
+
 @pytest.mark.parametrize("fields", [{"tag": "\ud800"}, {"keys": "\ud800"}, {"properties": {"\ud800": "x"}}])
 def test_half_a_surrogate_pair_is_refused(fields) -> None:
     with pytest.raises(InvalidMessage, match="half of a surrogate pair"):
-        Message("Orders", b"x", **fields).render_properties()
+        Message("Orders", b"x", **fields)._render_properties()
 
 
 def test_a_text_as_body_is_refused_with_advice() -> None:
@@ -85,13 +102,13 @@ def test_a_text_as_body_is_refused_with_advice() -> None:
 @pytest.mark.parametrize("keys", [["a b"], [""]])
 def test_a_key_with_a_blank_is_refused(keys: list[str]) -> None:
     with pytest.raises(InvalidMessage, match="blank"):
-        Message("Orders", b"x", keys=keys).render_properties()
+        Message("Orders", b"x", keys=keys)._render_properties()
 
 
 def test_a_reserved_property_is_refused_and_an_open_one_passes() -> None:
     with pytest.raises(InvalidMessage, match="'UNIQ_KEY'"):
-        Message("Orders", b"x", properties={"UNIQ_KEY": "1"}).render_properties()
-    assert "TTL\x019\x02" in Message("Orders", b"x", properties={"TTL": "9"}).render_properties()
+        Message("Orders", b"x", properties={"UNIQ_KEY": "1"})._render_properties()
+    assert "TTL\x019\x02" in Message("Orders", b"x", properties={"TTL": "9"})._render_properties()
 
 
 def test_a_stored_message_tells_its_tag_keys_and_ids() -> None:
