@@ -559,7 +559,9 @@ class MessageStore:
         if cut_at is not None:
             shorten(recovery, cut_at)
         clean = recovery.clean
+        was_restarted = not clean and synced_mark.is_of_earlier_boot(self._vfs, layout.abort)
         self.recovered = found = recovery.recover()
+        found.was_restarted = was_restarted
         if cut_at is not None and found.end > cut_at:
             raise differ(cut_at)
         for topic, offset in recovery.ends.deleted.items():

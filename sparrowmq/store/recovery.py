@@ -61,6 +61,7 @@ class Recovered:
         marks: offsets at which records begin, rising, from the first checked one on.
         cut_bytes: the bytes that were cut off the log's end.
         fenced_bytes: the damaged bytes that readers skip from now on.
+        was_restarted: whether the machine was restarted while the store was open.
     """
 
     end: int
@@ -68,15 +69,18 @@ class Recovered:
     passed: Passed = field(default_factory=Passed)
     cut_bytes: int = 0
     fenced_bytes: int = 0
+    was_restarted: bool = False
 
     @property
     def doubt(self) -> str:
-        """Why the log may lack messages that it had; "" if nothing was cut or fenced off."""
+        """Why the log may lack messages that it had; "" if nothing says so."""
         facts = []
         if self.fenced_bytes:
             facts.append(f"{self.fenced_bytes} damaged bytes of the log were fenced off")
         if self.cut_bytes:
             facts.append(f"{self.cut_bytes} bytes after offset {self.end} were cut off the log")
+        if self.was_restarted:
+            facts.append("the machine was restarted while the store was open")
         return ", and ".join(facts)
 
 

@@ -26,7 +26,7 @@ from sparrowmq.loop import running_time, slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting import door
 from sparrowmq.store import upkeep, vfs
-from sparrowmq.store.log import flush
+from sparrowmq.store.log import flush, synced_mark
 from tests.simulation.disk import SimDisk
 from tests.simulation.files import ROOT, Fcntl, Files
 from tests.simulation.network import Network, SocketModule
@@ -52,6 +52,7 @@ class Host:
         self.disk = SimDisk(ROOT)
         self.ahead_ms = 0
         self.has_power = True
+        self.boots = 1
         self.process: Process | None = None
 
     @property
@@ -67,6 +68,7 @@ class Host:
         assert self.process is None or self.process.is_dead
         if not self.has_power:
             self.has_power = True
+            self.boots += 1
             self.world.network.booted(self.ip)
         self.process = Process(self)
         self.process.start(program)
@@ -258,6 +260,7 @@ class World:
         yield builtins, "open", self.files.open
         yield vfs, "_sync_data", self.files.replaced["fdatasync"]
         yield vfs, "fcntl", Fcntl(self.files)
+        yield synced_mark, "boot_id", self._boot_id
         yield door, "socket", SocketModule(self.network)
         yield flush, "threading", self.threads
         yield flush, "SimpleQueue", SimQueue
@@ -273,6 +276,10 @@ class World:
         for module in _modules():
             if hasattr(module, "perf_counter"):
                 yield module, "perf_counter", seconds
+
+    def _boot_id(self) -> bytes:
+        loop = self.scheduler.current
+        return b"%016d" % loop.owner.host.boots if loop is not None else bytes(16)
 
     def _seconds(self) -> float:
         return self.scheduler.now

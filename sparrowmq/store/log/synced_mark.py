@@ -3,7 +3,9 @@
       0  8  "SYNCED-1"
       8  8  an offset: the log is on disk up to there
      16  4  CRC-32 of bytes 0 to 16
-    512 20  the same, of the sync before or after that one
+     24 16  the system's boot in which it was written (Linux's boot_id); zeros if that is not known
+     40  4  CRC-32 of bytes 24 to 40
+    512 44  the same, of the sync before or after that one
 
 After each sync of the log, and before any of its messages is acknowledged, the sync's thread writes one of the two
 sectors. These writes are not synced, which would double the cost of a message:
@@ -11,7 +13,8 @@ sectors. These writes are not synced, which would double the cost of a message:
     the process is killed     the system still has the last write: the mark is exact
     the power fails           the mark may be seconds old; what it says is true all the same
 
-A start believes the higher mark. Bytes before it had been on disk, so damage there is no torn tail (recovery.py).
+A start believes the higher mark. Bytes before it had been on disk, so damage there is no torn tail (recovery.py). After
+a restart of the machine, damage behind the mark can look like a log that ended there: the store is in doubt.
 Java leaves the file empty (4.9) or writes the id of its process into it (5.x).
 """
 
@@ -20,7 +23,10 @@ from __future__ import annotations
 import logging
 import struct
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Final
+from uuid import UUID
 from zlib import crc32
 
 from sparrowmq.errors import DiskFull
@@ -33,6 +39,17 @@ _MARK: Final = struct.Struct(">8sq")
 _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = b"SYNCED-1"
 _SIZE: Final = 2 * SECTOR
+_BOOT_AT: Final = 24
+_BOOT_SIZE: Final = 16
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@cache
+def boot_id() -> bytes:
+    """Return what identifies this boot of the system; zeros where the system does not say it."""
+    with suppress(OSError, ValueError):
+        return UUID(_BOOT_ID.read_text().strip()).bytes
+    return bytes(_BOOT_SIZE)
 
 
 class SyncedMark:
@@ -110,9 +127,28 @@ def lower(vfs: Vfs, path: str, end: int) -> None:
         mark.close()
 
 
+def is_of_earlier_boot(vfs: Vfs, path: str) -> bool:
+    """Whether the machine was restarted since the marks were written; False if that is not known."""
+    with suppress(FileNotFoundError):
+        file = vfs.open(path, writable=False)
+        try:
+            content = vfs.read(file, 0, _SIZE)
+        finally:
+            vfs.close(file)
+        boots = {_boot(content[at : at + SECTOR]) for at in (0, SECTOR)} - {bytes(_BOOT_SIZE)}
+        return boot_id() not in boots and bool(boots)
+    return False
+
+
 def _packed(end: int) -> bytes:
-    covered = _MARK.pack(_MAGIC, end)
-    return covered + _CRC.pack(crc32(covered))
+    covered, boot = _MARK.pack(_MAGIC, end), boot_id()
+    return (covered + _CRC.pack(crc32(covered))).ljust(_BOOT_AT, b"\0") + boot + _CRC.pack(crc32(boot))
+
+
+def _boot(sector: bytes) -> bytes:
+    boot = sector[_BOOT_AT : _BOOT_AT + _BOOT_SIZE]
+    crc = sector[_BOOT_AT + _BOOT_SIZE : _BOOT_AT + _BOOT_SIZE + _CRC.size]
+    return boot if crc == _CRC.pack(crc32(boot)) else bytes(_BOOT_SIZE)
 
 
 def _unpacked(sector: bytes) -> int:

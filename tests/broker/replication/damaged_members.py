@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from zlib import crc32
 
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
@@ -83,6 +84,7 @@ class Killed:
         if self.is_power_cut:
             for number in self._ends:
                 self._lose_sectors(number)
+                self._restart_machine(number)
 
     def settings(self, folder: Path, number: int) -> StoreSettings:
         return replace(settings_of(folder / f"member-{number}"), awaits_copy=True)
@@ -130,6 +132,16 @@ class Killed:
                 overwrite(path, low % FILE_SIZE, bytes(begin + SECTOR - low))
         if self._rng.random() < 0.5:
             Path(layout.abort).write_bytes(self._marks[number])
+
+    def _restart_machine(self, number: int) -> None:
+        """Let the marks of the last syncs be of another boot of the system."""
+        path = Path(self.settings(self._folder, number).layout.abort)
+        other = bytes(15) + b"1"
+        content = path.read_bytes()
+        for at in (0, SECTOR):
+            boot = other + crc32(other).to_bytes(4, "big")
+            content = content[: at + 24] + boot + content[at + 24 + len(boot) :]
+        path.write_bytes(content)
 
     def play(self, scratch: Path, seed: int) -> str | None:
         """Damage one member, start all, and say what is wrong, if anything is."""

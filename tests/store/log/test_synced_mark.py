@@ -99,3 +99,30 @@ class Full(Disk):
 
     def write(self, file, offset, content):
         raise DiskFull(f"no room on the disk for {file.path}")
+
+
+def on_boot(monkeypatch, number):
+    monkeypatch.setattr(synced_mark, "boot_id", lambda: bytes(15) + bytes([number]))
+
+
+@pytest.mark.guards("synced_mark.is_of_earlier_boot: boot_id() not in boots -> False")
+def test_a_mark_says_whether_the_machine_was_restarted(path, monkeypatch):
+    on_boot(monkeypatch, 1)
+    mark = begun(path)
+    mark.note(200)
+    assert not synced_mark.is_of_earlier_boot(Disk(), str(path))
+    on_boot(monkeypatch, 2)
+    assert synced_mark.is_of_earlier_boot(Disk(), str(path))
+    assert synced_mark.load(Disk(), str(path)) == 200
+
+
+def test_without_a_known_boot_the_machine_counts_as_not_restarted(path, monkeypatch):
+    on_boot(monkeypatch, 0)
+    begun(path).note(200)
+    on_boot(monkeypatch, 2)
+    assert not synced_mark.is_of_earlier_boot(Disk(), str(path))
+    assert not synced_mark.is_of_earlier_boot(Disk(), str(path) + "-missing")
+
+
+def test_each_boot_of_the_system_has_an_identity():
+    assert len(synced_mark.boot_id()) == 16
