@@ -151,7 +151,7 @@ class MessageStore:
             return cls._for_reading(settings, vfs, clock)
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
             vfs.make_folder(folder)
-        proved(settings, vfs, cut_at, partial(cls.open, settings, vfs=vfs, clock=clock))
+        proved(settings, vfs, cut_at, partial(cls.open, vfs=vfs, clock=clock))
         lock = StoreLock(vfs, layout)
         try:
             for folder in layout.above:

@@ -11,7 +11,8 @@ checks that a record of ours begins at `at`. If none does, the logs differ befor
     5  recovery continues: it removes the entries of queues and index after `at`
 
 Queue ends have the checksums of queue files. So if the log is longer, `proved` first opens the store as it is, and lets
-it rebuild queue files that differ from them.
+it rebuild queue files that differ from them. Damage of the log after `at` prevents that. It is fenced off then, because
+these bytes leave the log anyway.
 
 After a crash between two steps the log has its old end, ends at `at`, or has a torn tail after `at`. Each step can be
 repeated. The pending timers are read from the log again.
@@ -26,14 +27,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
-from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer
+from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, StoreError
 from sparrowmq.store.checkpoint import save
 from sparrowmq.store.log import synced_mark
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_ends import Known
 from sparrowmq.store.recovery import Recovery
-from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,10 @@ class Whole(Protocol):
 
 
 def proved(
-    settings: StoreSettings, vfs: Vfs, at: int | None, open_whole: Callable[[], AbstractContextManager[Whole]]
+    settings: StoreSettings,
+    vfs: Vfs,
+    at: int | None,
+    open_whole: Callable[[StoreSettings], AbstractContextManager[Whole]],
 ) -> None:
     """Compare the queue files with their checksums, and rebuild damaged ones, if the log is to be cut at `at`.
 
@@ -65,15 +69,25 @@ def proved(
         commit_log.close()
     if not is_longer:
         return
+    fencing = replace(settings, corrupt_policy=CorruptPolicy.QUARANTINE)
+    if _prove(settings, at, open_whole) is not None and (bad := _prove(fencing, at, open_whole)) is not None:
+        log.warning("not all queue files can be compared with their checksums before the log is cut: %s", bad)
+
+
+def _prove(
+    settings: StoreSettings, at: int, open_whole: Callable[[StoreSettings], AbstractContextManager[Whole]]
+) -> StoreError | None:
+    """Return why not all queue files can be compared; None if they agree now. Raises: CorruptRecord, before `at`."""
     try:
-        with open_whole() as whole:
+        with open_whole(settings) as whole:
             for queue in whole.queues:
                 queue.prove()
     except (CorruptRecord, BadStore) as bad:
         cause = bad.__cause__ if isinstance(bad, BadStore) else bad
         if isinstance(cause, CorruptRecord) and cause.offset < at:
             raise cause from bad
-        log.warning("not all queue files can be compared with their checksums before the log is cut: %s", bad)
+        return bad
+    return None
 
 
 def shorten(recovery: Recovery, at: int) -> None:

@@ -124,3 +124,19 @@ def test_a_power_cut_at_any_moment_leaves_what_both_have_and_the_cut_can_be_made
             again = MessageStore.open(settings, vfs=RecordVfs(state), cut_at=places[kept])
             assert (shown(again), again.end) == (common, places[kept])
     assert looked > 50
+
+
+@pytest.mark.guards("shortening.proved: CorruptPolicy.QUARANTINE -> CorruptPolicy.FAIL")
+def test_a_damaged_queue_file_is_rebuilt_although_the_part_to_cut_is_damaged_too(stores):
+    store = stores.open()
+    places = filled(store)
+    store.close()
+    last = store._log.row.find(places[COUNT - 2])
+    with open(store.queues.get("Orders", 0).paths[0], "r+b") as file:
+        file.seek(10)  # the size in the first entry: 256 bytes more
+        file.write(b"\1")
+    with open(last.path, "r+b") as file:
+        file.seek(places[COUNT - 2] - last.begin + 60)
+        file.write(b"rot")
+    store = stores.open(cut_at=places[COUNT - 4])
+    assert shown(store) == [b"%03d" % number for number in range(COUNT - 4)]
