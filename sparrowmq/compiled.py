@@ -38,6 +38,7 @@ MODULES: Final = (
     "sparrowmq.protocol.messages.record_layout",
     "sparrowmq.protocol.messages.record",
     "sparrowmq.protocol.messages.soundness",
+    "sparrowmq.protocol.messages.pulled_records",
     "sparrowmq.protocol.messages.plain_batch",
     "sparrowmq.protocol.messages.half_record",
     "sparrowmq.protocol.signature",

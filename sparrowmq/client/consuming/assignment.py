@@ -31,6 +31,7 @@ from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
 
@@ -44,7 +45,7 @@ HANDLING_ENDS_S: Final = 1.0  # the next owner waits so long for messages that a
 class Delivery(Protocol):
     """Gets the messages of owned queues: `Concurrently` or `Orderly`."""
 
-    def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None: ...
+    def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None: ...
 
     def renewed(self, owned: ProcessQueue) -> None: ...
 

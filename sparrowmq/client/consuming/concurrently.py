@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,7 @@ from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +83,11 @@ class Concurrently:
         if self._returning:
             await asyncio.wait(self._returning)
 
-    def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
+    def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
         """Deliver pulled messages of an owned queue."""
         settle = partial(self._settle, owned)
         queue, namespace = owned.queue, self._namespace
-        messages = [ReceivedMessage(each, queue, settle, owned, namespace) for each in stored]
+        messages = [ReceivedMessage(each, queue, settle, owned, namespace) for each in pulled]
         for message in messages:
             owned.add(message)
         self._inbox.extend(messages)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -23,6 +23,7 @@ from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +95,9 @@ class Orderly:
         if self._leaving:
             await asyncio.wait(self._leaving)
 
-    def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
+    def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
         """Deliver pulled messages of an owned queue."""
-        for each in stored:
+        for each in pulled:
             message = ReceivedMessage(each, owned.queue, None, owned, self._namespace)
             owned.add(message)
             owned.pending.append(message)

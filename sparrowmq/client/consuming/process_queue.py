@@ -132,13 +132,13 @@ class ProcessQueue:
 
     def add(self, message: ReceivedMessage) -> None:
         """Add a pulled message."""
-        size = message.stored.store_size
-        self._unsettled[message.stored.queue_offset] = size
+        size = message.store_size
+        self._unsettled[message.offset] = size
         self.unsettled_bytes += size
 
     def settle(self, message: ReceivedMessage) -> None:
         """Remove a message that was acknowledged or given back."""
-        self.unsettled_bytes -= self._unsettled.pop(message.stored.queue_offset, 0)
+        self.unsettled_bytes -= self._unsettled.pop(message.offset, 0)
         if not self._room.is_set() and (self.has_room or self.is_leaving):
             self._room.set()
 

@@ -29,8 +29,9 @@ from sparrowmq.errors import (
 )
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, StoredMessage
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.messages.pulled_records import decode_all
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import TAG, Subscription
@@ -95,25 +96,21 @@ def request(
     )
 
 
-def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) -> list[StoredMessage]:
+def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) -> list[PulledMessage]:
     """Return the messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
     A damaged record is logged and left out: another pull would not repair it.
     """
-    found: list[StoredMessage] = []
-    tags = subscription.tags
+    found: list[PulledMessage] = []
+    damaged: list[CorruptRecord] = []
     try:
-        for each in record.walk(body):
-            try:
-                message = record.decode(each)
-            except CorruptRecord as error:
-                log.error("skipping a message of %s: %s", queue, error)
-                continue
-            if not tags or message.tags in tags:
-                found.append(message)
+        decode_all(body, found, damaged)
     except ProtocolError as error:
         log.error("skipping the rest of an answer for %s: %s", queue, error)
-    return found
+    for damage in damaged:
+        log.error("skipping a message of %s: %s", queue, damage)
+    tags = subscription.tags
+    return [each for each in found if each.tags in tags] if tags else found
 
 
 class Puller:
@@ -132,7 +129,7 @@ class Puller:
         subscription: Subscription,
         brokers: Brokers,
         clock: Clock,
-        arrived: Callable[[ProcessQueue, list[StoredMessage]], None],
+        arrived: Callable[[ProcessQueue, list[PulledMessage]], None],
         moved: Callable[[ProcessQueue, int], None],
         *,
         count: int = 32,

@@ -247,9 +247,9 @@ class Readings:
         reading.broker_id = answer.header.suggest_which_broker_id
         if answer.code == ResponseCode.SUCCESS:
             queue, namespace = reading.queue, self._network.namespace
-            stored = pulling.messages_in(answer.body, queue, reading.subscription)
+            pulled = pulling.messages_in(answer.body, queue, reading.subscription)
             reading.fetched.extend(
-                ReceivedMessage(each, queue, None, self._owner, namespace) for each in stored
+                ReceivedMessage(each, queue, None, self._owner, namespace) for each in pulled
             )
         if not reading.fetched:
             reading.position = reading.next_offset

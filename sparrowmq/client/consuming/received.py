@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -28,9 +28,12 @@ from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.delays import Delay
 from sparrowmq.protocol.messages.delays import delay_level as level_of
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.names import RETRY, without_namespace
 
 log = logging.getLogger(__name__)
+
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
 class Outcome(Enum):
@@ -85,7 +88,7 @@ class ReceivedMessage:
     Attributes:
         queue: the queue that it was read from, without the client's namespace; for a retried message a queue of the
             group's retry topic.
-        stored: everything that the broker keeps of it.
+        offset: its place in the queue.
         reconsume_times: the number of failed deliveries before this one.
         delay_level: set by `retry`; 0 leaves the delay to the broker, which increases it each time.
         suspend_s: set by `retry`; None leaves it to the consumer's settings.
@@ -96,22 +99,24 @@ class ReceivedMessage:
         "_namespace",
         "_owner",
         "_settle",
+        "_source",
         "delay_level",
+        "offset",
         "queue",
         "reconsume_times",
-        "stored",
         "suspend_s",
     )
 
     def __init__(
         self,
-        stored: StoredMessage,
+        stored: StoredMessage | PulledMessage,
         queue: MessageQueue,
         settle: Settle | None = None,
         owner: Owner | None = None,
         namespace: str = "",
     ) -> None:
-        self.stored = stored
+        self._source = stored
+        self.offset = stored.queue_offset
         self.queue = plain_queue(namespace, queue) if namespace else queue
         self.reconsume_times = stored.reconsume_times
         self.delay_level = 0
@@ -119,9 +124,20 @@ class ReceivedMessage:
         self._settle = settle
         self._owner = owner
         self._namespace = namespace
-        self._body: bytes | None = None if stored.sys_flag & SysFlag.COMPRESSED else stored.body
+        self._body: bytes | None = None if stored.sys_flag & _COMPRESSED else stored.body
 
     # Content --------------------------------------------------------------------------------------------------------
+
+    @property
+    def stored(self) -> StoredMessage:
+        """Everything that the broker keeps of it."""
+        source = self._source
+        return source if isinstance(source, StoredMessage) else source.stored
+
+    @property
+    def store_size(self) -> int:
+        """The bytes that it has in the broker's log."""
+        return self._source.store_size
 
     @property
     def topic(self) -> str:
@@ -144,12 +160,12 @@ class ReceivedMessage:
             RemoteProtocolError: the compressed body is damaged or far too large.
         """
         if self._body is None:
-            self._body = compression.decompress(self.stored.body, self.stored.sys_flag)
+            self._body = compression.decompress(self._source.body, self._source.sys_flag)
         return self._body
 
     @property
     def tag(self) -> str | None:
-        return self.stored.tags
+        return self._source.tags
 
     @property
     def keys(self) -> list[str]:
@@ -169,10 +185,6 @@ class ReceivedMessage:
     def offset_msg_id(self) -> str:
         """The id of the place where it is stored."""
         return self.stored.offset_id
-
-    @property
-    def offset(self) -> int:
-        return self.stored.queue_offset
 
     @property
     def born_timestamp_ms(self) -> int:

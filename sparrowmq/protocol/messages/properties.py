@@ -115,6 +115,11 @@ class Properties:
         self._encoded = None
 
     @property
+    def tags(self) -> str | None:
+        """The message's tags."""
+        return self.marked(_TAGS)
+
+    @property
     def tags_code(self) -> int:
         """The hash of the tags for the consume queue: Java's string hash, 0 without tags."""
         tags = self.marked(_TAGS)

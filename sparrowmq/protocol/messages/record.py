@@ -179,7 +179,7 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
     body_end = head.size + body_size
     body = raw[head.size : body_end]
     if check_crc and crc32(body) & CRC_MASK != body_crc:
-        raise CorruptRecord("a record", offset, "a body that fits its CRC; fetch it from another broker")
+        raise body_damage(offset)
     topic, properties_at = _topic(raw, magic, body_end)
     properties = parse(raw[properties_at:])
     properties.pop(Property.CRC32, None)
@@ -201,6 +201,11 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
         body,
         properties,
     )
+
+
+def body_damage(offset: int) -> CorruptRecord:
+    """The error for the record at `offset` of the log whose body does not fit its CRC."""
+    return CorruptRecord("a record", offset, "a body that fits its CRC; fetch it from another broker")
 
 
 def walk(records: Buffer) -> Iterator[memoryview]:

@@ -97,5 +97,5 @@ async def pull_page(
     request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
     answer = await asker.ask(address, request, accept=pulling.ACCEPTED)
     header = answer.header
-    messages = pulling.messages_in(answer.body, queue, wanted)
+    messages = [each.stored for each in pulling.messages_in(answer.body, queue, wanted)]
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)

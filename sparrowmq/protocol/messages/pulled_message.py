@@ -1,0 +1,46 @@
+"""A message of a pull's answer. What only some programs read is decoded when it is read for the first time.
+
+    | head ......................... | body ........ | tail: topic, properties |
+      offset, flags: numbers at once    bytes at once    text on first use
+
+The three parts are copies, so a message that is kept does not keep the whole answer, which may have 256 KiB.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties
+
+
+class PulledMessage(msgspec.Struct, gc=False):
+    """A sound record in its parts. Made by `decode_all`.
+
+    Attributes:
+        queue_offset, store_size, sys_flag, reconsume_times, body: as in `StoredMessage`.
+    """
+
+    queue_offset: int
+    store_size: int
+    sys_flag: int
+    reconsume_times: int
+    body: bytes
+    _head: bytes
+    _tail: bytes
+    _stored: StoredMessage | None = None
+
+    @property
+    def stored(self) -> StoredMessage:
+        """All fields, decoded with the first use."""
+        stored = self._stored
+        if stored is None:
+            whole = self._head + self.body + self._tail
+            stored = self._stored = record.decode(whole, check_crc=False)
+        return stored
+
+    @property
+    def tags(self) -> str | None:
+        """The tags, found without decoding the rest."""
+        return Properties.decode(record.properties_behind_body(self._head, self._tail)).tags

@@ -1,0 +1,48 @@
+"""pulled_message.py: a pulled message is decoded once, and keeps no more than itself."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.messages.pulled_records import decode_all
+from tests import records
+
+
+def pulled(body: bytes) -> list[PulledMessage]:
+    found: list[PulledMessage] = []
+    decode_all(body, found, [])
+    return found
+
+
+def test_everything_is_decoded_with_the_first_use_and_only_once():
+    raw = records.encoded("t", 3, b"body", b"TAGS\x01a\x02KEYS\x01k\x02", queue_offset=7)
+    (message,) = pulled(raw)
+    assert message.stored == record.decode(raw)
+    assert message.stored is message.stored
+
+
+@pytest.mark.parametrize(
+    ("properties", "tags"),
+    [
+        (b"", None),
+        (b"TAGS\x01a\x02", "a"),
+        (b"KEYS\x01TAGS\x02TAGS\x01\x02", None),
+        (b"TAGS\x01a\x02TAGS\x01b", "b"),
+    ],
+)
+def test_tags_are_found_without_the_rest(properties, tags):
+    (message,) = pulled(records.encoded("t" * 200, properties=properties))
+    assert message.tags == tags == message.stored.tags
+
+
+def test_a_kept_message_does_not_keep_the_answer_that_brought_it():
+    answer = records.encoded(body=b"x" * 100) * 1000
+    before = sys.getrefcount(answer)
+    kept = pulled(answer)[500]
+    assert sys.getrefcount(answer) == before
+    parts = [getattr(kept, name) for name in kept.__struct_fields__]
+    assert sum(len(part) for part in parts if isinstance(part, bytes)) == kept.store_size
