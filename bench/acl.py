@@ -15,9 +15,9 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from bench.peers import ACL, OURS, REFERENCE, TLS
 from bench.rounds import Run, arguments, names, numbers
 from bench.send import MEASURES, measure_sends
+from bench.servers import ACL, OURS, REFERENCE, TLS
 
 CPU: Final = MEASURES[1]
 

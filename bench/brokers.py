@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.load import run_load
-from bench.peers import OURS, QUEUES, REFERENCE, TOPIC, create_topic, serving
 from bench.results import Measure
 from bench.rounds import Run, arguments, names, numbers
+from bench.servers import OURS, QUEUES, REFERENCE, TOPIC, create_topic, serving
 from tests.interop.apache import free_ports
 from tests.interop.child import Child, scratch
 from tests.interop.kits import PeerMissing

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from bench.peers import OURS
 from bench.rounds import Run, arguments
+from bench.servers import OURS
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render

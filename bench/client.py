@@ -25,8 +25,8 @@ from statistics import median
 from typing import Final
 
 from bench.client_ways import CPP, JAVA, JAVA_CLIENT, LIMIT_S, WAYS, Figures
-from bench.peers import OURS, serving
 from bench.results import keep_section
+from bench.servers import OURS, serving
 from tests.interop.kits import PeerMissing, client_jars
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bench.peers import TOPIC
+from bench.servers import TOPIC
 from tests.interop import kits
 
 BODY: Final = b"x" * 128

@@ -28,8 +28,9 @@ from typing import Final
 
 from playwright.sync_api import Page, sync_playwright
 
-from bench.peers import Peer, cpu_s, memory, serving
 from bench.rounds import Run, arguments
+from bench.servers import Peer, serving
+from bench.usage import cpu_s, memory
 from tests.interop.apache import free_ports
 from tests.interop.child import Child, scratch
 from tests.interop.wire import SEND, Wire, request, send_fields

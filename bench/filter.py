@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from bench.peers import OURS, serving
 from bench.rounds import Run, arguments
+from bench.servers import OURS, serving
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests.headers import PullMessage, SendMessageV2

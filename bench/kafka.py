@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from bench.listening import Listening
 from tests.interop.apache import free_ports
-from tests.interop.child import START_LIMIT_S, Child, scratch
+from tests.interop.child import START_LIMIT_S, scratch
 from tests.interop.kits import java, kafka_jars
 
 PARTITIONS: Final = 4
@@ -18,7 +16,7 @@ _CLUSTER: Final = "c3BhcnJvd21xLWJlbmNoLQ"
 _HEAP: Final = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
 
-class KafkaBroker(Child):
+class KafkaBroker(Listening):
     """Serves at `address` while its context is entered. Raises: PeerMissing."""
 
     def __init__(self) -> None:
@@ -37,14 +35,3 @@ class KafkaBroker(Child):
         told = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
         subprocess.run([*program, *told], check=True, capture_output=True, timeout=START_LIMIT_S)
         super().__init__(home, [*program, *_HEAP, "kafka.Kafka", str(settings)])
-
-    def _wait_ready(self) -> None:
-        """Until its port is there; its clients wait for the rest."""
-        host, _, port = self.address.partition(":")
-        deadline = time.monotonic() + START_LIMIT_S
-        while True:
-            with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
-                return
-            if self._running().poll() is not None or time.monotonic() > deadline:
-                raise TimeoutError(f"Kafka does not listen: {self.said()[-2000:]}")
-            time.sleep(0.05)

@@ -20,8 +20,8 @@ from statistics import median, quantiles
 from typing import Final
 
 from bench.load import run_load
-from bench.peers import QUEUES, TOPIC, Peer, serving
 from bench.rounds import Run, arguments, numbers
+from bench.servers import QUEUES, TOPIC, Peer, serving
 from tests.interop.wire import Wire
 
 _UPDATE_BROKER_CONFIG: Final = 25

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from bench.load import run_load
-from bench.peers import QUEUES, Peer, create_topic, serving_all
 from bench.results import Measure
 from bench.rounds import Run, arguments, numbers
+from bench.servers import QUEUES, Peer, create_topic, serving_all
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.peers import OURS, REFERENCE, followed
 from bench.results import Measure
 from bench.rounds import Run, arguments, names, numbers
 from bench.send import MEASURES as OF_SENDS
 from bench.send import measure_sends
+from bench.servers import OURS, REFERENCE, followed
 
 MEASURES: Final = (
     *OF_SENDS,

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import LoadFailed, run_load
-from bench.peers import OURS, QUEUES, TOPIC, Peer, create_topic, serving
 from bench.results import Measure
 from bench.rounds import Run, arguments
+from bench.servers import OURS, QUEUES, TOPIC, Peer, create_topic, serving
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.layout import offset_name

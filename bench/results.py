@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench.peers import REFERENCE
+from bench.servers import REFERENCE
 from sparrowmq import compiled
 
 PAGE: Final = Path(__file__).with_name("RESULTS.md")
@@ -43,22 +43,22 @@ def table(heads: Sequence[str], figures: Figures, measures: Sequence[Measure]) -
     columns = [*heads, "broker"]
     for measure in measures:
         columns += [measure.name, "ratio"] if measure.compared else [measure.name]
-    lines = [_row(columns), _row(["---"] * len(columns))]
+    lines = [row(columns), row(["---"] * len(columns))]
     for case, peers in figures.items():
         for peer, rounds in peers.items():
             cells = [*case, peer]
             for measure in measures:
                 cells += _cells(measure, rounds, peers.get(REFERENCE, ()))
-            lines.append(_row(cells))
+            lines.append(row(cells))
     return "\n".join(lines)
 
 
 def _cells(measure: Measure, rounds: Sequence[Round], reference: Sequence[Round]) -> list[str]:
     values = [measure.value(figures) for figures in rounds]
     if not measure.compared:
-        return [_spread(values)]
+        return [spread(values)]
     against = median(measure.value(figures) for figures in reference) if reference else 0
-    return [_spread(values), f"{median(values) / against:.2f}" if against else ""]
+    return [spread(values), f"{median(values) / against:.2f}" if against else ""]
 
 
 def keep_section(name: str, question: str, text: str) -> None:
@@ -102,7 +102,7 @@ def _said(*command: str) -> str:
     return (done.stdout + done.stderr).strip()
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
     if len(values) == 1:
         return _short(values[0])
     return f"{_short(median(values))} ({_short(min(values))}..{_short(max(values))})"
@@ -114,5 +114,5 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _row(cells: Sequence[str]) -> str:
+def row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"

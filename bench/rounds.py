@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from bench.load import run_load
 from bench.page_cache import PageCache, add_option
-from bench.peers import BEFORE, FROM_SOURCE, PEERS, Peer, cpu_s, is_known
 from bench.results import Measure, keep_section, table
+from bench.servers import BEFORE, FROM_SOURCE, PEERS, Peer, is_known
+from bench.usage import cpu_s
 
 WARM_UP: Final = 600_000
 

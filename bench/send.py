@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, Final
 
 from bench.load import run_load
-from bench.peers import QUEUES, TOPIC, Peer, serving, serving_all
 from bench.results import Measure
 from bench.rounds import Run, arguments, names, numbers
+from bench.servers import QUEUES, TOPIC, Peer, serving, serving_all
 
 MEASURES: Final = (
     Measure("messages/s", lambda f: f["rate"]),

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
 from bench.rounds import names
+from bench.servers import OURS, TOPIC, Peer, serving_all
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.register import session

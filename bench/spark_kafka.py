@@ -32,9 +32,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.kafka import KafkaBroker
 from bench.page_cache import PageCache, add_option
-from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import keep_section
 from bench.rounds import names
+from bench.servers import OURS, TOPIC, Peer, serving_all
 from bench.spark import FIVE_COLUMNS, SETTINGS, to_nowhere
 from bench.spark_sink import stored
 from sparrowmq.spark.register import session

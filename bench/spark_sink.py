@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
+from bench.servers import OURS, TOPIC, Peer, serving_all
 from bench.spark import SETTINGS
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, SinkOptions, parse
 from sparrowmq.spark.register import session

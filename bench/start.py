@@ -17,9 +17,10 @@ from typing import Any
 
 from bench.imports import by_package, loaded
 from bench.load import run_load
-from bench.peers import QUEUES, TOPIC, memory, serving
 from bench.results import Measure
 from bench.rounds import Run, arguments
+from bench.servers import QUEUES, TOPIC, serving
+from bench.usage import memory
 from tests.interop.kits import PeerMissing
 
 SETTLED_S = 2

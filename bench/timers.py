@@ -21,8 +21,9 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from statistics import median, quantiles
 
-from bench.peers import OURS, Peer, memory, serving
 from bench.results import keep_section
+from bench.servers import OURS, Peer, serving
+from bench.usage import memory
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.properties import render

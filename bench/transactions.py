@@ -19,9 +19,9 @@ from functools import partial
 from typing import Final
 
 from bench.load import run_load
-from bench.peers import OURS, QUEUES, REFERENCE, TOPIC, serving_all
 from bench.results import Measure
 from bench.rounds import Run, arguments, numbers
+from bench.servers import OURS, QUEUES, REFERENCE, TOPIC, serving_all
 
 MEASURES: Final = (
     Measure("transactions/s", lambda f: f["rate"]),

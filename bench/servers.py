@@ -12,7 +12,6 @@ temporary folder, which should be on the disk whose speed matters.
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import sys
@@ -165,27 +164,6 @@ def create_topic(port: int, name: str, keys: tuple[str, str] | None = None) -> N
         reply = wire.ask(_UPDATE_AND_CREATE_TOPIC, topic)
     if reply.code:
         raise RuntimeError(f"the broker at {port} makes no topic {name}: {reply.code} {reply.remark}")
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What a process holds, in MiB: `resident` counts mapped files too, `anonymous` is what it keeps for itself."""
-
-    resident: float
-    anonymous: float
-
-
-def memory(pid: int) -> Memory:
-    """Read /proc/<pid>/smaps_rollup."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    kib = {name: int(size) for name, size in re.findall(r"^(Rss|Anonymous):\s+(\d+) kB", text, re.MULTILINE)}
-    return Memory(kib["Rss"] / 1024, kib["Anonymous"] / 1024)
-
-
-def cpu_s(pid: int) -> float:
-    """The seconds of CPU that a process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _OurNamesrv(Child):

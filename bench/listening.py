@@ -1,0 +1,25 @@
+"""A server of another kind: ready when something listens at its address, and its clients wait for the rest."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+
+from tests.interop.child import START_LIMIT_S, Child
+
+
+class Listening(Child):
+    """Serves at `address` while its context is entered."""
+
+    address: str
+
+    def _wait_ready(self) -> None:
+        host, _, port = self.address.partition(":")
+        deadline = time.monotonic() + START_LIMIT_S
+        while True:
+            with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+                return
+            if self._running().poll() is not None or time.monotonic() > deadline:
+                raise TimeoutError(f"nothing listens at {self.address}: {self.said()[-2000:]}")
+            time.sleep(0.05)
