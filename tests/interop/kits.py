@@ -5,6 +5,7 @@ Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, whic
 that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
 The Go puppet is a program that `go build` makes of our source, the Node puppet our source beside what `npm ci`
 installs; go.sum and package-lock.json pin both by hash. Their kits are named after the source: an edit makes another.
+Benchmarks have kits too: Kafka's broker, a NATS server, and an environment with other brokers' Python clients.
 
 The cache is `$SPARROWMQ_PEERS`, or `~/.cache/sparrowmq/peers`, or, where that cannot be written, a folder in the
 system's temporary directory. `python -m tests.interop.kits` fetches everything ahead of time.
@@ -17,6 +18,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from collections.abc import Callable
@@ -60,6 +62,10 @@ _QUIETLY: Final = ("-q", "-B", "-Dstyle.color=never")
 _FETCH_LIMIT_S: Final = 600
 _HERE: Final = Path(__file__).parent
 
+NATS_VERSION: Final = "2.15.2"
+_NATS_SERVER: Final = "github.com/nats-io/nats-server/v2"
+PEERS_LOCK: Final = _HERE.parents[1] / "requirements" / "peers.txt"
+
 
 class PeerMissing(unittest.SkipTest):
     """A peer cannot run on this machine; a test that needs it skips with this text (pytest honours SkipTest)."""
@@ -90,6 +96,44 @@ def sample_jars(version: str) -> Path:
 def kafka_jars() -> Path:
     """The folder with a Kafka broker, for benchmarks. Raises: PeerMissing."""
     return _kit("kafka-3.9.1", "")
+
+
+@cache
+def nats_server() -> Path:
+    """The program of a NATS server, for benchmarks; `go install` builds it. Raises: PeerMissing."""
+    go = _on_path("go")
+
+    def install(kit: Path) -> None:
+        wanted = f"{_NATS_SERVER}@v{NATS_VERSION}"
+        _run([go, "install", wanted], kit, "Go does not build the NATS server", GOBIN=str(kit))
+
+    return _whole(f"nats-server-{NATS_VERSION}", install) / "nats-server"
+
+
+@cache
+def redis_server() -> Path:
+    """The program of a Redis server, for benchmarks. Raises: PeerMissing."""
+    return Path(_on_path("redis-server"))
+
+
+@cache
+def python_peers() -> Path:
+    """The Python of an environment with other brokers' clients, for benchmarks: those that PEERS_LOCK has.
+
+    Raises: PeerMissing.
+    """
+
+    def install(kit: Path) -> None:
+        _run([sys.executable, "-m", "venv", str(kit)], kit, "Python does not make an environment")
+        pip = [str(kit / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run(
+            [*pip, "--require-hashes", "-r", str(PEERS_LOCK)],
+            kit,
+            f"pip does not install requirements/{PEERS_LOCK.name}",
+        )
+
+    digest = hashlib.sha256(sys.version.encode() + PEERS_LOCK.read_bytes())
+    return _whole(f"python-peers-{digest.hexdigest()[:12]}", install) / "bin" / "python"
 
 
 @cache
@@ -252,7 +296,7 @@ def _dependency(artifact: str, version: str) -> str:
 def _on_path(program: str) -> str:
     found = shutil.which(program)
     if found is None:
-        raise PeerMissing(f"no {program} on PATH; install it to run the tests against Apache RocketMQ")
+        raise PeerMissing(f"no {program} on PATH; install it to run what needs it")
     return found
 
 
