@@ -258,7 +258,7 @@ class Assignment:
             self._network.clock,
             self._delivery.arrived,
             self._moved,
-            count=self._settings.pull_batch,
+            count=min(self._settings.pull_batch, self._settings.flow.messages),
             commits=not self._settings.broadcast,
         )
         owned.pulling = self._spawn(self._keep_pulling(puller), f"pull {queue}")

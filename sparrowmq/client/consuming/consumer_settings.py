@@ -32,6 +32,7 @@ Topics = str | Sequence[str] | Mapping[str, str]
 
 OFFSET_FOLDER: Final = Path.home() / ".rocketmq_offsets"
 MAX_BATCH: Final = 1024
+PULL_BATCH: Final = 256  # more bring nothing: by then the request costs a hundredth of its messages
 RECONSUME_TIMES: Final = 16
 FOR_EVER: Final = 0x7FFFFFFF
 _WHERE: Final = {
@@ -78,8 +79,9 @@ class ConsumerSettings:
     broadcast: bool = False
     max_reconsume_times: int | None = None
     """Failures before a message ends in the dead letters; None is 16, or forever when ordered."""
-    pull_batch: int = 32
-    """Messages asked for at once; Apache's broker answers at most 32."""
+    pull_batch: int = PULL_BATCH
+    """Messages asked for at once: at most 256 KiB, and no more than `flow` lets wait. Apache's broker answers at most
+    32."""
     flow: FlowLimits = field(default_factory=FlowLimits)
     strategy: Strategy | StrategyName = "averagely"
     """The way to share the queues among the members: "averagely", "by_circle", "consistent_hash", or a result of the
@@ -152,8 +154,8 @@ class PullSettings:
     group: str
     start: Start = "latest"
     """The begin of a queue without committed offset and without `seek`; as for consumers."""
-    pull_batch: int = 32
-    """Messages asked for at once of each queue; Apache's broker answers at most 32."""
+    pull_batch: int = PULL_BATCH
+    """Messages asked for at once of each queue, at most 256 KiB; Apache's broker answers at most 32."""
     broadcast: bool = False
     """Whether a subscriber gets all queues, and offsets are kept in a file on this machine."""
     auto_commit_s: float | None = None

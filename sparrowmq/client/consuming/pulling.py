@@ -50,6 +50,8 @@ ACCEPTED: Final = frozenset(
 HOLD_S: Final = 15.0
 ANSWER_S: Final = 15.0  # beyond what the broker may hold it
 STALLED_S: Final = 30.0
+# A broker of ours answers with so many bytes, however many messages they are; Apache's with at most 32 messages.
+PULL_BYTES: Final = 256 * 1024  # (Java 5: pullBatchSizeInBytes)
 PAUSE_S: Final = 1.0  # after an error; Java waits 3 s
 
 # The broker does not know us or our subscription; a heartbeat repairs this.
@@ -93,6 +95,7 @@ def request(
         sub_version=subscription.version,
         subscription=subscription.expression,
         expression_type=subscription.kind,
+        max_msg_bytes=PULL_BYTES,
     )
 
 

@@ -7,6 +7,7 @@ from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
+from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.background import Background
@@ -50,13 +51,13 @@ class Kept:
 
 
 class Owner(World):
-    def __init__(self, peer, background: Background, locked: bool) -> None:
+    def __init__(self, peer, background: Background, locked: bool, flow: FlowLimits) -> None:
         super().__init__(peer)
         self.delivery = Kept()
         self.failures: list[Exception] = []
         self.subscriptions = {"t": subscription("t", None, None, 1)}
         self.assignment = Assignment(
-            ConsumerSettings("g", start="earliest", ordered=locked),
+            ConsumerSettings("g", start="earliest", ordered=locked, flow=flow),
             self.network,
             BrokerOffsets("g", self.brokers),
             self.delivery,
@@ -68,7 +69,7 @@ class Owner(World):
         )
 
 
-async def owner_of(peer, background, locked: bool) -> Owner:
+async def owner_of(peer, background, locked: bool, flow: FlowLimits | None = None) -> Owner:
     peer.has("t")
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
@@ -77,7 +78,7 @@ async def owner_of(peer, background, locked: bool) -> Owner:
         LOCK: lambda command: Answer(body=LockedQueues(LockQueues.decode(command.body).mq_set).encode()),
         UNLOCK: lambda _: Answer(),
     }
-    owner = Owner(peer, background, locked)
+    owner = Owner(peer, background, locked, flow or FlowLimits())
     await owner.routes.of("t")
     return owner
 
@@ -100,6 +101,15 @@ async def orderly(peer, background):
     made = await owner_of(peer, background, locked=True)
     yield made
     made.pool.close()
+
+
+@pytest.mark.guards("Assignment._pull: min(self._settings.pull_batch, self._settings.flow.messages) -> 256")
+async def test_a_pull_asks_for_no_more_messages_than_may_wait(peer, background):
+    owner = await owner_of(peer, background, locked=False, flow=FlowLimits(messages=7))
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 1)
+    assert pulls(peer)[0].max_msg_nums == 7
+    owner.pool.close()
 
 
 def first_only(command) -> Answer | None:

@@ -118,6 +118,15 @@ def test_a_damaged_message_is_left_out_and_told(caplog):
     assert [each.queue_offset for each in messages_in(rec(0) + b"rubbish", QUEUE, ALL)] == [0]
 
 
+@pytest.mark.guards("pulling.request: max_msg_bytes = None")
+async def test_one_answer_brings_more_messages_than_those_of_java(mq):
+    queue = MessageQueue("t", "broker-0", 0)
+    await asyncio.gather(*[mq.send("t", b"%d" % number, queue=queue) for number in range(200)])
+    async with mq.pull_consumer(group="g", start="earliest") as reader:
+        reader.assign([queue])
+        assert [each.offset for each in await reader.poll()] == list(range(200))
+
+
 async def test_what_is_found_arrives_and_the_next_pull_goes_on_behind_it(peer, pulled):
     peer.script(PULL, found(rec(0), rec(1), next_offset=2))
     await until(lambda: len(pulls(peer)) == 2)
