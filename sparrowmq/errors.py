@@ -369,6 +369,9 @@ class SendManyFailed(SendFailed):
         )
         self.results = list(results)
 
+    def __reduce__(self) -> tuple[type[SendManyFailed], tuple[list[Any]]]:
+        return type(self), (self.results,)
+
 
 class TransactionEnded(SparrowError):
     """A transaction was used before it began or after it ended, or ended in another way than before."""

@@ -125,6 +125,8 @@ class Context(Twin[C]):
     def __enter__(self) -> Self:
         if not self._life.done():
             raise ConfigError(ENTERED)
+        if self._owns_thread:
+            self._thread.start()
         entered: Future[None] = Future()
         self._life = self._thread.submit(self._live(entered))
         self._life.add_done_callback(functools.partial(_copy_failure, entered))
@@ -141,6 +143,8 @@ class Context(Twin[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._thread.is_forked:
+            return  # The thread, and all that it has open, are the parent's.
         self._is_failed = kind is not None
         self._thread.soon(self._leave.set)
         try:
@@ -217,6 +221,8 @@ class SyncConsumer(Context[Consumer]):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         while True:
             try:
+                if self._thread.is_forked:
+                    self._fetched.clear()  # The parent handles them.
                 message = self._fetched.popleft()
                 if message.is_current:
                     yield message
@@ -233,7 +239,7 @@ class SyncConsumer(Context[Consumer]):
     async def _take(self, max_count: int) -> list[ReceivedMessage]:
         messages = await self._inner.take(max_count)
         for message in messages:
-            message._settle_in(self._thread.loop)
+            message._settle_in(asyncio.get_running_loop())
         return messages
 
     subscribe = blocking(Consumer.subscribe)
@@ -364,6 +370,8 @@ class SyncClient(Context[Client]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._thread.is_forked:
+            return  # Another thread may have held the lock below when the process was forked.
         self._thread.soon(self._asked_to_end.set)
         with self._serving:  # Another thread may serve handlers, which end first.
             super().__exit__(kind, error, trace)

@@ -41,6 +41,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
+from sparrowmq.client.home import at_home
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
@@ -88,6 +89,7 @@ def by_its_producer(
     return call
 
 
+@at_home("request", "flush", "queues", "serve")
 @short_tracebacks
 class Client:
     """A program's client of a cluster; use it as an async context manager.
@@ -140,7 +142,8 @@ class Client:
             namespace=namespace,
             clock=clock,
         )
-        self._ids = UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
+        self._home = self._network.home
+        self._ids = self._unique_ids()
         self._outboxes: list[Outbox] = []
         self._trace_outbox: list[Outbox] = []
         self._requests = Requests(self._network)
@@ -222,11 +225,12 @@ class Client:
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
         ends = Ends(full, self._network.brokers, self._checks.has, told)
+        ends.home = self._home
         outbox = self._open_outbox(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
-        return Producer(group, outbox, self._make_id, own, ends, namespace, hooks)
+        return Producer(group, outbox, self._make_id, own, ends, namespace, hooks, self._home)
 
     def check(
         self,
@@ -409,6 +413,8 @@ class Client:
     # Life -----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        if self._home.is_forked:
+            self._ids = self._unique_ids()
         await self._network.__aenter__()
         if self._tracing is not None:
             self._network.background.spawn(self._tracing.run(), "traces")
@@ -417,6 +423,8 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._home.is_forked:
+            return  # Everything that would be closed is the parent's.
         try:
             if kind is None:
                 await self._network.clock.wait_for(self.flush(), FLUSH_S)
@@ -454,7 +462,7 @@ class Client:
         outbox = self._make_outbox(tracing.GROUP, settings)
         self._trace_outbox.append(outbox)
         ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has)
-        producer = Producer(tracing.GROUP, outbox, self._make_id, settings, ends)
+        producer = Producer(tracing.GROUP, outbox, self._make_id, settings, ends, home=self._home)
         return Tracing(topic, producer, self._network.clock, self._make_id, self._network.namespace)
 
     def _full_names(self, topics: Topics) -> Topics:
@@ -465,6 +473,9 @@ class Client:
             return {full(topic): tags for topic, tags in topics.items()}
         check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
         return [full(topic) for topic in topics]
+
+    def _unique_ids(self) -> UniqueIds:
+        return UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
 
     def _make_id(self) -> str:
         return self._ids.next(self._network.clock.now_ms())

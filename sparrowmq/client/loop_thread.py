@@ -11,6 +11,7 @@ for a coroutine that the loop never runs.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -18,15 +19,19 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from sparrowmq.client.callbacks import Callbacks
+from sparrowmq.client.home import forked
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 R = TypeVar("R")
 
 _CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
+_NOT_ENTERED: Final = (
+    "the client was not entered; use it inside its `with` block: with sparrowmq.sync.connect(...) as mq"
+)
 
 
 class LoopThread:
-    """The loop, its thread, and the threads that run callbacks.
+    """The loop, its thread, and the threads that run callbacks. No thread runs before `start`.
 
     Args:
         callbacks: run the callbacks of futures; they end with the thread.
@@ -39,13 +44,33 @@ class LoopThread:
         self._leave = asyncio.Event()
         self._is_open = True
         self._door = threading.RLock()  # The handler of a signal may call while its own thread does.
-        self._thread.start()
-        self.loop = self._ready.result()
+        self._process = os.getpid()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        if self.loop is None:
+            self._process = os.getpid()
+            self._thread.start()
+            self.loop = self._ready.result()
+
+    @property
+    def is_forked(self) -> bool:
+        """Return whether the thread runs in the process whose forked child this is."""
+        return self.loop is not None and os.getpid() != self._process
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start a coroutine. Its future raises ClientClosed if the loop ends first. Raises: ClientClosed."""
+        """Start a coroutine. Its future raises ClientClosed if the loop ends first.
+
+        Raises:
+            ClientClosed: the thread has ended, or was not started.
+            ConfigError: this is a forked child of the process that has the thread.
+        """
+        if self.loop is None or self.is_forked:  # In a child another thread may hold the door forever.
+            coroutine.close()
+            raise ClientClosed(_NOT_ENTERED) if self.loop is None else forked(self._process)
         with self._door:
-            if self._is_open and self._thread.is_alive():  # In a process that was forked it is not.
+            if self._is_open and self._thread.is_alive():
                 return asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), self.loop)
         coroutine.close()
         raise ClientClosed(_CLOSED)
@@ -76,11 +101,15 @@ class LoopThread:
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call something in the loop; do nothing if the loop has ended."""
+        if self.loop is None or self.is_forked:
+            return
         with suppress(RuntimeError):  # The loop is closed. A check before could be wrong a moment later.
             self.loop.call_soon_threadsafe(callback)
 
     def stop(self) -> None:
         """End the thread. Callbacks that run or wait go on."""
+        if self.loop is None or self.is_forked:
+            return
         self.soon(self._leave.set)
         self._thread.join()
         self.callbacks.end()

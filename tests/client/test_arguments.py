@@ -47,13 +47,14 @@ def test_what_cannot_be_called_is_told_at_once_without_async(call, words):
 
 
 async def test_whom_to_tell_of_queues_is_looked_at_first():
-    with pytest.raises(ConfigError, match="changed='f' cannot be called"):
-        await client().pull_consumer(group="g").watch("t", "f")  # type: ignore[arg-type]
+    async with client() as mq:
+        with pytest.raises(ConfigError, match="changed='f' cannot be called"):
+            await mq.pull_consumer(group="g").watch("t", "f")  # type: ignore[arg-type]
     with (
-        sparrowmq.sync.connect("127.0.0.1:1") as mq,
+        sparrowmq.sync.connect("127.0.0.1:1") as blocking,
         pytest.raises(ConfigError, match="changed='f' cannot be called"),
     ):
-        mq.pull_consumer(group="g").watch("t", "f")  # type: ignore[arg-type]
+        blocking.pull_consumer(group="g").watch("t", "f")  # type: ignore[arg-type]
 
 
 def test_a_callback_of_a_future_is_looked_at_too():

@@ -13,6 +13,7 @@ from sparrowmq.errors import ClientClosed, ConfigError
 @pytest.fixture
 def loop_thread() -> Iterator[LoopThread]:
     thread = LoopThread(Callbacks())
+    thread.start()
     yield thread
     thread.stop()
 
@@ -110,6 +111,7 @@ def test_every_call_ends_however_it_meets_the_end():
 
     for _ in range(50):
         loop_thread = LoopThread(Callbacks())
+        loop_thread.start()
         refused: list[bool] = []
         callers = [threading.Thread(target=call, daemon=True) for _ in range(4)]
         for caller in callers:

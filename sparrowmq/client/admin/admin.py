@@ -31,6 +31,7 @@ from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.home import at_home
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -42,6 +43,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig
 TIMEOUT_S: Final = 5.0
 
 
+@at_home()
 @short_tracebacks
 class Admin:
     """Asks and changes a cluster; use it in `async with`, or take `Client.admin`.
@@ -78,6 +80,7 @@ class Admin:
             )
         if timeout_s <= 0:
             raise ConfigError(f"timeout_s={timeout_s:g} leaves no time to answer; give more than 0 seconds")
+        self._home = network.home
         self._clock = clock or SystemClock()
         self._servers = Servers(network, timeout_s)
         self._full = network.full_name

@@ -22,6 +22,7 @@ from typing import Any, Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.home import Home
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
@@ -50,9 +51,14 @@ class Answers:
         self._brokers = brokers
         self._clock = clock
         self._spawn = spawn
-        self._ids = UniqueIds(ip_address(ip).packed, os.getpid(), random.getrandbits(32))
+        self.home = Home()
+        self.renew_ids(ip)
         self._greeted_for: set[str] = set()
         self._expected: dict[str, asyncio.Future[StoredMessage]] = {}
+
+    def renew_ids(self, ip: str) -> None:
+        """Make ids that no other process makes."""
+        self._ids = UniqueIds(ip_address(ip).packed, os.getpid(), random.getrandbits(32))
 
     # Asking ---------------------------------------------------------------------------------------------------------
 

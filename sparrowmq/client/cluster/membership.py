@@ -66,7 +66,7 @@ class Membership:
         self.producers: dict[str, str] = {}  # each with the group in heartbeats
         self.consumers: dict[str, Member] = {}
         self.on_check: OnCheck = _nobody_knows
-        self._client_id = client_id
+        self.client_id = client_id
 
     def add_producer(self, group: str, announced: str | None = None) -> None:
         """Add a producer of the group. Raises: ConfigError, this client has one.
@@ -102,7 +102,7 @@ class Membership:
         if not self.producers and not self.consumers:
             return None
         return Heartbeat(
-            client_id=self._client_id,
+            client_id=self.client_id,
             producer_data_set=[ProducerBeat(group) for group in sorted(self.producers.values())],
             consumer_data_set=[member._beat() for member in self.consumers.values()],
         ).encode()

@@ -26,6 +26,7 @@ from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.home import Home
 from sparrowmq.errors import ClientClosed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -51,6 +52,7 @@ class Network:
         namespace: the prefix of the names of topics and groups at the brokers.
     Attributes:
         ip: this machine's address as seen from the name server.
+        home: the event loop in which it was entered.
         background: tasks that end when the network is left.
         answers: the answers to this client's requests, and its answers to requests of others.
     Raises:
@@ -69,11 +71,13 @@ class Network:
         namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
+        self.home = Home()
         addresses, page = addresses_of(namesrv)
         self.ip = local_ip(addresses)
         self.instance = instance
         self.namespace = check_namespace(namespace)
         self.client_id = client_id or unique_client_id(self.ip)
+        self._is_named = client_id is not None
         self.clock = clock or SystemClock()
         self.background = Background()
         self.membership = Membership(self.client_id)
@@ -89,6 +93,7 @@ class Network:
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
         self.answers = Answers(self.routes, self.brokers, self.clock, self.background.spawn, self.ip)
+        self.answers.home = self.home
         pushes.answered = self.answers.arrived
 
     def full_name(self, name: str) -> str:
@@ -117,12 +122,16 @@ class Network:
         return {self.plain_name(name) for name in names if self.full_name(name) == name}
 
     def check_open(self) -> None:
-        """Raises: ClientClosed, the client was left, or was not entered."""
+        """Raises: ClientClosed, the client was left, or was not entered; ConfigError, the caller is not in its loop."""
+        self.home.check()
         if not self.background.is_open:
             raise ClientClosed("the client is closed, or was not entered; consume inside its `with` block")
 
     async def __aenter__(self) -> Self:
+        if self.home.is_forked:
+            self._become_another()
         await self.background.__aenter__()
+        self.home.enter()
         self.background.spawn(self.name_servers.keep_fresh(self.clock), "name servers")
         self.background.spawn(self.routes.keep_fresh(), "routes")
         self.background.spawn(self.brokers.keep_alive(), "heartbeats")
@@ -131,12 +140,21 @@ class Network:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.home.is_forked:
+            return  # The connections are the parent's.
+        self.home.leave()
         self._pool.close()
         self.membership.client_left()
         try:
             await self._pool.ended()
         finally:
             await self.background.__aexit__(kind, error, trace)
+
+    def _become_another(self) -> None:
+        """Take an id of our own: a client made before a fork is entered in the child, and perhaps in others, too."""
+        if not self._is_named:
+            self.client_id = self.membership.client_id = unique_client_id(self.ip)
+        self.answers.renew_ids(self.ip)
 
 
 def unique_client_id(ip: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -54,6 +55,7 @@ class Concurrently:
         self._clock = clock
         self._spawn = spawn
         self._namespace = namespace
+        self._home = Home()
         self._inbox: Inbox[ReceivedMessage] = Inbox()
         self._returning: set[asyncio.Task[None]] = set()
 
@@ -63,6 +65,7 @@ class Concurrently:
         return [first, *self._inbox.take_more(max_count - 1)] if max_count > 1 else [first]
 
     def open(self) -> None:
+        self._home.enter()
         self._inbox.open()
 
     def close(self) -> None:
@@ -95,6 +98,9 @@ class Concurrently:
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:
             return  # It is not committed, so its new owner gets it.
+        if running_loop() is not self._home.loop:
+            message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
+            raise self._home.refusal()
         if outcome is Outcome.DONE:
             owned.pace.done += 1
             owned.settle(message)

@@ -38,6 +38,7 @@ from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.workers import Workers
+from sparrowmq.client.home import at_home
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
@@ -61,6 +62,7 @@ LEAVE_S: Final = 3.0
 GIVEN_BACK_S: Final = 3.0
 
 
+@at_home(without=("take", "batches"))
 class Consumer:
     """A member of a consumer group. Made by `Client.subscribe`; use it as an async context manager.
 
@@ -91,6 +93,7 @@ class Consumer:
         self.full_group = settings.group
         self._settings = settings
         self._network = network
+        self._home = network.home
         self._membership = membership
         self._handler = handler
         self._hooks = hooks
@@ -149,6 +152,7 @@ class Consumer:
             ConfigError: a broker cannot do the filter.
             AccessDenied: the account may not consume any more.
         """
+        self._home.check()
         try:
             return await self._delivery.take(max_count)
         except InboxClosed:
@@ -227,6 +231,7 @@ class Consumer:
             )
         self._concurrency = check_count("concurrency", concurrency)
         if self._workers is not None and not self._ended.is_set():
+            self._home.check()
             self._workers.resize(concurrency)
 
     @property
@@ -305,6 +310,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._home.is_forked:
+            return  # It consumes in the parent.
         try:
             self._assignment.stop_pulling()
             self._delivery.close()

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -70,6 +71,7 @@ class Orderly:
         self._clock = clock
         self._spawn = spawn
         self._namespace = namespace
+        self._home = Home()
         self._inbox: Inbox[list[ReceivedMessage]] = Inbox()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -78,6 +80,7 @@ class Orderly:
         return await self._inbox.take()
 
     def open(self) -> None:
+        self._home.enter()
         self._inbox.open()
 
     def close(self) -> None:
@@ -127,6 +130,9 @@ class Orderly:
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:
             return
+        if running_loop() is not self._home.loop:
+            message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
+            raise self._home.refusal()
         if outcome is Outcome.DONE:
             owned.pace.done += 1
             owned.settle(message)

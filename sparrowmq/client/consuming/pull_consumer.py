@@ -43,6 +43,7 @@ from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.home import at_home
 from sparrowmq.client.tracebacks import short_tracebacks, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError
 from sparrowmq.loop.background import Background
@@ -58,6 +59,7 @@ log = logging.getLogger(__name__)
 LEAVE_S: Final = 3.0
 
 
+@at_home()
 @short_tracebacks
 class PullConsumer:
     """Reads the assigned queues, or its share of topics. Made by `Client.pull_consumer`; use it as an async context
@@ -72,6 +74,7 @@ class PullConsumer:
         self.full_group = settings.group
         self._settings = settings
         self._network = network
+        self._home = network.home
         self._membership = membership
         self._background = Background()
         self._offsets = offsets_of(
@@ -107,6 +110,8 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._home.is_forked:
+            return  # It reads in the parent.
         self._network.routes.unwatch(self._route_changed)
         for task in self._tasks:
             task.cancel()
@@ -362,7 +367,8 @@ class PullConsumer:
             await self._give_up(self._readings.queues)
         else:
             await self._commit_handled(self._readings.queues)
-            self.assign(())
+            for queue in list(self._readings.queues):
+                self._readings.drop(queue)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         """Do something until the end."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ import msgspec
 from sparrowmq.client.arguments import check_seconds
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.namespace import plain_queue
-from sparrowmq.errors import InvalidMessage
+from sparrowmq.client.home import forked
+from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.delays import Delay
 from sparrowmq.protocol.messages.delays import delay_level as level_of
@@ -209,6 +211,10 @@ class ReceivedMessage:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidMessage(f"the body of message {self.msg_id} is not JSON: {error}") from error
 
+    def __reduce__(self) -> tuple[Callable[..., ReceivedMessage], tuple[object, ...]]:
+        """Pickle its content, for another process. The copy cannot be settled or answered, and says so."""
+        return _copy, (self.stored, self.queue, self.reconsume_times, self._namespace)
+
     def __repr__(self) -> str:
         return f"<message {self.msg_id} of {self.topic} at {self.queue} offset {self.offset}>"
 
@@ -263,6 +269,8 @@ class ReceivedMessage:
         Args:
             swallow: log an exception instead of raising it, and go on behind the block.
         """
+        if self._settle is _refuse_copy:
+            raise _only_a_copy(self)  # before the work of the block, and not after it
         return Handling((self,), swallow=swallow, hooks=self._owner.hooks if self._owner is not None else ())
 
     async def reply(self, body: bytes | bytearray | memoryview) -> bool:
@@ -274,9 +282,12 @@ class ReceivedMessage:
             InvalidMessage: the message is no request, or the body is empty.
             NetworkError: no broker could be reached. The sender may have the answer.
         """
+        if self._settle is _refuse_copy:
+            raise _only_a_copy(self)
         answers = self._owner.answers if self._owner is not None else None
         if answers is None:
             raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
+        answers.home.check()
         return await answers.give(self.stored, self.queue.broker_name, bytes(body))
 
     @property
@@ -301,14 +312,39 @@ class ReceivedMessage:
         settle = self._settle
         if settle is None:
             return
+        process = os.getpid()
 
         def tell(message: ReceivedMessage, outcome: Outcome) -> None:
+            if os.getpid() != process:
+                message._deliver_to(tell)
+                raise forked(process)
             with suppress(
                 RuntimeError
             ):  # The loop has ended, and the consumer before: the message comes again.
                 loop.call_soon_threadsafe(settle, message, outcome)
 
         self._settle = tell
+
+
+def _copy(
+    stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str
+) -> ReceivedMessage:
+    """A message from a pickle."""
+    message = ReceivedMessage(stored, queue, _refuse_copy, None, namespace)
+    message.queue, message.reconsume_times = queue, reconsume_times
+    return message
+
+
+def _refuse_copy(message: ReceivedMessage, _outcome: Outcome) -> None:
+    message._deliver_to(_refuse_copy)  # It refuses again.
+    raise _only_a_copy(message)
+
+
+def _only_a_copy(message: ReceivedMessage) -> ConfigError:
+    return ConfigError(
+        f"{message!r} is a copy from a pickle, and only the message itself can be settled or answered: return what "
+        "came of it to the program that received it, and settle it there"
+    )
 
 
 class Handling:

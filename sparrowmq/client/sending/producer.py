@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeVar, Unpack
 
 from sparrowmq.client.cluster.namespace import plain_queue
+from sparrowmq.client.home import Home, at_home, running_loop
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
@@ -43,6 +44,7 @@ R = TypeVar("R")
 NextId = Callable[[], str]
 
 
+@at_home("recall", "drain", "flush")
 class Producer:
     """Sends messages in the name of one group. Made by `Client.producer`; a client has one of its own.
 
@@ -62,8 +64,10 @@ class Producer:
         ends: Ends,
         namespace: str = "",
         hooks: Sequence[SendHooks] = (),
+        home: Home | None = None,
     ) -> None:
         self.group = group
+        self._home = home or Home()
         self._ends = ends
         self._outbox = outbox
         self._settings = settings
@@ -248,6 +252,7 @@ class Producer:
     def _put_oneway(self, wanted: Sending) -> str:
         item = self._packing.pack(self._packing.prepare(wanted.message), None)
         self._packing.address(item, wanted.fifo, wanted.queue)
+        self._home.check()
         self._outbox.put(item)
         return item.msg_ids[0]
 
@@ -258,6 +263,7 @@ class Producer:
         queue: MessageQueue | None,
         timeout_s: float | None,
     ) -> list[SendResult]:
+        self._home.check()
         packing = self._packing
         batches = list(batching.split(packing.prepare_all(messages), self._settings.max_bytes))
         answers: list[asyncio.Future[list[SendResult]]] = []
@@ -286,7 +292,10 @@ class Producer:
         is_awaited: bool = False,
     ) -> asyncio.Future[R]:
         self._packing.address(item, fifo, queue)
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        loop = running_loop()
+        if loop is not self._home.loop:
+            raise self._home.refusal()
+        future: asyncio.Future[R] = loop.create_future()
         item.future, item.result = future, result
         self._outbox.put(item, is_awaited=is_awaited)
         return future

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from sparrowmq.client.cluster.broker_sessions import Brokers
+from sparrowmq.client.home import Home
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import NetworkError, SendFailed, TransactionEnded
@@ -80,6 +81,7 @@ class Ends:
         self._brokers = brokers
         self._has_check = has_check
         self._told = told
+        self.home: Home | None = None
 
     @property
     def has_check(self) -> bool:
@@ -208,6 +210,8 @@ class Transaction:
 
     async def _end(self, commit: bool | None) -> None:
         half = self.result
+        if self._ends.home is not None:
+            self._ends.home.check()
         if self.is_over:
             if self._how is not commit:
                 raise TransactionEnded(f"the transaction {half.msg_id} is {_WORDS[self._how]} already")

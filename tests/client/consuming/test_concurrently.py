@@ -36,6 +36,7 @@ class World:
         self.delivery = Concurrently(retries, self.clock, background.spawn)
 
     def pull(self, count: int) -> None:
+        self.delivery.open()
         first = self.owned.next_offset
         self.owned.next_offset += count
         records = [msgspec.structs.replace(stored(), queue_offset=first + n) for n in range(count)]

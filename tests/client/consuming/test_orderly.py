@@ -41,6 +41,7 @@ class World:
             each.locked_until = 30.0
 
     def pull(self, count: int, index: int = 0) -> None:
+        self.delivery.open()
         owned = self.owned[index]
         first = owned.next_offset
         owned.next_offset += count

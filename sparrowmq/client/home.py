@@ -1,0 +1,130 @@
+"""The place where a client lives: one event loop, in one thread of one process.
+
+Its sockets, tasks and futures belong to that loop, so calls from elsewhere would damage them, or wait forever:
+
+    another thread          refused: only the thread of the loop may call
+    another loop            refused: a client lives in one `asyncio.run`
+    a forked child          refused: its copies of the sockets are those of the parent
+    before it was entered   refused: nothing would ever close what the call opens
+
+One comparison of the running loop finds all four, because a forked child runs no loop of its parent. The reason is
+looked for after that. Frequent calls compare in place, the others by `at_home`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeVar, cast
+
+from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
+
+C = TypeVar("C", bound=type)
+
+running_loop: Final = asyncio._get_running_loop  # None without a loop
+_NOWHERE: Final = cast(asyncio.AbstractEventLoop, object())
+
+
+class Home:
+    """The loop of one client.
+
+    Attributes:
+        loop: the event loop in which the client was entered.
+    """
+
+    __slots__ = ("_is_left", "_process", "_thread", "loop")
+
+    def __init__(self) -> None:
+        self.loop = _NOWHERE
+        self._process = os.getpid()
+        self._thread = 0
+        self._is_left = False
+
+    def enter(self) -> None:
+        """Live in the running loop."""
+        self.loop = asyncio.get_running_loop()
+        self._process, self._thread = os.getpid(), threading.get_ident()
+
+    def leave(self) -> None:
+        self._is_left = True
+
+    @property
+    def is_forked(self) -> bool:
+        """Return whether this is a copy in a child of the process in which the client was made or entered."""
+        return os.getpid() != self._process
+
+    def check(self) -> None:
+        """Check that the caller is in the client's loop. Raises: ConfigError, ClientClosed."""
+        if running_loop() is not self.loop:
+            raise self.refusal()
+
+    def check_if_entered(self) -> None:
+        """Check the same of a call that needs no network, and so may come before the client is entered."""
+        if self.loop is not _NOWHERE:
+            self.check()
+
+    def refusal(self) -> SparrowError:
+        """The error for a caller that is not in the client's loop."""
+        if self.loop is _NOWHERE:
+            return ClientClosed(
+                "the client was not entered; use it inside its `with` block: async with sparrowmq.connect(...) as mq"
+            )
+        if self.is_forked:
+            return forked(self._process)
+        if self._is_left:
+            return ClientClosed("the client is closed; use it inside its `with` block")
+        if threading.get_ident() != self._thread:
+            return ConfigError(
+                "the client belongs to the event loop of another thread; call it there, by "
+                "asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe, or connect with sparrowmq.sync, whose "
+                "clients any thread may call"
+            )
+        return ConfigError(
+            "the client belongs to another event loop, in which it was entered; connect in this loop, inside the "
+            "coroutine that you give to asyncio.run"
+        )
+
+
+def forked(process: int) -> ConfigError:
+    """The error for a caller in a forked child."""
+    return ConfigError(
+        f"the client belongs to process {process}, and this is its forked child {os.getpid()}; connect in the child, "
+        "as in gunicorn's post_fork or in the initializer of a process pool"
+    )
+
+
+def at_home(*names: str, without: Collection[str] = ()) -> Callable[[C], C]:
+    """Let these methods of a class check its `_home` first. Without names: all public methods but `without`."""
+
+    def decorate(cls: C) -> C:
+        for name, method in list(vars(cls).items()):
+            is_meant = name in names if names else not name.startswith("_") and name not in without
+            if is_meant and inspect.isfunction(method):
+                setattr(cls, name, _checked(method))
+        return cls
+
+    return decorate
+
+
+def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True  # pytest leaves this frame out
+            self._home.check()  # When it is awaited: another thread may make the coroutine.
+            return await method(self, *args, **kwargs)
+
+        return call
+
+    @functools.wraps(method)
+    def call_now(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True  # pytest leaves this frame out
+        self._home.check_if_entered()
+        return method(self, *args, **kwargs)
+
+    return call_now
