@@ -372,9 +372,12 @@ class Client:
         return Admin(self._network)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that messages of a topic can be sent to. Raises: NoRoute."""
+        """The queues that messages of a topic can be sent to; of an ordered topic all, even while a broker is away.
+
+        Raises: NoRoute.
+        """
         route = await self._network.routes.for_sending(self._network.full_name(topic))
-        return self._network.plain_queues(route.writable)
+        return self._network.plain_queues(route.keyed)
 
     # Handlers declared where they are defined -----------------------------------------------------------------------
 

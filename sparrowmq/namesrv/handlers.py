@@ -10,11 +10,11 @@ from pathlib import Path
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.namesrv.kv import ORDER_TOPICS, KeyValues
+from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import check_broker_name
+from sparrowmq.protocol.names import ORDER_TOPICS, check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable

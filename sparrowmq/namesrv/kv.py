@@ -1,7 +1,7 @@
 """Small settings that operators keep at the name server, by namespace and key, on disk before they are confirmed.
 
-Only one namespace has a meaning. ORDER_TOPIC_CONFIG fixes the queues of a strictly ordered topic, even if brokers come
-and go: "broker-a:4;broker-b:4". File and format are those of Java 4.9.8, KVConfigManager.
+Only one namespace has a meaning. ORDER_TOPIC_CONFIG fixes the queues of an ordered topic, even if brokers come and go:
+"broker-a:4;broker-b:4". File and format are those of Java 4.9.8, KVConfigManager.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
 from sparrowmq import snapshot
-
-ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 Table = dict[str, dict[str, str]]
 

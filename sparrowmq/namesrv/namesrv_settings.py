@@ -68,5 +68,5 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """Note requests for administrators, and denials, in a file. Only with aclEnable=true."""
     audit_path: Path | None = setting("auditLogPath", None, PATH)
     """File of the audit log. By default audit.log beside kvConfigPath."""
-    order_messages: bool = setting("orderMessageEnable", False, BOOLEAN, live=True)
-    """Include the fixed queues of order topics in routes."""
+    order_messages: bool = setting("orderMessageEnable", True, BOOLEAN, live=True)
+    """Tell clients the queues of ordered topics. Java's default is false: there, ordered topics need this setting."""

@@ -38,6 +38,9 @@ OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 STAGED_TOPIC: Final = "rmq_sys_STAGED"  # ours: batches before their commit, and commits
 STATE_TOPIC: Final = "rmq_sys_sparrow_state"  # ours: changes of topics, groups and offsets
 SYSTEM_PREFIX: Final = "rmq_sys_"
+ORDER_TOPICS: Final = (
+    "ORDER_TOPIC_CONFIG"  # where name servers keep the queues of ordered topics, as values by topic
+)
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
 SYSTEM_TOPICS: Final = frozenset(
     {

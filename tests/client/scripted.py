@@ -34,6 +34,7 @@ class Scripted:
         self.usual: dict[int, Reply] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._brokers,
+            RequestCode.GET_KV_CONFIG: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
             RequestCode.HEART_BEAT: lambda _: Answer(header=HeartBeatReply()),
             RequestCode.UNREGISTER_CLIENT: lambda _: Answer(),
             RequestCode.SEND_MESSAGE_V2: lambda _: stored(),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.namesrv.handlers import registered
-from sparrowmq.namesrv.kv import ORDER_TOPICS
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.protocol.names import ORDER_TOPICS
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable, TopicRoute
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
@@ -231,20 +231,25 @@ async def test_brokers_are_told_the_order_topics(session):
     await session.call(ask.PutKVConfig(ORDER_TOPICS, "Orders", "broker-a:4"))
     answer = await session.call(registration(), BODY_4)
     assert KVTable.decode(answer.body).table == {"Orders": "broker-a:4"}
-    assert (await session.call(ask.GetRoute("Orders"))).body == ROUTE  # Clients only with orderMessageEnable.
 
 
-class TestWithOrderMessages:
+class TestWithoutOrderMessages:
     @pytest.fixture
     def settings(self, tmp_path):
-        return NamesrvSettings(port=0, kv_path=tmp_path / "kvConfig.json", order_messages=True)
+        return NamesrvSettings(port=0, kv_path=tmp_path / "kvConfig.json", order_messages=False)
 
-    async def test_routes_tell_the_order_topics_fixed_queues(self, session):
-        await session.call(registration(), body("Orders", "Bills").encode())
-        await session.call(ask.PutKVConfig(ORDER_TOPICS, "Orders", "broker-a:4;broker-b:4"))
-        route = TopicRoute.decode((await session.call(ask.GetRoute("Orders"))).body)
-        assert route.order_topic_conf == "broker-a:4;broker-b:4"
-        assert TopicRoute.decode((await session.call(ask.GetRoute("Bills"))).body).order_topic_conf is None
+    async def test_routes_leave_the_order_out(self, session):
+        await session.call(registration(), BODY_4)
+        await session.call(ask.PutKVConfig(ORDER_TOPICS, "Orders", "broker-a:4"))
+        assert (await session.call(ask.GetRoute("Orders"))).body == ROUTE
+
+
+async def test_routes_tell_the_order_topics_fixed_queues(session):
+    await session.call(registration(), body("Orders", "Bills").encode())
+    await session.call(ask.PutKVConfig(ORDER_TOPICS, "Orders", "broker-a:4;broker-b:4"))
+    route = TopicRoute.decode((await session.call(ask.GetRoute("Orders"))).body)
+    assert route.order_topic_conf == "broker-a:4;broker-b:4"
+    assert TopicRoute.decode((await session.call(ask.GetRoute("Bills"))).body).order_topic_conf is None
 
 
 async def test_the_settings_are_told_as_properties(session, settings):
@@ -260,9 +265,9 @@ async def test_order_topics_are_told_or_not_without_a_restart(session):
     async def told():
         return TopicRoute.decode((await session.call(ask.GetRoute("Orders"))).body).order_topic_conf
 
+    assert await told() == "broker-a:4"
+    await session.call(ask.UpdateNamesrvConfig(), b"orderMessageEnable=false\n")
     assert await told() is None
-    await session.call(ask.UpdateNamesrvConfig(), b"orderMessageEnable=true\n")
-    assert await told() == "broker-a:4"
     with pytest.raises(RemoteError, match="listenPort cannot change while the server runs"):
-        await session.call(ask.UpdateNamesrvConfig(), b"listenPort=1\norderMessageEnable=false\n")
-    assert await told() == "broker-a:4"
+        await session.call(ask.UpdateNamesrvConfig(), b"listenPort=1\norderMessageEnable=true\n")
+    assert await told() is None

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from sparrowmq.errors import BadStore
-from sparrowmq.namesrv.kv import ORDER_TOPICS, KeyValues
+from sparrowmq.namesrv.kv import KeyValues
+from sparrowmq.protocol.names import ORDER_TOPICS
 
 
 @pytest.fixture

@@ -6,15 +6,12 @@ Source: the classes of org.apache.rocketmq.tools.command.namesrv and UpdateOrder
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.client.admin.operations import namesrv_operations as operations
-
-ORDER: Final = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics
-
+from sparrowmq.protocol.names import ORDER_TOPICS
 
 # Values -------------------------------------------------------------------------------------------------------------
 
@@ -32,7 +29,7 @@ async def delete_kv_config(call: Call) -> None:
 async def update_order_conf(call: Call) -> None:
     topic, method = call.text("t"), call.text("m")
     if method == "get":
-        value = await operations.value_of(call, ORDER, topic)
+        value = await operations.value_of(call, ORDER_TOPICS, topic)
         call.write(f"get orderConf success. topic=[{topic}], orderConf=[{java.truth(value)}] ")
     elif method == "put":
         value = call.text("v")
@@ -41,7 +38,7 @@ async def update_order_conf(call: Call) -> None:
         await put_order(call, topic, value)
         call.write(f"update orderConf success. topic=[{topic}], orderConf=[{value}]")
     elif method == "delete":
-        await _delete(call, ORDER, topic)
+        await _delete(call, ORDER_TOPICS, topic)
         call.write(f"delete orderConf success. topic=[{topic}]")
     else:
         call.show_usage()
@@ -49,13 +46,13 @@ async def update_order_conf(call: Call) -> None:
 
 async def put_order(call: Call, topic: str, value: str) -> None:
     """Set the number of queues that an ordered topic has at each broker. Raises: Failure."""
-    await _put(call, ORDER, topic, value)
+    await _put(call, ORDER_TOPICS, topic, value)
 
 
 async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
     """Set it for one broker, as `broker:queues`; other brokers stay as they are. Raises: Failure."""
     try:
-        known = await operations.value_of(call, ORDER, topic) or ""
+        known = await operations.value_of(call, ORDER_TOPICS, topic) or ""
     except Failure as failure:
         call.complain(failure)
         call.failed = False  # There was none yet.

@@ -34,8 +34,17 @@ def show(name: str) -> None:
     found = ask(lambda admin: admin.topic(name))
     tables(
         brokers=(
-            ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM"),
-            [(each.broker, each.read_queues, each.write_queues, each.perm) for each in found.shares],
+            ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED"),
+            [
+                (
+                    each.broker,
+                    each.read_queues,
+                    each.write_queues,
+                    each.perm,
+                    "no" if found.order is None else "yes",
+                )
+                for each in found.shares
+            ],
         ),
         queues=(
             ("BROKER", "QUEUE", "MIN OFFSET", "MAX OFFSET", "LAST STORED"),
@@ -57,6 +66,7 @@ def show(name: str) -> None:
 @at_masters
 @click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
+@click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
 def create(name: str, **given: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
     brokers = ask(lambda admin: admin.create_topic(name, **given))

@@ -38,7 +38,7 @@ from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 
 TIMEOUT_S: Final = 5.0
 
@@ -204,19 +204,26 @@ class Admin:
         perm: TopicPerm = "rw",
         cluster: str | None = None,
         exist_ok: bool = False,
+        ordered: bool = False,
     ) -> list[str]:
         """Create a topic at every master; returns their names.
 
         Args:
             queues: the number of queues on each broker.
             perm: what clients may do with it: "rw", "r", "w" or "none".
-            exist_ok: replace the settings of an existing topic.
+            exist_ok: replace the settings of an existing topic. An ordered topic stays ordered.
+            ordered: keys keep their queue while a broker is away: a send with `fifo=` waits or fails. The queues are
+                those of the brokers that are there now, and cannot be changed. All name servers are written, so name
+                them all.
         Raises:
             AlreadyThere: a master has it, and `exist_ok` is not given.
             InvalidName: the name is not allowed.
+            ConfigError: the topic is ordered with another number of queues; or it is to be ordered, and a name server
+                does not give orders to clients.
             ChangeFailed
         """
-        return await topics.create(self._servers, self._full(name), queues, perm, cluster, exist_ok)
+        wanted = TopicConfig(self._full(name), queues, queues, topics.number_of(perm))
+        return await topics.create(self._servers, wanted, cluster, exist_ok, ordered)
 
     async def change_topic(
         self,
@@ -237,6 +244,7 @@ class Admin:
             queues: for both of them.
         Raises:
             NoRoute: it does not exist; ChangeFailed.
+            ConfigError: it is ordered, and another number of queues would move its keys.
         """
         return await topics.change(
             self._servers,

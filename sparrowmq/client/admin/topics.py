@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from sparrowmq.client.admin import topic_order
 from sparrowmq.client.admin.operations.namesrv_operations import (
     delete_route,
     system_topics_of_cluster,
@@ -23,6 +24,7 @@ from sparrowmq.client.admin.operations.topic_operations import (
     topic_table,
 )
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
+from sparrowmq.client.cluster.route import fixed_queues
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
@@ -59,11 +61,16 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now."""
+    """A topic as it is now.
+
+    Attributes:
+        order: the queues among which keys choose, as in "broker-a:4;broker-b:4"; None for a plain topic.
+    """
 
     name: str
     shares: tuple[TopicShare, ...]
     queues: tuple[QueueRange, ...]
+    order: str | None = None
 
     @property
     def count(self) -> int:
@@ -72,19 +79,45 @@ class Topic:
 
 
 async def create(
-    servers: Servers, name: str, queues: int, perm: TopicPerm, cluster: str | None, exist_ok: bool
+    servers: Servers, config: TopicConfig, cluster: str | None, exist_ok: bool, ordered: bool
 ) -> list[str]:
     """See `Admin.create_topic`."""
-    check_new_topic(name)
+    name = check_new_topic(config.topic_name)
     masters = await servers.masters(cluster)
     if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
         raise AlreadyThere(
             f"topic {name} is there already, at {', '.join(there)}; change it, or take another name"
         )
-    wanted = TopicConfig(name, queues, queues, number_of(perm))
+    order = await topic_order.known(servers, name)
+    is_plain = order is None and not ordered
+    chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
     return await servers.change(
-        f"setting topic {name}", masters, lambda _, address: put_topic(servers, address, wanted)
+        f"setting topic {name}", chosen, lambda _, address: put_topic(servers, address, config)
     )
+
+
+async def _put_in_order(
+    servers: Servers, config: TopicConfig, masters: Masters, order: str | None
+) -> Masters:
+    """Make a topic ordered at all name servers, before any broker has it; return the masters that get it.
+
+    An ordered topic stays on the brokers that it was created on, as its keys would move otherwise.
+    """
+    name, queues = config.topic_name, config.write_queue_nums
+    if order is None:
+        order = topic_order.text_of(masters, queues)
+    topic_order.check_counts(name, order, queues)
+    brokers = topic_order.counts_in(name, order)
+    chosen = {broker: address for broker, address in masters.items() if broker in brokers}
+    if not chosen:
+        raise ConfigError(
+            f"topic {name} is ordered on {order}, and none of these brokers is there now; start one of them, or delete "
+            f"the order with `mqadmin updateOrderConf -m delete -t {name}`"
+        )
+    await topic_order.check_announced(servers)
+    await topic_order.put(servers, name, order)
+    config.order = True
+    return chosen
 
 
 async def change(
@@ -99,6 +132,9 @@ async def change(
     """See `Admin.change_topic`."""
     masters = await _masters(servers, check_new_topic(name), cluster)
     number = None if perm is None else number_of(perm)
+    order = await topic_order.known(servers, name)
+    if order is not None:
+        topic_order.check_counts(name, order, read_queues, write_queues)
 
     async def at(_: str, address: str) -> None:
         config = (await topic_table(servers, address)).get(name)
@@ -115,7 +151,16 @@ async def change(
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     """See `Admin.delete_topic`."""
     masters = await _masters(servers, check_new_topic(name), cluster)
-    return await remove(servers, name, masters, cluster)
+    order = await topic_order.known(servers, name)
+    if order is not None and (others := await _others(servers, name, order, cluster)):
+        raise ConfigError(
+            f"topic {name} is ordered on {order}, and {', '.join(others)} is in another cluster; delete it everywhere, "
+            "without a cluster"
+        )
+    done = await remove(servers, name, masters, cluster)
+    if order is not None:
+        await topic_order.drop(servers, name)  # or a later topic of this name would be ordered
+    return done
 
 
 async def remove(servers: Servers, name: str, masters: Masters, cluster: str | None) -> list[str]:
@@ -161,7 +206,8 @@ async def show(servers: Servers, name: str) -> Topic:
         )
         for queue, each in sorted(offsets.items())
     ]
-    return Topic(servers.network.plain_name(name), tuple(shares), tuple(queues))
+    order = route.order_topic_conf if fixed_queues(name, route.order_topic_conf or "") else None
+    return Topic(servers.network.plain_name(name), tuple(shares), tuple(queues), order)
 
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
@@ -212,6 +258,14 @@ async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
     if not chosen:
         raise NoRoute(name, f"{servers.namesrv} in cluster {cluster}")
     return chosen
+
+
+async def _others(servers: Servers, name: str, order: str, cluster: str | None) -> list[str]:
+    """Return the brokers of an order that are in another cluster than this one; of no cluster none."""
+    if cluster is None:
+        return []
+    others = {place.name for place in await servers.brokers() if place.cluster != cluster}
+    return sorted(topic_order.counts_in(name, order).keys() & others)
 
 
 async def _of_rocketmq(servers: Servers) -> set[str]:

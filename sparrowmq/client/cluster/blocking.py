@@ -396,7 +396,8 @@ class BlockingNetwork:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        route = self._routes[topic] = Route.build(topic, TopicRoute.decode(body))
+        route = Route.build(topic, TopicRoute.decode(body)).after(self._routes.get(topic))
+        self._routes[topic] = route
         self._brokers |= route.brokers
         self._doubtful -= route.brokers.keys()
         return route

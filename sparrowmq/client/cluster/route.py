@@ -7,14 +7,14 @@ message creates the topic. Source: TopicPublishInfo and MQClientInstance.topicRo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.bodies import TopicRoute
 
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
-MOST_QUEUES: Final = 65_536  # of one broker that an order topic may name
+MOST_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
 MASTER: Final = 0
 
 Addresses = Mapping[int, str]  # by broker id; 0 is the master
@@ -25,13 +25,14 @@ class Route:
     """The queues of a topic and their brokers, in Java's order: by broker name, then queue id.
 
     Attributes:
-        writable: queues that take messages. Their broker has a master: slaves take none. Those of an order topic are
-            fixed even if a broker is away, so that a key never changes its queue.
+        writable: queues that take messages. Their broker has a master: slaves take none. In an ordered topic they are
+            those of `fixed`; all of these while none of their brokers has a master.
         readable: queues that can be consumed.
         brokers: the addresses of each broker.
         is_template: the topic does not exist yet; a send creates it.
         clusters: the clusters of its brokers.
         lacks_master: a broker that would take messages has only slaves now.
+        fixed: all queues of an ordered topic, also those of brokers that are away; empty for a plain topic.
     """
 
     topic: str
@@ -41,6 +42,7 @@ class Route:
     is_template: bool = False
     clusters: frozenset[str] = frozenset()
     lacks_master: bool = False
+    fixed: tuple[MessageQueue, ...] = ()
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
@@ -61,15 +63,36 @@ class Route:
                     MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums)
                 )
         clusters = frozenset(broker.cluster for broker in body.broker_datas)
-        fixed = _fixed_queues(topic, body.order_topic_conf or "")
-        return cls(
-            topic,
-            fixed or tuple(writable),
-            tuple(readable),
-            brokers,
-            clusters=clusters,
-            lacks_master=lacks_master,
+        built = cls(
+            topic, tuple(writable), tuple(readable), brokers, clusters=clusters, lacks_master=lacks_master
         )
+        return built.ordered(fixed_queues(topic, body.order_topic_conf or ""))
+
+    def ordered(self, fixed: tuple[MessageQueue, ...]) -> Route:
+        """The route of an ordered topic that has these queues; without queues the route of a plain topic."""
+        if not fixed:
+            return self
+        taking = {queue.broker_name for queue in self.writable}
+        present = tuple(queue for queue in fixed if queue.broker_name in taking)
+        return replace(self, writable=present or fixed, fixed=fixed)
+
+    def after(self, known: Route | None) -> Route:
+        """This route, which keeps the order of the known one if the name server did not say that one.
+
+        A name server that has just been added, or has `orderMessageEnable=false`, does not say it. Keys would move. The
+        order is given up if the brokers have too few queues for it: then the topic is another one of the same name.
+        """
+        if self.fixed or known is None or not known.fixed:
+            return self
+        mine = set(self.writable)
+        taking = {queue.broker_name for queue in mine}
+        fits = all(queue in mine for queue in known.fixed if queue.broker_name in taking)
+        return self.ordered(known.fixed) if fits else self
+
+    @property
+    def keyed(self) -> tuple[MessageQueue, ...]:
+        """The queues among which a key chooses. Those of an ordered topic stay the same when a broker goes away."""
+        return self.fixed or self.writable
 
     @property
     def waits_for_master(self) -> bool:
@@ -91,8 +114,8 @@ def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:
     return addresses.get(broker_id) or (addresses[min(addresses)] if addresses else None)
 
 
-def _fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
-    """The queues of an order topic, as in broker-a:4;broker-b:4; none for a text in another form.
+def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
+    """The queues of an ordered topic, as in broker-a:4;broker-b:4; none for a text in another form.
 
     Source: MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8, which keeps their order.
     """

@@ -42,6 +42,7 @@ class Routes:
         self._brokers: dict[str, Addresses] = {}  # by the last answer that names each
         self._doubted = asyncio.Event()
         self._watchers: list[Callable[[str], object]] = []
+        self._unsaid: set[str] = set()  # ordered topics whose order the last answer did not say
 
     @property
     def asked(self) -> str:
@@ -90,7 +91,10 @@ class Routes:
         if route is None:
             raise NoRoute(topic, str(self._name_servers))
         _warn_of_few(route, self._templates.pop(topic, None))
-        if self._known.get(topic) != route:
+        known = self._known.get(topic)
+        self._warn_of_order(route, known)
+        route = route.after(known)
+        if known != route:
             self._known[topic] = route
             self._forget_unnamed()
             for watcher in self._watchers:
@@ -158,6 +162,24 @@ class Routes:
         route = Route.build(topic, TopicRoute.decode(answer.body))
         self._brokers |= route.brokers
         return route
+
+    def _warn_of_order(self, route: Route, known: Route | None) -> None:
+        """Warn once that the order of an ordered topic has changed, or that a name server does not say it."""
+        topic = route.topic
+        if known is None or not known.fixed or known.fixed == route.fixed:
+            self._unsaid.discard(topic)
+        elif route.fixed:
+            log.warning(
+                "the queues of the ordered topic %s have changed: keys may be in other queues now", topic
+            )
+        elif topic not in self._unsaid:
+            self._unsaid.add(topic)
+            log.warning(
+                "a name server does not say that topic %s is ordered; its keys stay in their queues. All name servers "
+                "need orderMessageEnable=true and the same order: mqadmin updateOrderConf -m get -t %s",
+                topic,
+                topic,
+            )
 
     async def _own_or_template(self, topic: str) -> Route:
         try:

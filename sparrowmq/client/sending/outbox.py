@@ -279,7 +279,7 @@ class Outbox:
                 )
             else:
                 self._retry(item, error)
-        elif sent.code and self._settings.retry_not_stored and self._may_retry(item):
+        elif sent.code and self._settings.retry_not_stored and not item.stays and self._may_retry(item):
             item.is_in_doubt = True
             self._retry(item, RemoteError(ResponseCode.SYSTEM_ERROR, f"stored less safely: code {sent.code}"))
         else:
@@ -380,6 +380,10 @@ class Outbox:
             item.failed_at(item.queue.broker_name)
         if not self._may_retry(item) or not may_go_right_again(error):
             self._fail(item, error)
+        elif item.stays and item.queue is not None:
+            self._clock.call_later(
+                PAUSE_S, self._connect, item, item.queue
+            )  # It keeps the lane of its queue.
         elif isinstance(error, RemoteError) and error.code in BUSY and self._broker_count(item.topic) == 1:
             self._clock.call_later(PAUSE_S, self._attempt, item)
         else:
@@ -391,7 +395,7 @@ class Outbox:
 
     def _may_retry(self, item: Outgoing) -> bool:
         return (
-            not item.is_ordered
+            (item.stays or not item.is_ordered)
             and item.attempts <= self._settings.retries
             and self._clock.monotonic() < item.deadline
             and self._is_wanted(item)

@@ -41,6 +41,7 @@ class Outgoing(Packed):
             one: two failing brokers of three would get all attempts between them.
         namespace: results leave it out of the topic.
         is_in_doubt: an attempt may have stored it, and only the answer was lost.
+        stays: its topic is ordered, so that a retry goes to the same queue, before the messages behind it.
     """
 
     timeout_s: float = 0.0
@@ -58,6 +59,7 @@ class Outgoing(Packed):
     failed_brokers: tuple[str, ...] = ()
     has_lane: bool = False
     is_in_doubt: bool = False
+    stays: bool = False
     namespace: str = ""
 
     @property
@@ -76,12 +78,13 @@ class Outgoing(Packed):
         return len(self.body) + OVERHEAD_BYTES
 
     def ordered_queue(self, route: Route) -> MessageQueue:
-        """The queue of an ordered message. Raises: NoRoute, there is none."""
+        """Choose the queue of an ordered message. Raises: NoRoute, there is none."""
+        self.stays = bool(route.fixed)
         if self.is_fixed and self.queue is not None:
             return self.queue
-        if not route.writable:
+        if not route.keyed:
             raise no_queue(self.topic)
-        return by_key(self.key or "", route.writable)
+        return by_key(self.key or "", route.keyed)
 
     def failed_at(self, broker_name: str) -> None:
         """The next attempt goes to another broker, if there is one."""
@@ -112,6 +115,12 @@ class Outgoing(Packed):
         return f"was not acknowledged {tries}"
 
     def _advice(self) -> str:
+        return f"{self._fixed_place()}{self._keeping()}"
+
+    def _fixed_place(self) -> str:
+        return "It waited for its queue, as the topic is ordered. " if self.stays else ""
+
+    def _keeping(self) -> str:
         if self.is_in_doubt:
             return "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
         return "It is not stored: keep it and send it again later"

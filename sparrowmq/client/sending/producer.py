@@ -89,9 +89,10 @@ class Producer:
                 a broker that delivers at any time, such as ours or one of 5.x.
             delay_level: one of the broker's delay levels instead; 3 is 10 s by default.
             deliver_at: deliver it at this time, on such a broker: a datetime with a time zone. A past time means now.
-            fifo: messages with the same key go to one queue, in order. A message that may be stored is not retried,
-                because a retry could change the order.
-            queue: the queue, likewise in order and without such retries.
+            fifo: messages with the same key go to one queue, in the order of the calls. On a topic created with
+                `ordered=True` that queue stays the same: the send waits for its broker, also with retries. On a plain
+                topic keys move when a broker goes away or comes back, and a message that may be stored is not retried.
+            queue: the queue, likewise in order.
             timeout_s: the limit for all attempts together, from the time when the message enters the window; by
                 default that of the settings.
         Raises:

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeGuard
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.blocking_link import Link, answer
+from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.client.sending.queue_choice import RoundRobin
@@ -100,7 +101,7 @@ class Sender:
     def __init__(self, network: BlockingNetwork, options: SinkOptions) -> None:
         self._network = network
         self._options = options
-        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._routes: dict[str, Route] = {}
         self._turns = RoundRobin()
         self._loose: dict[str, QueueBatch] = {}
         self._ordered: dict[MessageQueue, QueueBatch] = {}
@@ -145,30 +146,37 @@ class Sender:
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages; for a new topic those of the template it is made from.
 
+        Those of an ordered topic are always the same: a row whose broker is away waits for it.
+
         Raises:
             InvalidName: no topic can have this name.
             NoRoute: the topic does not exist, and no broker makes topics by itself.
             NetworkError: its brokers are away, and stayed away for all retries.
             SendFailed: it takes no messages.
         """
-        found = self._queues.get(topic)
-        if found is None:
-            check_topic(topic)
-            found = self._network.retrying(lambda: self._network.route_for_sending(topic)).writable
-            if not found:
-                raise SendFailed(
-                    f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
-                )
-            self._queues[topic] = found
-        return found
+        return self._route(topic).keyed
 
     def any_queue(self, topic: str) -> MessageQueue:
-        """The topic's queue whose turn it is. Raises: as `queues`."""
-        return self._turns.next(self.queues(topic))
+        """The topic's queue whose turn it is, of a broker that is there. Raises: as `queues`."""
+        queues, route = self.queues(topic), self._route(topic)
+        present = [queue for queue in queues if queue in route.writable] if route.fixed else None
+        return self._turns.next(present or queues)
 
     def queue_instead(self, batch: QueueBatch) -> MessageQueue:
         """Choose another queue for a batch that was not stored. Raises: as `queues`."""
         return self.any_queue(batch.queue.topic)
+
+    def _route(self, topic: str) -> Route:
+        found = self._routes.get(topic)
+        if found is None:
+            check_topic(topic)
+            found = self._network.retrying(lambda: self._network.route_for_sending(topic))
+            if not found.writable:
+                raise SendFailed(
+                    f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
+                )
+            self._routes[topic] = found
+        return found
 
     def _put_all(self, messages: Envelopes, batch_for: Callable[[int], QueueBatch]) -> None:
         begin = 0
@@ -246,7 +254,7 @@ class Sender:
                 batch = sent.batch
                 raise SendFailed(f"{batch.count} messages to {batch.queue} were not stored: {last}") from last
             if sent.batch.is_loose:
-                self._queues.clear()
+                self._routes.clear()
                 sent.batch.queue = self.queue_instead(sent.batch)
             sent = self._start(sent.batch)
         self._confirmed(sent.batch)

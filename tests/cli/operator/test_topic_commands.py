@@ -25,8 +25,8 @@ def test_a_topic_is_created_changed_shown_and_deleted(run):
     )
     shown = run("show", "orders").output.splitlines()
     assert [line.split() for line in shown] == [
-        ["BROKER", "READ", "QUEUES", "WRITE", "QUEUES", "PERM"],
-        ["broker-0", "2", "1", "r"],
+        ["BROKER", "READ", "QUEUES", "WRITE", "QUEUES", "PERM", "ORDERED"],
+        ["broker-0", "2", "1", "r", "no"],
         [],
         ["BROKER", "QUEUE", "MIN", "OFFSET", "MAX", "OFFSET", "LAST", "STORED"],
         ["broker-0", "0", "0", "0", "-"],
@@ -35,6 +35,13 @@ def test_a_topic_is_created_changed_shown_and_deleted(run):
     assert run("delete", "orders", "--yes").output == "deleted topic orders at broker-0\n"
     assert run("list").output == ""
     assert "TBW102" in run("list", "--all").output.splitlines()
+
+
+def test_an_ordered_topic_is_shown_as_such_and_not_widened(run):
+    assert run("create", "steps", "-q", "2", "--ordered").output == "created topic steps at broker-0\n"
+    assert run("show", "steps").output.splitlines()[1].split() == ["broker-0", "2", "2", "rw", "yes"]
+    refused = run("change", "steps", "--queues", "4")
+    assert refused.exit_code == 2 and "would move its keys" in refused.stderr
 
 
 def test_nothing_is_deleted_without_a_yes(run):

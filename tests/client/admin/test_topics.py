@@ -7,7 +7,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 BOTH = ["broker-0", "broker-1"]
 
 
-@pytest.mark.covers("S-ROUTE-07", breaks="admin.topics.create: queues #2 -> 1")
+@pytest.mark.covers("S-ROUTE-07", breaks="Admin.create_topic: queues #2 -> 1")
 @pytest.mark.covers(
     "S-ROUTE-10",
     breaks="admin.topics.create: masters = dict(list((await servers.masters(cluster)).items())[:1])",

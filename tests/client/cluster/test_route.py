@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.cluster.route import Route, address_of
+from sparrowmq.client.cluster.route import Route, address_of, fixed_queues
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
 
@@ -73,8 +73,39 @@ def test_an_order_topic_has_fixed_queues_whatever_brokers_are_there():
         order_topic_conf="b:2;a:1;",
     )
     route = Route.build("t", body)
-    assert route.writable == (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("t", "a", 0))
+    assert route.keyed == (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("t", "a", 0))
+    assert route.writable == (MessageQueue("t", "a", 0),), "messages without a key go where a broker is"
     assert len(route.readable) == 8
+    nobody = Route.build("t", TopicRoute(order_topic_conf="b:2;a:1;"))
+    assert nobody.writable == nobody.keyed == route.keyed
+
+
+def plain(*brokers: str, queues: int = 2, perm: int = 6) -> Route:
+    return Route.build(
+        "t",
+        TopicRoute(
+            broker_datas=[BrokerRoute(broker_name=name, broker_addrs={0: name}) for name in brokers],
+            queue_datas=[QueueRoute(name, queues, queues, perm) for name in brokers],
+        ),
+    )
+
+
+@pytest.mark.guards("Route.after: false self.fixed or known is None or (not known.fixed)")
+@pytest.mark.guards("Route.after: self.ordered(known.fixed) if fits else self -> self")
+def test_a_topic_stays_ordered_when_a_name_server_does_not_say_so():
+    known = plain("a", "b").ordered(fixed_queues("t", "a:2;b:2"))
+    later = plain("b").after(known)
+    assert later.keyed == known.keyed and later.writable == tuple(MessageQueue("t", "b", n) for n in (0, 1))
+    other = plain("a", "b", "c").ordered(fixed_queues("t", "c:1"))
+    assert other.after(known) == other, "an operator has changed it"
+    assert plain("b").after(None) == plain("b").after(plain("a", "b")) == plain("b")
+
+
+@pytest.mark.guards("Route.after: true fits")
+def test_another_topic_of_the_same_name_is_not_ordered():
+    known = plain("a", "b", queues=4).ordered(fixed_queues("t", "a:4;b:4"))
+    assert plain("a", queues=2).after(known) == plain("a", queues=2)
+    assert plain("a", queues=4).after(known).fixed
 
 
 @pytest.mark.parametrize("conf", ["", ";", "a", "a:", ":3", "a:many", "a:-1", "b:2;nonsense"])
@@ -84,4 +115,5 @@ def test_a_text_that_names_no_queues_fixes_none(conf):
         queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=3, perm=6)],
         order_topic_conf=conf,
     )
-    assert len(Route.build("t", body).writable) == 3
+    route = Route.build("t", body)
+    assert len(route.writable) == 3 and not route.fixed

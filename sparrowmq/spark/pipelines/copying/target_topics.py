@@ -62,7 +62,7 @@ def widest(queues: Iterable[MessageQueue]) -> dict[str, int]:
 
 
 def _writable(network: BlockingNetwork, topic: str) -> tuple[MessageQueue, ...]:
-    found = network.retrying(partial(network.route, topic)).writable
+    found = network.retrying(partial(network.route, topic)).keyed
     if not found:
         raise SendFailed(
             f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
