@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sparrowmq.client.consuming.consumer import Consumer as Consumer
     from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
     from sparrowmq.client.consuming.received import ReceivedMessage as ReceivedMessage
+    from sparrowmq.client.consuming.retry import Reject as Reject
+    from sparrowmq.client.consuming.retry import Retry as Retry
     from sparrowmq.client.hooks import Hooks as Hooks
     from sparrowmq.client.sending.outcome import SendResult as SendResult
     from sparrowmq.client.sending.outcome import SendStatus as SendStatus
@@ -137,9 +139,11 @@ _HOMES = {
     "QueueLag": "client.admin.groups",
     "QueueRange": "client.admin.topics",
     "ReceivedMessage": "client.consuming.received",
+    "Reject": "client.consuming.retry",
     "RemoteError": "errors",
     "RemoteProtocolError": "errors",
     "RequestTimeout": "errors",
+    "Retry": "client.consuming.retry",
     "SendFailed": "errors",
     "SendManyFailed": "errors",
     "SendResult": "client.sending.outcome",

@@ -31,6 +31,8 @@ NAMES = [
     "QueueLag",
     "QueueRange",
     "ReceivedMessage",
+    "Reject",
+    "Retry",
     "SendResult",
     "SendStatus",
     "Standing",

@@ -10,6 +10,7 @@ from math import inf
 from types import UnionType
 from typing import Final, TypeVar
 
+from sparrowmq.client.functions import is_generator_function
 from sparrowmq.errors import ConfigError
 
 T = TypeVar("T")
@@ -18,9 +19,13 @@ INT32: Final = (1 << 31) - 1
 
 
 def check_callable(name: str, function: T, instead: str) -> T:
-    """Return the function. `instead` describes the function that is wanted."""
+    """Return the function, which is no generator. `instead` describes the function that is wanted."""
     if not callable(function):
         raise ConfigError(f"{name}={function!r} cannot be called; give {instead}")
+    if is_generator_function(function):
+        raise ConfigError(
+            f"{name}={function!r} is a generator: a call of it would run nothing; write it without `yield`"
+        )
     return function
 
 

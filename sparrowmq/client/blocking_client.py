@@ -39,10 +39,11 @@ from sparrowmq.client.consuming.consumer_settings import (
     Tuning,
     check_changed,
 )
-from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.handler_thread import HandlerThread
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
+from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
@@ -362,7 +363,6 @@ class SyncClient(Context[Client]):
 
     def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread, owns_thread=owns_thread)
-        inner._check_in_threads()
         self._declared: Declared[SyncConsumer] = Declared(blocks=True)
         self._asked_to_end = asyncio.Event()
         self._serving = threading.Lock()
@@ -452,7 +452,6 @@ class SyncClient(Context[Client]):
         client's loop, where it must not call the blocking client.
         """
         consumer = self._inner.subscribe(topics, handler, **_told_in_threads(options))
-        consumer._handle_in_threads()
         return SyncConsumer(consumer, self._thread)
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:

@@ -244,7 +244,7 @@ class Client:
 
         A broker that did not get the end of a transaction asks any client of the group. The function, async or plain,
         gets the message. It returns True if the transaction was committed, False if it was rolled back, and None if
-        that is unknown; an exception means unknown, too. A plain function must not block.
+        that is unknown; an exception means unknown, too. A plain function runs in threads.
 
         Args:
             group: by default that of the client's own sends.
@@ -267,10 +267,6 @@ class Client:
         if self._network.plain_name(full_group) == DEFAULT_GROUP:
             raise ConfigError(OWN_GROUP)
         self._checks.add(full_group, check, settings)
-
-    def _check_in_threads(self) -> None:
-        """Call plain checks in threads, where they may block; for the blocking client."""
-        self._checks.in_threads = True
 
     def _producer_group(self, group: str) -> str:
         return check_group(self._network.full_name(_check_producer_group(group)))
@@ -314,9 +310,9 @@ class Client:
 
         Args:
             topics: one or several, or tags by topic. All members of a group must subscribe to the same.
-            handler: is called for each message, or with a list of messages if `batch` is given. A plain function must
-                not block. If it raises, the error is logged, and the message comes again later. Without a handler,
-                iterate.
+            handler: is called for each message, or with a list of messages if `batch` is given. A plain function runs
+                in `concurrency` threads and may block. If it raises, the error is logged, and the message comes again
+                later. Without a handler, iterate.
             tag: tags as "paid || refunded"; by default all.
             where: an SQL92 filter on properties instead, such as "amount > 5 AND region IS NOT NULL".
             batch: the most messages delivered at once; by default each alone.
@@ -328,6 +324,7 @@ class Client:
             broadcast: every member gets every message; offsets are kept in a file here, failures are not
                 retried.
             max_reconsume_times: failures before a message ends in the group's dead letters; 16 by default.
+            retry: the delays and the number of retries, as Retry("1s", "10s", "1m"), instead of the broker's.
             on_assigned, on_revoked: plain or async functions, called with the queues that this member gets, and loses.
             handler_timeout_s: the time after which a message is given to another handler; 15 minutes by default.
             tuning: these, and the other fields of `ConsumerSettings`.

@@ -12,7 +12,7 @@ The annotation of a handler's first argument chooses its value: the `ReceivedMes
 `bytes`, `str`, a model of pydantic, or a type that msgspec makes from JSON. Those are dataclasses, TypedDicts, Structs,
 dict, list[int], and so on. With `batch=` it is a list of these. A second argument gets the message, or the list of
 messages. A body that does not fit fails like a handler that raises: it is logged, tried again, and ends in the
-dead-letter queue.
+dead-letter queue; at once with `retry=Retry(..., never=InvalidMessage)`. A plain function runs in threads.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ import msgspec
 from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.workers import finished
+from sparrowmq.client.functions import Wrapped, bare, is_coroutine_function
 from sparrowmq.errors import ConfigError, InvalidMessage
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -73,14 +75,10 @@ class Declared(Generic[C]):
 
         def declare(function: F) -> F:
             check_callable("handler", function, "a function; write @mq.handler(...) over it")
-            if self._blocks and inspect.iscoroutinefunction(function):
+            if self._blocks and is_coroutine_function(function):
                 raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
             call = adapted(function, options.get("batch") is not None)
-
-            def wrapped(delivered: Delivered) -> Any:
-                return self._wrapped(call)(delivered)
-
-            self._subscribing.append(lambda: subscribe(topics, wrapped, group=group, **options))
+            self._subscribing.append(lambda: subscribe(topics, self._wrapped(call), group=group, **options))
             return function
 
         return declare
@@ -101,6 +99,12 @@ class Declared(Generic[C]):
         return [subscribe() for subscribe in self._subscribing]
 
     def _wrapped(self, call: Call) -> Call:
+        """The handler with the middleware around it. Asynchronous middleware runs in the loop, around a thread."""
+        if self._blocks or not self._middleware:
+            return self._around(call)
+        return Wrapped(call, self._around)
+
+    def _around(self, call: Call) -> Call:
         for middleware in reversed(self._middleware):
             call = partial(_through, middleware, call if self._blocks else partial(_awaited, call))
         return call
@@ -111,9 +115,7 @@ def _through(middleware: Callable[..., Any], call_next: Call, delivered: Deliver
 
 
 async def _awaited(call: Call, delivered: Delivered) -> None:
-    result = call(delivered)
-    if inspect.isawaitable(result):
-        await result
+    await finished(call(delivered))
 
 
 def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
@@ -125,11 +127,14 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     names = _arguments(handler)
     take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
 
-    def call(delivered: Delivered) -> object:
+    def call(delivered: Delivered) -> Any:
         values = [take(each) for each in delivered] if isinstance(delivered, list) else take(delivered)
         return handler(values, delivered) if wants_message else handler(values)
 
-    return call
+    async def call_in_loop(delivered: Delivered) -> object:
+        return await call(delivered)
+
+    return call_in_loop if is_coroutine_function(handler) else call
 
 
 async def until_signalled(work: Awaitable[None]) -> None:
@@ -156,7 +161,7 @@ def _arguments(handler: Callable[..., object]) -> list[str]:
 
 def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
     try:
-        wanted = get_type_hints(handler).get(name, ReceivedMessage)
+        wanted = get_type_hints(bare(handler)).get(name, ReceivedMessage)
     except NameError as error:
         raise ConfigError(f"{handler}: {error}; define that type above it, at the module's top") from error
     if not is_batch or wanted is ReceivedMessage:

@@ -16,7 +16,11 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+import sys
+import traceback
+from asyncio import Task
+from collections.abc import Callable, Coroutine, Iterator
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from sparrowmq.errors import SparrowError
@@ -55,3 +59,19 @@ def short_traceback(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, 
             raise shortened(error) from None
 
     return call
+
+
+def stack_of(task: Task[None] | None, thread_id: int | None) -> str:
+    """The lines at which a handler is now, in its thread or in its task; empty if it is nowhere."""
+    if thread_id is not None:
+        frame = sys._current_frames().get(thread_id)
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+    return "".join(traceback.format_list(traceback.StackSummary.extract(_frames(task)))) if task else ""
+
+
+def _frames(task: Task[None]) -> Iterator[tuple[FrameType, int]]:
+    """The frames of the coroutines of a task that waits, the outermost first."""
+    awaited: Any = task.get_coro()
+    while (frame := getattr(awaited, "cr_frame", None)) is not None:
+        yield frame, frame.f_lineno
+        awaited = awaited.cr_await

@@ -55,7 +55,7 @@ async def test_a_handler_asks_for_a_retry_by_a_call_or_an_exception_and_acknowle
     ]
 
 
-@pytest.mark.covers("S-CONS-11", breaks="Handling._settle: self._messages #4 -> self._messages[:1]")
+@pytest.mark.covers("S-CONS-11", breaks="Handling._fail: self._messages #1 -> self._messages[:1]")
 @pytest.mark.parametrize("acknowledged", [0, 2])
 async def test_a_failed_batch_comes_again_without_the_messages_that_its_handler_acknowledged(
     tmp_path: Path, acknowledged: int

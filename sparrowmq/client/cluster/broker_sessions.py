@@ -98,6 +98,10 @@ class Brokers:
         """Return whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
         return session.address in self._at_any_time or session.version >= _V5_0_0
 
+    def retries_at_any_time(self, session: Session) -> bool:
+        """Return whether retries have any delay: at our brokers. Apache's of 5.0 were not tried with retries."""
+        return session.address in self._at_any_time
+
     def denial(self, session: Session) -> AccessDenied | None:
         """Return the error by which access control refused the last heartbeat, if it did."""
         return self._denials.get(session.address)

@@ -238,7 +238,10 @@ class Assignment:
 
     def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
         pace = self._paces.of(queue.topic)
-        state = ProcessQueue(queue, offset, self._settings.flow, self._network.answers, pace, self._hooks)
+        settings = self._settings
+        state = ProcessQueue(
+            queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.retry
+        )
         state.locked_until = self._network.clock.monotonic() + TRUSTED_S
         state.is_paused = self._are_new_paused if is_paused is None else is_paused
         self._owned[queue] = _Owned(state)

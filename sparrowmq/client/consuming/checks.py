@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from sparrowmq.client.arguments import check_callable
-from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
@@ -64,8 +64,9 @@ class _Question:
 class Checks:
     """The checks of one client, by producer group.
 
-    Args:
-        in_threads: whether plain checks may block, so that they get threads of their own.
+    A plain check may block, so it runs in threads.
+
+    Attributes:
         told: gets every end that was sent to a broker.
     """
 
@@ -76,7 +77,6 @@ class Checks:
         self._clock = clock
         self._namespace = namespace
         self._by_group: dict[str, _Checker] = {}
-        self.in_threads = False
         self.told: OnEnd | None = None
 
     def add(self, group: str, check: Check, settings: CheckSettings) -> None:
@@ -145,27 +145,21 @@ class _Checker:
 
     async def _work(self) -> None:
         """Answer the waiting questions, and end."""
-        call = self._call()
+        call, thread = self._call()
         try:
             while self._waiting:
                 question = self._waiting.popleft()
                 known = await self._ended(call, question.message)
                 if known is _LATE:
-                    call, known = self._renewed(call), None
+                    _end(thread)  # A check that takes too long keeps its thread.
+                    (call, thread), known = self._call(), None
                 self._checks.answered(_answer(question, self._group, known))
         finally:
             self._running -= 1
-            _end(call)
+            _end(thread)
 
-    def _call(self) -> Callable[[ReceivedMessage], Any]:
-        if self._checks.in_threads and not is_coroutine_function(self._check):
-            return HandlerThread(self._check, f"check {self._group}")
-        return self._check
-
-    def _renewed(self, call: Callable[[ReceivedMessage], Any]) -> Callable[[ReceivedMessage], Any]:
-        """The check for the next question. A check that takes too long keeps its thread."""
-        _end(call)
-        return self._call()
+    def _call(self) -> tuple[Callable[[ReceivedMessage], Any], HandlerThread | None]:
+        return in_thread(self._check, f"check {self._group}")
 
     async def _ended(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> Any:
         """The answer of the check; None if it is unknown, `_LATE` if the check takes too long."""
@@ -196,9 +190,9 @@ class _Checker:
 _LATE: Final = object()
 
 
-def _end(call: Callable[[ReceivedMessage], Any]) -> None:
-    if isinstance(call, HandlerThread):
-        call.end()
+def _end(thread: HandlerThread | None) -> None:
+    if thread is not None:
+        thread.end()
 
 
 def _answer(question: _Question, group: str, known: bool | None) -> End:

@@ -34,6 +34,9 @@ class WayBack(Protocol):
     async def give_back(self, message: ReceivedMessage) -> None:
         """Have the message delivered again later. Raises: SparrowError."""
 
+    async def reject(self, message: ReceivedMessage) -> None:
+        """Put the message into the dead-letter queue. Raises: SparrowError."""
+
 
 class Concurrently:
     """Delivers messages and handles their outcome.
@@ -123,7 +126,7 @@ class Concurrently:
         if outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return
         try:
-            await retries.give_back(message)
+            await (retries.reject(message) if outcome is Outcome.REJECTED else retries.give_back(message))
         except SparrowError as error:
             log.warning("cannot give back %r, delivering it here again: %s", message, error)
             message.reconsume_times += 1

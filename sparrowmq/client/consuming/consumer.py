@@ -97,7 +97,6 @@ class Consumer:
         self._membership = membership
         self._handler = handler
         self._hooks = hooks
-        self._in_threads = False
         self._concurrency = settings.concurrency
         self._subscriptions = dict(subscriptions)
         if not settings.broadcast:
@@ -169,10 +168,6 @@ class Consumer:
         if self._was_entered:
             await self._ended.wait()
         self._check()
-
-    def _handle_in_threads(self) -> None:
-        """Call a handler that may block in `concurrency` threads. To be called before entering."""
-        self._in_threads = True
 
     async def _next(self, max_count: int) -> list[ReceivedMessage]:
         try:
@@ -338,7 +333,6 @@ class Consumer:
                 self._settings,
                 self._network.clock,
                 spawn,
-                in_threads=self._in_threads,
                 hooks=self._hooks,
                 timed=self._paces.timed,
             )
@@ -457,9 +451,7 @@ class Consumer:
         message = ReceivedMessage(
             stored, queue, None, HandedOut(self._network.answers), self._network.namespace
         )
-        return await handle_directly(
-            self._handler, message, self._settings, self._network.clock, in_threads=self._in_threads
-        )
+        return await handle_directly(self._handler, message, self._settings, self._network.clock)
 
     # Putting the parts together -------------------------------------------------------------------------------------
 

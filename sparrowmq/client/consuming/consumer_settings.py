@@ -18,6 +18,7 @@ from sparrowmq.client.arguments import (
     check_time,
 )
 from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -50,6 +51,7 @@ class Tuning(TypedDict, total=False):
     ordered: bool
     broadcast: bool
     max_reconsume_times: int | None
+    retry: Retry | None
     pull_batch: int
     flow: FlowLimits
     strategy: Strategy | StrategyName
@@ -79,6 +81,8 @@ class ConsumerSettings:
     broadcast: bool = False
     max_reconsume_times: int | None = None
     """Failures before a message ends in the dead letters; None is 16, or forever when ordered."""
+    retry: Retry | None = None
+    """The delays and the number of retries, and the errors without any; None leaves the delays to the broker."""
     pull_batch: int = PULL_BATCH
     """Messages asked for at once: at most 256 KiB, and no more than `flow` lets wait. Apache's broker answers at most
     32."""
@@ -91,8 +95,8 @@ class ConsumerSettings:
     """The time for which running handlers may go on when the consumer is left."""
     handler_timeout_s: float | None = 900.0
     """The time limit of a handler. Then its messages are given back, and the handler is cancelled, up to a
-    tenth later. A handler that blocks a thread cannot be cancelled: it is only reported, and when ordered
-    keeps its messages. None is no limit. (Java: consumeTimeout)"""
+    tenth later. A plain handler has a thread, which cannot be stopped: the log shows its stack, and it runs on. When
+    ordered it keeps its messages. `ReceivedMessage.extend` adds time. None is no limit. (Java: consumeTimeout)"""
     suspend_s: float = 1.0
     """The pause of a queue after a failure when ordered, from 10 ms to 30 s; other values count as the
     nearest limit. `ReceivedMessage.retry` can set another. (Java: suspendCurrentQueueTimeMillis)"""
@@ -111,6 +115,13 @@ class ConsumerSettings:
         check_count("pull_batch", self.pull_batch, at_most=INT32)
         if self.max_reconsume_times is not None:
             check_count("max_reconsume_times", self.max_reconsume_times, at_least=-1, at_most=INT32)
+        check_kind("retry", self.retry, Retry | None, 'Retry("1s", "10s", "1m"), or leave it out')
+        if self.retry is not None and (self.max_reconsume_times is not None or self.broadcast):
+            raise ConfigError(
+                "retry= has the number of retries: leave out max_reconsume_times="
+                if self.max_reconsume_times is not None
+                else "broadcast messages are not retried: leave out retry="
+            )
         check_seconds("grace_s", self.grace_s, or_zero=True)
         check_seconds("suspend_s", self.suspend_s)
         check_seconds("handler_timeout_s", self.handler_timeout_s, or_none=True)
@@ -124,6 +135,8 @@ class ConsumerSettings:
     @property
     def reconsume_times(self) -> int:
         """Failures before a message ends in the dead letters."""
+        if self.retry is not None:
+            return self.retry.times
         if self.max_reconsume_times is not None and self.max_reconsume_times >= 0:
             return self.max_reconsume_times
         return FOR_EVER if self.ordered else RECONSUME_TIMES

@@ -7,14 +7,14 @@ twin, Java 4.9.8.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.handler_thread import in_thread
 from sparrowmq.client.consuming.received import ConsumeHooks, Handling, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.workers import finished
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome
 
@@ -31,8 +31,6 @@ async def handle_directly(
     message: ReceivedMessage,
     settings: ConsumerSettings,
     clock: Clock,
-    *,
-    in_threads: bool,
 ) -> ConsumeOutcome:
     """Call a consumer's handler for a message, as its workers would, and return the outcome."""
     outcomes: list[Outcome] = []
@@ -40,12 +38,10 @@ async def handle_directly(
     log.info("group %s handles %r, as an operator wants", settings.group, message)
     started = clock.monotonic()
     failure = _Failure()
-    thread = None
-    if in_threads and not is_coroutine_function(handler):
-        thread = HandlerThread(handler, f"handle {settings.group} directly")
+    call, thread = in_thread(handler, f"handle {settings.group} directly")
     try:
-        async with Handling((message,), swallow=True, hooks=[failure]):
-            work = _call(thread or handler, message if settings.batch is None else [message])
+        async with Handling((message,), swallow=True, hooks=[failure], retry=settings.retry):
+            work = _call(call, message if settings.batch is None else [message])
             await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
     finally:
         if thread is not None:
@@ -53,16 +49,14 @@ async def handle_directly(
     result, remark = SUCCESS, None
     if failure.error is not None:
         result, remark = RAISED, f"{type(failure.error).__name__}, {failure.error}"
-    elif Outcome.RETRY in outcomes:
-        result = LATER
+    elif Outcome.RETRY in outcomes or Outcome.REJECTED in outcomes:
+        result, remark = LATER, message._wish.reason or None
     spent_ms = round((clock.monotonic() - started) * 1000)
     return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=spent_ms)
 
 
 async def _call(handler: Callable[[Any], object], delivered: object) -> None:
-    result = handler(delivered)
-    if inspect.isawaitable(result):
-        await result
+    await finished(handler(delivered))
 
 
 class _Failure(ConsumeHooks):

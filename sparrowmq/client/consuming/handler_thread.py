@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
+
+from sparrowmq.client.functions import Wrapped, is_coroutine_function
+
+log = logging.getLogger(__name__)
 
 
 class HandlerThread:
@@ -38,6 +43,11 @@ class HandlerThread:
         self._calls.put(lambda: self._call(context, argument, loop, done))
         result = await done
         return await result if inspect.isawaitable(result) else result
+
+    @property
+    def ident(self) -> int | None:
+        """The thread's number; None before the first call."""
+        return self._thread.ident
 
     def end(self) -> None:
         """End the thread when the function returns."""
@@ -65,8 +75,10 @@ class HandlerThread:
 
 
 def _finish(done: asyncio.Future[object], result: object, failure: BaseException | None) -> None:
-    if done.done():
-        return  # The task was cancelled.
+    if done.done():  # The task was cancelled.
+        if failure is not None:
+            log.error("a function that was waited for no more has failed", exc_info=failure)
+        return
     if failure is None:
         done.set_result(result)
     elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
@@ -75,6 +87,16 @@ def _finish(done: asyncio.Future[object], result: object, failure: BaseException
         done.set_exception(RuntimeError(f"the handler raised {failure!r}"))
 
 
-def is_coroutine_function(function: Callable[..., object]) -> bool:
-    """Return whether a call gives a coroutine and does not block; also for objects with such a `__call__`."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+def in_thread(
+    handler: Callable[[Any], object], name: str
+) -> tuple[Callable[[Any], object], HandlerThread | None]:
+    """The handler as a loop may call it, and its thread if the handler is plain, and so may block."""
+    inner = handler.handler if isinstance(handler, Wrapped) else handler
+    if is_coroutine_function(inner):
+        return _call_of(handler, inner), None
+    thread = HandlerThread(inner, name)
+    return _call_of(handler, thread), thread
+
+
+def _call_of(handler: Callable[[Any], object], inner: Callable[[Any], object]) -> Callable[[Any], object]:
+    return handler.around(inner) if isinstance(handler, Wrapped) else inner

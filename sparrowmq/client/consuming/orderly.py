@@ -23,6 +23,7 @@ from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
 from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.delays import level_s
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 
@@ -37,6 +38,9 @@ class WayOut(Protocol):
 
     async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
         """Put a copy into the group's retry topic. Raises: SparrowError."""
+
+    async def reject(self, message: ReceivedMessage) -> None:
+        """Put the message into the dead-letter queue. Raises: SparrowError."""
 
 
 class Orderly:
@@ -139,8 +143,15 @@ class Orderly:
             self._put_down(owned, message)
             return
         owned.pace.failed += 1
-        if outcome is Outcome.RETRY and self._retries is not None and self._is_exhausted(message):
-            task = self._spawn(self._set_aside(self._retries, owned, message), "set aside")
+        is_rejected = outcome is Outcome.REJECTED
+        if is_rejected and self._retries is None:
+            log.warning("dropping %r, which was rejected: a broadcast group has no dead letters", message)
+            owned.settle(message)
+            self._put_down(owned, message)
+        elif self._retries is not None and (
+            is_rejected or (outcome is Outcome.RETRY and self._is_exhausted(message))
+        ):
+            task = self._spawn(self._set_aside(self._retries, owned, message, is_rejected), "set aside")
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
         else:
@@ -167,9 +178,12 @@ class Orderly:
             self._offer(owned)
 
     def _pause_s(self, failed: ReceivedMessage) -> float:
-        wish = self._suspend_s if failed.suspend_s is None else failed.suspend_s
-        failed.suspend_s = None
-        return min(max(wish, SHORTEST_S), LONGEST_S)
+        wish = failed._wish
+        if wish.suspend_s is None and wish.delay_s is not None:
+            return wish.delay_s
+        if wish.suspend_s is None and wish.delay_level:
+            return level_s(wish.delay_level)
+        return min(max(self._suspend_s if wish.suspend_s is None else wish.suspend_s, SHORTEST_S), LONGEST_S)
 
     def _resume(self, owned: ProcessQueue) -> None:
         owned.is_suspended = False
@@ -179,10 +193,15 @@ class Orderly:
         limit = self._max_reconsume_times
         return limit is not None and message.reconsume_times >= limit
 
-    async def _set_aside(self, retries: WayOut, owned: ProcessQueue, message: ReceivedMessage) -> None:
+    async def _set_aside(
+        self, retries: WayOut, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool
+    ) -> None:
         """Send a message that failed too often to the group's retry topic, and at last to the dead-letter queue."""
         try:
-            await retries.send_copy(message, message.reconsume_times)
+            if is_rejected:
+                await retries.reject(message)
+            else:
+                await retries.send_copy(message, message.reconsume_times)
         except SparrowError as error:
             log.warning("cannot set %r aside, trying it again: %s", message, error)
             self._fail(owned, message)

@@ -19,6 +19,7 @@ from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 
@@ -68,6 +69,7 @@ class ProcessQueue:
         answers: sends answers to requests among its messages.
         pace: the speed at which its topic is consumed.
         hooks: see its messages when they are handled.
+        retry: the retries of its messages; None leaves them to the broker.
     """
 
     def __init__(
@@ -78,9 +80,11 @@ class ProcessQueue:
         answers: Answers | None = None,
         pace: Pace | None = None,
         hooks: Sequence[ConsumeHooks] = (),
+        retry: Retry | None = None,
     ) -> None:
         self.queue = queue
         self.hooks = hooks
+        self.retry = retry
         self.pace = pace or Pace()
         self.answers = answers
         self.next_offset = next_offset

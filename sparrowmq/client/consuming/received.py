@@ -5,6 +5,8 @@ async with msg.process():       acknowledged at the end; if the block raises, de
 
 msg.ack()                       acknowledge it
 msg.retry(delay="10s")          deliver it again, here after 10 s
+msg.reject("no such customer")  put it into the dead-letter queue, with the reason
+msg.extend(60)                  its handler may take 60 s longer
 """
 
 from __future__ import annotations
@@ -15,20 +17,22 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from sparrowmq.client.arguments import check_seconds
+from sparrowmq.client.arguments import check_seconds, check_text
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.namespace import plain_queue
+from sparrowmq.client.consuming.retry import Retry, is_reject, refusal
 from sparrowmq.client.home import forked
 from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.loop.background import alone
 from sparrowmq.protocol.messages import compression
-from sparrowmq.protocol.messages.delays import Delay
-from sparrowmq.protocol.messages.delays import delay_level as level_of
+from sparrowmq.protocol.messages.delays import Delay, wait_of
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.names import RETRY, without_namespace
@@ -43,6 +47,8 @@ class Outcome(Enum):
 
     DONE = "done"
     RETRY = "retry"
+    # It goes to the dead-letter queue.
+    REJECTED = "rejected"
     # Its handler was stopped: as RETRY, unless the consumer is being left.
     CANCELLED = "cancelled"
 
@@ -64,6 +70,32 @@ class Owner(Protocol):
     def hooks(self) -> Sequence[ConsumeHooks]:
         """See the message when it is handled by `process`."""
 
+    @property
+    def retry(self) -> Retry | None:
+        """The retries of the message if `process` fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The wishes of a handler for its message.
+
+    Attributes:
+        delay_level: of the next delivery; 0 leaves it to `delay_s`, or to the broker, which waits longer each time.
+        delay_s: the wait before the next delivery, exactly.
+        suspend_s: the pause of its queue in an ordered consumer.
+        reason: the reason of a rejection.
+        extended_s: added to the time limit of its handler.
+    """
+
+    delay_level: int = 0
+    delay_s: float | None = None
+    suspend_s: float | None = None
+    reason: str = ""
+    extended_s: float = 0.0
+
+
+NO_WISH: Final = Wish()
+
 
 class ConsumeHooks:
     """Does nothing; override what you want. The part of `client/hooks.py` that sees messages being handled."""
@@ -82,6 +114,7 @@ class HandedOut:
     answers: Answers
     is_owned: bool = True
     hooks: Sequence[ConsumeHooks] = ()
+    retry: Retry | None = None
 
 
 class ReceivedMessage:
@@ -92,8 +125,6 @@ class ReceivedMessage:
             group's retry topic.
         offset: its place in the queue.
         reconsume_times: the number of failed deliveries before this one.
-        delay_level: set by `retry`; 0 leaves the delay to the broker, which increases it each time.
-        suspend_s: set by `retry`; None leaves it to the consumer's settings.
     """
 
     __slots__ = (
@@ -102,11 +133,10 @@ class ReceivedMessage:
         "_owner",
         "_settle",
         "_source",
-        "delay_level",
+        "_wish",
         "offset",
         "queue",
         "reconsume_times",
-        "suspend_s",
     )
 
     def __init__(
@@ -121,8 +151,7 @@ class ReceivedMessage:
         self.offset = stored.queue_offset
         self.queue = plain_queue(namespace, queue) if namespace else queue
         self.reconsume_times = stored.reconsume_times
-        self.delay_level = 0
-        self.suspend_s: float | None = None
+        self._wish = NO_WISH
         self._settle = settle
         self._owner = owner
         self._namespace = namespace
@@ -236,23 +265,49 @@ class ReceivedMessage:
         """Have it delivered again, to any member of the group.
 
         Args:
-            delay: "10s" or a timedelta, as in `send`. By default the broker chooses, longer with each failure. An
-                ordered consumer does not give messages back.
+            delay: "10s" or a timedelta, as in `send`. By default the broker chooses, longer with each failure. Apache's
+                brokers take the nearest of their levels. In an ordered consumer it is the pause of the queue.
             delay_level: one of the broker's delay levels instead.
-            suspend_s: the pause of the message's queue in an ordered consumer, 10 ms to 30 s; by default that of its
-                settings, a second.
+            suspend_s: the pause of the message's queue in an ordered consumer, 10 ms to 30 s; by default the delay, or
+                that of its settings, a second.
         Raises:
-            InvalidMessage, ConfigError: brokers have no such delay, or an argument is wrong. The message is not
-                settled.
+            InvalidMessage, ConfigError: that is no delay, or an argument is wrong. The message is not settled.
         """
-        level = level_of(delay, delay_level)
+        level, delay_ms, _ = wait_of(delay, None, delay_level)
         if suspend_s is not None:
             check_seconds("suspend_s", suspend_s)
         settle, self._settle = self._settle, None
         if settle is not None:
-            self.delay_level = level
-            self.suspend_s = suspend_s
+            self._wish = Wish(level, delay_ms / 1000 if delay_ms else None, suspend_s)
             settle(self, Outcome.RETRY)
+
+    def reject(self, reason: str = "rejected") -> None:
+        """Put it into the group's dead-letter queue at once: it can never be handled. It is not delivered again.
+
+        Handlers may raise `Reject(reason)` instead. In a broadcast group the message is dropped.
+
+        Args:
+            reason: is logged, and stored in the dead letter's property REJECT_REASON.
+        Raises:
+            ConfigError: the reason is no text. The message is not settled.
+        """
+        check_text("reason", reason)
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            self._wish = Wish(reason=reason)
+            settle(self, Outcome.REJECTED)
+
+    def extend(self, seconds: float) -> None:
+        """Let its handler take so much longer than `handler_timeout_s`, counted once for each call.
+
+        In a batch the longest extension of its messages counts. Without a handler there is no limit to extend.
+
+        Raises:
+            ConfigError: these are no seconds above 0.
+        """
+        check_seconds("seconds", seconds)
+        if self._settle is not None:
+            self._wish = Wish(extended_s=self._wish.extended_s + seconds)
 
     def _cancel(self) -> None:
         """Have it delivered again, because its handler was stopped, unless its consumer is being left."""
@@ -271,7 +326,10 @@ class ReceivedMessage:
         """
         if self._settle is _refuse_copy:
             raise _only_a_copy(self)  # before the work of the block, and not after it
-        return Handling((self,), swallow=swallow, hooks=self._owner.hooks if self._owner is not None else ())
+        owner = self._owner
+        if owner is None:
+            return Handling((self,), swallow=swallow)
+        return Handling((self,), swallow=swallow, hooks=owner.hooks, retry=owner.retry)
 
     async def reply(self, body: bytes | bytearray | memoryview) -> bool:
         """Answer a request: its sender gets the body. A program without `async` has `mq.reply(message, body)`.
@@ -306,6 +364,7 @@ class ReceivedMessage:
     def _deliver_to(self, settle: Settle) -> None:
         """Deliver it (again), to be settled; called by consumers."""
         self._settle = settle
+        self._wish = NO_WISH
 
     def _settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let any thread settle it; `loop` is the consumer's."""
@@ -351,11 +410,12 @@ class Handling:
     """Settles messages by the outcome of a block of code.
 
     Args:
-        swallow: whether exceptions are logged, and not raised.
+        swallow: whether exceptions are logged, and not raised. `Reject` never is raised.
         hooks: see the beginning and the end of the block.
+        retry: the rules for messages that fail; None leaves them to the broker.
     """
 
-    __slots__ = ("_hooks", "_messages", "_swallow")
+    __slots__ = ("_hooks", "_messages", "_retry", "_swallow")
 
     def __init__(
         self,
@@ -363,10 +423,12 @@ class Handling:
         *,
         swallow: bool = False,
         hooks: Sequence[ConsumeHooks] = (),
+        retry: Retry | None = None,
     ) -> None:
         self._messages = messages
         self._swallow = swallow
         self._hooks = hooks
+        self._retry = retry
 
     async def __aenter__(self) -> None:
         if self._hooks:
@@ -416,11 +478,31 @@ class Handling:
             for message in self._messages:
                 message._cancel()
             return False
-        if self._swallow:
-            log.error("handling %s failed; it is delivered again", self._messages, exc_info=error)
-        for message in self._messages:
-            message.retry()
-        return self._swallow
+        is_swallowed = self._swallow or is_reject(error)
+        if error is not None:
+            self._fail(error)
+        return is_swallowed
+
+    def _fail(self, error: BaseException) -> None:
+        """Retry or reject the messages that the block has not settled itself."""
+        again = [fail(message, error, self._retry) for message in self._messages]
+        if is_reject(error):
+            log.warning("rejecting %s: %s", self._messages, alone(error))
+        elif self._swallow or not all(again):
+            fate = "it is delivered again" if all(again) else "it goes to the dead-letter queue"
+            log.error("handling %s failed; %s", self._messages, fate, exc_info=error)
+
+
+def fail(message: ReceivedMessage, error: BaseException, retry: Retry | None) -> bool:
+    """Settle a message whose handler failed. Return whether it is delivered again."""
+    failures = message.reconsume_times
+    reason = refusal(error, failures, retry)
+    if reason is not None:
+        message.reject(reason)
+        return False
+    delay_s = retry.delay_s(failures) if retry is not None else None
+    message.retry(None if delay_s is None else timedelta(seconds=delay_s))
+    return True
 
 
 def _is_stray() -> bool:

@@ -1,7 +1,8 @@
 """Gives failed messages back to the group. They are delivered again later, or end in the dead-letter queue.
 
     CONSUMER_SEND_MSG_BACK    the broker copies the message from its own log, and counts
-    a copy to %RETRY%group    when the message's broker does not answer, and for orderly consumption
+    a copy to %RETRY%group    when the message's broker does not answer, for orderly consumption, for a delay that is no
+                              level, and for a rejected message, which has no tries left: its broker buries it
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack and ConsumeMessageOrderlyService.sendMessageBack, Java 4.9.8.
 """
@@ -12,15 +13,18 @@ import asyncio
 import logging
 from typing import Final
 
+from sparrowmq.client.arguments import INT32
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outgoing import Outgoing
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.delays import nearest_level
 from sparrowmq.protocol.messages.message import Property, SysFlag
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +35,24 @@ _BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK  # the body i
 
 # They describe the message that failed, not its copy.
 _NOT_COPIED: Final = frozenset(
-    {Property.TRAN_MSG, Property.REAL_TOPIC, Property.REAL_QID, Property.MIN_OFFSET, Property.MAX_OFFSET}
+    {
+        Property.TRAN_MSG,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.DELAY,
+        Property.TIMER_DELAY_SEC,
+        Property.TIMER_DELAY_MS,
+        Property.TIMER_DELIVER_MS,
+        Property.TIMER_OUT_MS,
+        Property.TIMER_ENQUEUE_MS,
+        Property.TIMER_DEQUEUE_MS,
+        Property.TIMER_ROLL_TIMES,
+    }
 )
+REJECT_REASON: Final = "REJECT_REASON"
+LONGEST_REASON: Final = 1000
 
 
 class Retries:
@@ -56,21 +76,48 @@ class Retries:
         """
         try:
             session = await self._brokers.of(message.queue.broker_name)
-            await session.call(self._request(message), timeout_s=ANSWER_S)
+            delay_s = message._wish.delay_s
+            if delay_s is not None and self._brokers.retries_at_any_time(session):
+                delayed = {Property.TIMER_DELAY_MS: str(max(1, round(delay_s * 1000)))}
+                await self._send(message, message.reconsume_times + 1, delayed, self._tries_of_a_copy)
+            else:
+                await session.call(self._request(message), timeout_s=ANSWER_S)
         except SparrowError as error:
             log.info(
                 "sending a copy of %r to the retry topic, for it could not be given back: %s", message, error
             )
-            await self.send_copy(message, message.reconsume_times + 1)
+            delayed = {Property.DELAY: _level(message)}
+            await self._send(message, message.reconsume_times + 1, delayed, self._tries_of_a_copy)
+
+    async def reject(self, message: ReceivedMessage) -> None:
+        """Put the message into the group's dead-letter queue, with the reason. Raises: SparrowError."""
+        reason = {REJECT_REASON: shown(message._wish.reason, LONGEST_REASON)}
+        await self._send(message, message.reconsume_times + 1, reason, 0)
 
     async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
-        """Put a copy into the group's retry topic. Raises: SparrowError."""
+        """Put a copy into the group's retry topic, to be delivered after a level's delay. Raises: SparrowError."""
+        await self._send(
+            message, reconsume_times, {Property.DELAY: _level(message)}, self._max_reconsume_times
+        )
+
+    @property
+    def _tries_of_a_copy(self) -> int:
+        """One more: brokers count the failure of a copy before they compare, and that of a 36 after it."""
+        return min(self._max_reconsume_times + 1, INT32)
+
+    async def _send(
+        self, message: ReceivedMessage, reconsume_times: int, added: dict[str, str], tries: int
+    ) -> None:
+        """Send a copy with these properties to the group's retry topic.
+
+        Args:
+            tries: the number of tries that the message has.
+        """
         stored = message.stored
-        level = message.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         copied = {name: value for name, value in stored.properties.items() if name not in _NOT_COPIED}
         copied.setdefault(Property.ORIGIN_MESSAGE_ID, message.msg_id)
         copied[Property.RETRY_TOPIC] = message.full_topic
-        copied[Property.DELAY] = str(level)
+        copied.update(added)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._outbox.put(
             Outgoing(
@@ -80,9 +127,10 @@ class Retries:
                 stored.sys_flag & _BODY_FLAGS,
                 stored.flag,
                 reconsume_times=reconsume_times,
-                max_reconsume_times=self._max_reconsume_times,
+                max_reconsume_times=tries,
                 timeout_s=ANSWER_S,
                 future=future,
+                is_timed=Property.TIMER_DELAY_MS in added,
             )
         )
         await future
@@ -91,9 +139,20 @@ class Retries:
         return ConsumerSendMsgBack(
             offset=message.stored.physical_offset,
             group=self._group,
-            delay_level=message.delay_level,
+            delay_level=_wished(message),
             origin_msg_id=message.msg_id,
             origin_topic=message.full_topic,
             unit_mode=False,
             max_reconsume_times=self._max_reconsume_times,
         )
+
+
+def _wished(message: ReceivedMessage) -> int:
+    """The level that a handler wants for the next delivery, or the nearest one; 0 leaves it to the broker."""
+    wish = message._wish
+    return wish.delay_level or (nearest_level(wish.delay_s) if wish.delay_s is not None else 0)
+
+
+def _level(message: ReceivedMessage) -> str:
+    """The level of a copy, which has none of its own."""
+    return str(_wished(message) or FIRST_RETRY_LEVEL + message.reconsume_times)

@@ -2,6 +2,8 @@
 
     take -> handler -> ack, or retry if it raised -> take -> ...
 
+An asynchronous handler runs in the loop. A plain one may block, so each worker calls it in a thread of its own.
+
 Their number may change while they work: new workers begin at once, and surplus ones end after their messages. One
 watcher finds handlers that take too long: it looks at the messages of each worker now and then.
 Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg and updateCorePoolSize, Java 4.9.8. Unlike Java: its
@@ -19,8 +21,11 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
-from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage
+from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
+from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage, fail
+from sparrowmq.client.functions import is_generator
+from sparrowmq.client.tracebacks import stack_of
+from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -41,14 +46,16 @@ class _Worker:
 
     Attributes:
         portion: the messages of its handler; None between handlers.
+        call, thread: the handler, and the thread in which it runs if it is plain.
         seen, since: the portion at the watcher's last look, and the time when it was first seen.
         is_expired: it ends after its present messages.
     """
 
-    __slots__ = ("call", "is_expired", "portion", "seen", "since", "task")
+    __slots__ = ("call", "is_expired", "portion", "seen", "since", "task", "thread")
 
-    def __init__(self, call: Callable[[Any], object]) -> None:
+    def __init__(self, call: Callable[[Any], object], thread: HandlerThread | None) -> None:
         self.call = call
+        self.thread = thread
         self.portion: list[ReceivedMessage] | None = None
         self.seen: list[ReceivedMessage] | None = None
         self.since = 0.0
@@ -61,7 +68,6 @@ class Workers:
 
     Args:
         take: returns the next messages, at most so many; none at the end.
-        in_threads: whether a plain handler may block, so that each worker gets a thread.
         timed: called with the topic and the seconds of every sixteenth call.
     """
 
@@ -73,7 +79,6 @@ class Workers:
         clock: Clock,
         spawn: Spawn,
         *,
-        in_threads: bool,
         hooks: Sequence[ConsumeHooks] = (),
         timed: Callable[[str, float], None] | None = None,
     ) -> None:
@@ -82,7 +87,6 @@ class Workers:
         self._settings = settings
         self._clock = clock
         self._spawn = spawn
-        self._in_threads = in_threads and not is_coroutine_function(handler)
         self._hooks = hooks
         self._timed = timed
         self._calls = 0
@@ -118,12 +122,15 @@ class Workers:
         pending: set[asyncio.Task[None]] = set()
         if grace_s > 0:
             pending = await self._wait(tasks, grace_s)
-        running = [worker.portion for worker in self._workers if worker.portion is not None]
+        running = [worker for worker in self._workers if worker.portion is not None]
         for task in tasks:
             task.cancel()
         if running:
-            where = "are left running in their threads" if self._in_threads else "are cut short"
-            log.warning("handlers of group %s %s; these come again: %s", self._settings.group, where, running)
+            where = "are left running in their threads" if running[0].thread else "are cut short"
+            portions = [worker.portion for worker in running]
+            log.warning(
+                "handlers of group %s %s; these come again: %s", self._settings.group, where, portions
+            )
         if pending or grace_s <= 0:
             await self._wait(tasks, CANCELLING_S)
 
@@ -134,34 +141,33 @@ class Workers:
 
     def _add(self) -> None:
         name = f"handle {self._settings.group} {next(self._numbers)}"
-        thread = HandlerThread(self._handler, name) if self._in_threads else None
-        worker = _Worker(thread or self._handler)
+        worker = _Worker(*in_thread(self._handler, name))
         self._workers.append(worker)
-        worker.task = self._spawn(self._work(worker, thread), name)
-        worker.task.add_done_callback(lambda _: self._ended(worker, thread))
+        worker.task = self._spawn(self._work(worker), name)
+        worker.task.add_done_callback(lambda _: self._ended(worker))
 
-    def _ended(self, worker: _Worker, thread: HandlerThread | None) -> None:
-        if thread is not None:
-            thread.end()
+    def _ended(self, worker: _Worker) -> None:
+        if worker.thread is not None:
+            worker.thread.end()
         if worker.is_expired and worker in self._workers:
             self._workers.remove(worker)
 
-    async def _work(self, worker: _Worker, thread: HandlerThread | None) -> None:
+    async def _work(self, worker: _Worker) -> None:
         """Handle messages until there are no more. `Handling` settles them, also after an exception."""
         take, call, portion_size = self._take, worker.call, self._settings.batch or 1
-        is_single = self._settings.batch is None
-        loop = asyncio.get_running_loop()
+        is_single, retry = self._settings.batch is None, self._settings.retry
+        loop = asyncio.get_running_loop() if worker.thread is not None else None
         while not worker.is_expired and (portion := await take(portion_size)):
             worker.portion = portion
-            if thread is not None:
+            if loop is not None:
                 for message in portion:
                     message._settle_in(loop)
             self._calls += 1
             began = self._clock.monotonic() if self._calls % TIMED == 1 else None
-            async with Handling(portion, swallow=True, hooks=self._hooks):
+            async with Handling(portion, swallow=True, hooks=self._hooks, retry=retry):
                 result = call(portion[0] if is_single else portion)
-                if inspect.isawaitable(result):
-                    await result
+                if result is not None:
+                    await finished(result)
             if began is not None and self._timed is not None:
                 self._timed(portion[0].full_topic, self._clock.monotonic() - began)
             worker.portion = None
@@ -173,25 +179,38 @@ class Workers:
             for worker in list(self._workers):
                 if worker.portion is not worker.seen:
                     worker.seen, worker.since = worker.portion, now
-                elif worker.portion is not None and now - worker.since >= limit_s:
-                    worker.since = now
-                    self._expire(worker, worker.portion, limit_s)
+                elif worker.portion is not None:
+                    extended_s = limit_s + max(message._wish.extended_s for message in worker.portion)
+                    if now - worker.since >= extended_s:
+                        worker.since = now
+                        self._expire(worker, worker.portion, extended_s)
 
     def _expire(self, worker: _Worker, portion: list[ReceivedMessage], limit_s: float) -> None:
         """Give back the messages of a handler that takes too long. A thread of an ordered one keeps its queue."""
-        group = self._settings.group
-        if self._settings.ordered and self._in_threads:
+        settings, thread = self._settings, worker.thread
+        stack = stack_of(worker.task, thread.ident if thread is not None else None)
+        said = "a handler of group %s has had %s for %g s"
+        if settings.ordered and thread is not None:
             log.error(
-                "a handler of group %s has had %s for %g s, and its queue waits", group, portion, limit_s
+                f"{said}, and its queue waits; it is here:\n%s", settings.group, portion, limit_s, stack
             )
             return
-        log.error("a handler of group %s has had %s for %g s; giving it back", group, portion, limit_s)
-        if not self._settings.ordered:
+        log.error(f"{said}; giving it back; it is here:\n%s", settings.group, portion, limit_s, stack)
+        if not settings.ordered:
+            late = TimeoutError(f"its handler took longer than {limit_s:g} s")
             for message in portion:
-                message.retry()
+                fail(message, late, settings.retry)
         was_expired, worker.is_expired = worker.is_expired, True
         self._workers.remove(worker)
         if worker.task is not None:
             worker.task.cancel()
         if not was_expired:
             self._add()
+
+
+async def finished(result: object) -> None:
+    """Await the result of a handler, if it can be awaited. Raises: ConfigError, it is a generator, so nothing ran."""
+    if inspect.isawaitable(result):
+        result = await result
+    if is_generator(result):
+        raise ConfigError(f"the handler returned {result!r}, which nothing runs; write it without `yield`")

@@ -2,7 +2,7 @@
 
     "10s"  timedelta(seconds=10)         -> level 3, the third of the broker's delays, which all brokers know
     delay_level=3                        -> the same
-    "15s"  timedelta(days=2)             -> ms, for brokers that deliver at any time; a retry has only levels
+    "15s"  timedelta(days=2)             -> ms, for brokers that deliver at any time
     deliver_at=datetime                  -> ms since 1970, likewise
 
 A duration is looked up among Java's default levels (`messageDelayLevel`). If the brokers have other levels, give the
@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sparrowmq.errors import InvalidMessage
-from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms, duration_word
+from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms
 from sparrowmq.protocol.messages.message import INT32, MAX_TIME_MS
 
 Delay = str | timedelta
@@ -100,35 +100,11 @@ def check_level(level: object) -> int:
     return level
 
 
-def delay_level(delay: Delay | None, level: int | None = None) -> int:
-    """The level of a delay; 0 without a delay.
-
-    Args:
-        delay: a duration such as "10s", "5m" or "2h", or a `timedelta`.
-        level: the level itself, instead.
-    Raises:
-        InvalidMessage: they are none of these, or Java's default levels do not have this duration.
-    """
-    if level is not None:
-        if delay is not None:
-            raise InvalidMessage("give delay= or delay_level=, not both")
-        return check_level(level)
-    if delay is None:
-        return 0
-    if isinstance(delay, timedelta):
-        return _level_of(delay / _MILLISECOND, str(delay))
-    return _level_of(_wanted_ms(delay), str(delay))
+def nearest_level(delay_s: float) -> int:
+    """The level of the delay that is nearest to so many seconds."""
+    return 1 + min(range(len(_DELAYS_MS)), key=lambda index: abs(_DELAYS_MS[index] - delay_s * 1000))
 
 
-def _level_of(wanted_ms: float, text: str) -> int:
-    index = bisect_left(_DELAYS_MS, wanted_ms)
-    if index < len(_DELAYS_MS) and _DELAYS_MS[index] == wanted_ms:
-        return index + 1
-    below = min(max(index - 1, 0), len(_DELAYS_MS) - 2)
-    nearest = " and ".join(
-        f"{duration_word(_DELAYS_MS[each])} (level {each + 1})" for each in (below, below + 1)
-    )
-    raise InvalidMessage(
-        f"brokers by default have no delay of {text}; the nearest are {nearest}. "
-        "Give delay_level= if the brokers' messageDelayLevel is another"
-    )
+def level_s(level: int) -> float:
+    """The seconds of a level from 1 on."""
+    return _DELAYS_MS[min(level, len(_DELAYS_MS)) - 1] / 1000

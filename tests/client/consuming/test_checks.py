@@ -90,17 +90,14 @@ async def test_a_check_that_raises_knows_nothing_and_is_logged(peer, mq, ask, ca
     assert told(peer) == [("u1", UNKNOWN)] and "no such payment" in caplog.text
 
 
-@pytest.mark.parametrize("in_threads", [True, False])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, caplog, in_threads, is_async):
+async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, caplog, is_async):
     def check(message):
         raise TimeoutError("the bank does not answer")
 
     async def wait(message):
         check(message)
 
-    if in_threads:
-        mq._check_in_threads()
     mq.check()(wait if is_async else check)
     ask(1)
     await until(lambda: told(peer))
@@ -149,7 +146,6 @@ async def test_a_check_that_takes_too_long_knows_nothing_and_the_next_one_runs(p
 
 async def test_a_blocking_check_that_hangs_keeps_its_thread_alone(peer, mq, ask, clock):
     release, begun = threading.Event(), threading.Event()
-    mq._check_in_threads()
 
     @mq.check(concurrency=1, timeout_s=5)
     def check(message):

@@ -28,6 +28,9 @@ class Refusing:
             raise BrokerUnreachable("a", "gone")
         self.given_back.append(message.offset)
 
+    async def reject(self, message) -> None:
+        await self.give_back(message)
+
 
 class World:
     def __init__(self, background: Background, retries: Refusing | None) -> None:

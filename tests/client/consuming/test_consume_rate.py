@@ -66,7 +66,7 @@ async def test_an_operator_is_told_how_fast_each_topic_is_consumed(mq, ordered):
     done: set[bytes] = set()
     seen: Counter[bytes] = Counter()
 
-    def handle(message) -> None:
+    async def handle(message) -> None:
         seen[message.body] += 1
         if message.body == b"3" and seen[b"3"] == 1:
             raise LookupError

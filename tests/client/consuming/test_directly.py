@@ -12,13 +12,12 @@ from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import QUEUE, stored
 
 
-async def handled(handler, *, in_threads=False, clock=None, **settings):
+async def handled(handler, *, clock=None, **settings):
     return await handle_directly(
         handler,
         ReceivedMessage(stored(), QUEUE),
         ConsumerSettings("g", **settings),
         clock or SystemClock(),
-        in_threads=in_threads,
     )
 
 
@@ -62,7 +61,7 @@ async def test_a_batch_handler_gets_a_list_of_one():
 
 async def test_a_handler_that_may_block_runs_in_a_thread():
     seen: list[Any] = []
-    await handled(lambda message: seen.append(threading.current_thread()), in_threads=True)
+    await handled(lambda message: seen.append(threading.current_thread()))
     assert seen[0] is not threading.main_thread()
 
 

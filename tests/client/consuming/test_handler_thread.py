@@ -1,11 +1,10 @@
 import asyncio
 import contextvars
-import functools
 import threading
 
 import pytest
 
-from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.handler_thread import HandlerThread
 
 
 @pytest.mark.guards("HandlerThread.__init__: True -> False")
@@ -70,23 +69,6 @@ async def test_cancelling_leaves_it_running():
     go_on.set()
     await asyncio.to_thread(thread._thread.join, 5)
     await asyncio.sleep(0)  # What it says now interests nobody.
-
-
-def test_coroutine_functions_are_told_apart():
-    async def work(argument) -> None: ...
-
-    class Both:
-        async def __call__(self, argument) -> None: ...
-
-        def plain(self, argument) -> None: ...
-
-        async def method(self, argument) -> None: ...
-
-    both = Both()
-    for handler in (work, both, both.method, functools.partial(work, 1)):
-        assert is_coroutine_function(handler)
-    for plain in (both.plain, len, lambda _: work(1)):
-        assert not is_coroutine_function(plain)
 
 
 def test_a_loop_that_ends_meanwhile_is_told_nothing(ending_loop):

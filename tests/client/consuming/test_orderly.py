@@ -28,6 +28,9 @@ class Aside:
             raise BrokerUnreachable("a", "gone")
         self.copies.append((message.offset, reconsume_times))
 
+    async def reject(self, message) -> None:
+        await self.send_copy(message, -1)
+
 
 class World:
     def __init__(
@@ -208,7 +211,7 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     assert world.aside.copies == [(0, 0)] and world.owned[0].commit_offset == 1
 
 
-@pytest.mark.guards("Orderly._pause_s: drop failed.suspend_s = None")
+@pytest.mark.guards("ReceivedMessage._deliver_to: drop self._wish = NO_WISH")
 @pytest.mark.parametrize(
     ("suspend_s", "wish", "waits_s"),
     [
@@ -236,6 +239,34 @@ async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise
     again._cancel()
     await world.clock.advance(min(max(suspend_s, 0.01), 30) + 0.001)
     assert await world.take(), "a wish is for once"
+
+
+@pytest.mark.guards("Orderly._pause_s: drop return level_s")
+@pytest.mark.parametrize(("delay", "waits_s"), [("10s", 10), ("45s", 45), ("2h", 7200), (None, 60)])
+async def test_the_delay_of_a_retry_is_the_pause_of_its_queue(background, delay, waits_s):
+    world = World(background)
+    world.delivery = Orderly(1, world.aside, None, False, world.clock, background.spawn)
+    world.pull(1)
+    (first,) = await world.take()
+    first.retry(delay, delay_level=None if delay else 5)
+    await world.clock.advance(waits_s - 0.001)
+    assert await world.is_idle()
+    await world.clock.advance(0.002)
+    assert await world.take()
+
+
+async def test_a_rejected_message_that_cannot_be_set_aside_comes_again(background):
+    world = World(background)
+    world.aside.failures = 1
+    world.pull(2)
+    (first,) = await world.take()
+    first.reject("bad")
+    await world.clock.advance(1.1)
+    (again,) = await world.take()
+    assert again is first
+    again.reject("bad")
+    (second,) = await world.take()
+    assert world.aside.copies == [(0, -1)] and second.offset == 1
 
 
 async def test_of_a_portion_the_longest_wish_counts(background):

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage, Wish
+from sparrowmq.client.consuming.retry import Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 
@@ -69,7 +70,7 @@ def test_its_fate_is_told_once(message, told):
     message.retry(delay="30s")
     message.ack()
     message.retry()
-    assert told.outcomes == [Outcome.RETRY] and message.delay_level == 4 and not message.is_unsettled
+    assert told.outcomes == [Outcome.RETRY] and message._wish.delay_level == 4 and not message.is_unsettled
 
 
 def test_a_pulled_message_has_nobody_to_tell():
@@ -88,7 +89,7 @@ async def test_a_block_that_ends_well_acknowledges(message, told):
 @pytest.mark.parametrize(("delay", "level"), [(None, 0), ("10s", 3), (timedelta(minutes=1), 5)])
 def test_the_delay_of_a_retry_is_written_as_that_of_a_send(message, delay, level):
     message.retry(delay)
-    assert message.delay_level == level
+    assert message._wish.delay_level == level
 
 
 def test_a_retry_takes_a_level_by_its_name_and_no_bare_number(message, told):
@@ -98,13 +99,83 @@ def test_a_retry_takes_a_level_by_its_name_and_no_bare_number(message, told):
         message.retry(suspend_s="1")
     assert message.is_unsettled and not told.outcomes
     message.retry(delay_level=4)
-    assert message.delay_level == 4
+    assert message._wish.delay_level == 4
 
 
-def test_a_delay_that_brokers_do_not_have_is_refused_and_tells_nothing(message, told):
-    with pytest.raises(InvalidMessage, match="the nearest are"):
-        message.retry("11s")
+def test_a_delay_that_is_no_level_is_kept_exactly(message, told):
+    message.retry("11s")
+    assert (message._wish.delay_level, message._wish.delay_s, told.outcomes) == (0, 11.0, [Outcome.RETRY])
+
+
+def test_a_delay_that_is_none_is_refused_and_tells_nothing(message, told):
+    with pytest.raises(InvalidMessage, match="is not a delay"):
+        message.retry("soon")
     assert message.is_unsettled and not told.outcomes
+
+
+def test_a_rejected_message_has_the_reason_and_is_settled_once(message, told):
+    with pytest.raises(ConfigError, match="reason=5: give a text"):
+        message.reject(5)
+    message.reject("no such customer")
+    message.retry()
+    assert told.outcomes == [Outcome.REJECTED] and message._wish.reason == "no such customer"
+
+
+@pytest.mark.parametrize("error", [Reject("bad"), ExceptionGroup("", [Reject("bad")])])
+async def test_a_block_that_raises_reject_rejects_and_the_loop_goes_on(message, told, caplog, error):
+    async with message.process():
+        raise error
+    assert told.outcomes == [Outcome.REJECTED] and message._wish.reason == "bad"
+    assert "bad" in caplog.text and "Traceback" not in caplog.text
+
+
+def invalid(cause: Exception) -> InvalidMessage:
+    """The error of a body that does not fit its handler."""
+    error = InvalidMessage("unfit")
+    error.__cause__ = cause
+    return error
+
+
+RULES = Retry("1s", 15, never=[LookupError])
+
+
+@pytest.mark.guards(
+    "received.fail: return True -> return False",
+    "consuming.retry.refusal: failures >= retry.times -> False",
+    "consuming.retry.refusal: isinstance(cause, retry.never) -> False",
+)
+@pytest.mark.parametrize(
+    ("error", "failures", "outcome", "wish"),
+    [
+        (ValueError("x"), 0, Outcome.RETRY, Wish(delay_level=1)),
+        (ValueError("x"), 1, Outcome.RETRY, Wish(delay_s=15.0)),
+        (ValueError("x"), 2, Outcome.REJECTED, Wish(reason="failed 3 times: ValueError: x")),
+        (KeyError("x"), 0, Outcome.REJECTED, Wish(reason="KeyError: 'x'")),
+        (ExceptionGroup("", [KeyError("x")]), 0, Outcome.REJECTED, Wish(reason="KeyError: 'x'")),
+        (invalid(KeyError("x")), 0, Outcome.REJECTED, Wish(reason="InvalidMessage: unfit")),
+        (Reject("bad"), 0, Outcome.REJECTED, Wish(reason="bad")),
+    ],
+)
+async def test_the_rules_for_retries_decide_after_a_failure(told, caplog, error, failures, outcome, wish):
+    message = ReceivedMessage(stored(), QUEUE, told)
+    message.reconsume_times = failures
+    async with Handling((message,), swallow=True, retry=RULES):
+        raise error
+    assert (told.outcomes, message._wish) == ([outcome], wish)
+    again, dead = "it is delivered again" in caplog.text, "goes to the dead-letter queue" in caplog.text
+    if not isinstance(error, Reject):
+        assert (again, dead) == (outcome is Outcome.RETRY, outcome is Outcome.REJECTED)
+
+
+def test_time_that_is_given_adds_up(message):
+    with pytest.raises(ConfigError, match="seconds=0: give seconds above 0"):
+        message.extend(0)
+    message.extend(10)
+    message.extend(5)
+    assert message._wish.extended_s == 15
+    message.ack()
+    message.extend(5)
+    assert message._wish.extended_s == 15
 
 
 @pytest.mark.guards("Handling._end: return is_swallowed -> return True")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received import ReceivedMessage, Wish
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.errors import SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -44,7 +44,7 @@ def failed(reconsume_times: int = 2, **named: str) -> ReceivedMessage:
 async def test_the_broker_copies_it_from_its_own_log(peer, retries):
     peer.script(BACK, Answer())
     message = failed(UNIQ_KEY="ID")
-    message.delay_level = 5
+    message._wish = Wish(delay_level=5)
     await retries.give_back(message)
     header = peer.requests(BACK)[0].header(ConsumerSendMsgBack)
     assert (header.offset, header.group, header.delay_level, header.max_reconsume_times) == (1000, "g", 5, 16)
@@ -53,8 +53,8 @@ async def test_the_broker_copies_it_from_its_own_log(peer, retries):
 
 
 @pytest.mark.guards(
-    "Retries.send_copy: level = message.delay_level or FIRST_RETRY_LEVEL",
-    "Retries.send_copy: copied = {name: value for name, value in stored.properties.items()}",
+    "retries._level: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL",
+    "Retries._send: copied = {name: value for name, value in stored.properties.items()}",
 )
 @pytest.mark.covers("S-RETRY-03", "S-RETRY-05")
 async def test_when_it_does_not_a_copy_is_sent(peer, retries):
@@ -62,7 +62,7 @@ async def test_when_it_does_not_a_copy_is_sent(peer, retries):
     await retries.give_back(failed(UNIQ_KEY="ID", own="1", MIN_OFFSET="0"))
     (copy,) = peer.sent
     header = copy.header(SendMessageV2)
-    assert (header.topic, header.reconsume_times, header.max_reconsume_times) == ("%RETRY%g", 3, 16)
+    assert (header.topic, header.reconsume_times, header.max_reconsume_times) == ("%RETRY%g", 3, 17)
     assert (header.producer_group, header.sys_flag, copy.body) == ("CLIENT_INNER_PRODUCER", 1, b"packed")
     assert properties.parse(header.properties) == {
         "UNIQ_KEY": "ID", "own": "1", "ORIGIN_MESSAGE_ID": "ID", "RETRY_TOPIC": "t", "DELAY": "5",
@@ -170,3 +170,27 @@ async def parked(mq: Client, cluster: Cluster, level: int) -> None:
             return
         await asyncio.sleep(0.005)
     raise AssertionError(f"no retry was parked at level {level}")
+
+
+@pytest.mark.guards("retries._wished: nearest_level(wish.delay_s) -> 0")
+async def test_a_delay_that_is_no_level_takes_the_nearest_one_at_a_broker_with_levels_only(peer, retries):
+    peer.script(BACK, Answer(), Answer())
+    for delay, level in (("14s", 3), ("25s", 4)):
+        message = ReceivedMessage(failed().stored, MessageQueue("t", "broker-a", 1), lambda *_: None)
+        message.retry(delay)
+        await retries.give_back(message)
+        assert peer.requests(BACK)[-1].header(ConsumerSendMsgBack).delay_level == level
+    assert not peer.sent
+
+
+async def test_a_rejected_message_is_a_copy_without_tries_and_without_the_properties_of_its_delay(
+    peer, retries
+):
+    message = failed(UNIQ_KEY="ID", DELAY="3", TIMER_DELAY_MS="500", TIMER_OUT_MS="1")
+    message._wish = Wish(reason="no\x01such\ncustomer")
+    await retries.reject(message)
+    header = peer.sent[0].header(SendMessageV2)
+    assert (header.topic, header.reconsume_times, header.max_reconsume_times) == ("%RETRY%g", 3, 0)
+    assert properties.parse(header.properties) == {
+        "UNIQ_KEY": "ID", "ORIGIN_MESSAGE_ID": "ID", "RETRY_TOPIC": "t", "REJECT_REASON": r"no\x01such\ncustomer",
+    }  # fmt: skip

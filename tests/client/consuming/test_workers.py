@@ -6,6 +6,7 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.consuming.retry import Retry
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -37,14 +38,13 @@ class Shop:
             return []
         return [self.waiting.pop(0) for _ in range(min(max_count, len(self.waiting)))]
 
-    def workers(self, handler, background: Background, *, in_threads: bool = False, **settings) -> Workers:
+    def workers(self, handler, background: Background, **settings) -> Workers:
         made = Workers(
             handler,
             self.take,
             ConsumerSettings("g", **settings),
             self.clock,
             background.spawn,
-            in_threads=in_threads,
         )
         made.start(settings.get("concurrency", 16))
         return made
@@ -67,7 +67,7 @@ async def test_what_a_handler_returns_or_raises_is_told(background):
 
     shop = Shop(3)
     shop.workers(handle, background, concurrency=1)
-    await shop.clock.advance(0)
+    await until(lambda: len(shop.told) == 3)
     assert shop.told == [(0, Outcome.DONE), (1, Outcome.RETRY), (2, Outcome.DONE)]
 
 
@@ -75,8 +75,8 @@ async def test_a_batch_is_handled_as_a_list(background):
     sizes: list[int] = []
     shop = Shop(5)
     shop.workers(lambda portion: sizes.append(len(portion)), background, concurrency=1, batch=3)
-    await shop.clock.advance(0)
-    assert sizes == [3, 2] and len(shop.told) == 5
+    await until(lambda: len(shop.told) == 5)
+    assert sizes == [3, 2]
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled_and_another_goes_on(background, caplog):
@@ -127,13 +127,68 @@ async def test_a_thread_that_takes_too_long_is_reported_and_in_order_waited_for(
             go_on.wait(20)
 
     shop = Shop(2)
-    shop.workers(handle, background, in_threads=True, concurrency=1, ordered=ordered, handler_timeout_s=10.0)
+    shop.workers(handle, background, concurrency=1, ordered=ordered, handler_timeout_s=10.0)
     await asyncio.to_thread(started.wait, 10)
     await shop.clock.advance(11)
     await until(lambda: shop.told == told)
     assert "has had" in caplog.text
     go_on.set()
     await until(lambda: len(shop.told) == 2)
+
+
+@pytest.mark.guards("finished: is_generator(result) -> False")
+async def test_a_handler_that_returns_a_generator_has_failed(background, caplog):
+    async def later(message):
+        return (each for each in [message])
+
+    shop = Shop(2)
+    shop.workers(later, background, concurrency=1)
+    await until(lambda: len(shop.told) == 2)
+    assert shop.told == [(0, Outcome.RETRY), (1, Outcome.RETRY)] and "write it without `yield`" in caplog.text
+
+
+@pytest.mark.guards("Workers._watch: extended_s = limit_s")
+async def test_a_handler_may_ask_for_more_time(background):
+    async def handle(message) -> None:
+        message.extend(20)
+        await shop.clock.sleep(25)
+
+    shop = Shop(1)
+    shop.workers(handle, background, concurrency=1, handler_timeout_s=10.0)
+    await shop.clock.advance(26)
+    assert shop.told == [(0, Outcome.DONE)]
+
+
+async def test_the_log_says_where_a_handler_is_that_takes_too_long(background, caplog):
+    begun, release = threading.Event(), threading.Event()
+
+    async def inner() -> None:
+        await for_ever(None)  # here in the loop
+
+    async def handle(message) -> None:
+        await inner()
+
+    def block(message) -> None:
+        begun.set()
+        release.wait(20)  # here in a thread
+
+    loop, threads = Shop(1), Shop(1)
+    loop.workers(handle, background, concurrency=1, handler_timeout_s=10.0)
+    threads.workers(block, background, concurrency=1, handler_timeout_s=10.0)
+    await loop.clock.advance(11)
+    await until(begun.is_set)
+    await threads.clock.advance(11)
+    await until(lambda: threads.told)
+    release.set()
+    assert "# here in the loop" in caplog.text and "# here in a thread" in caplog.text
+
+
+async def test_a_handler_that_takes_too_long_follows_the_rules_for_retries(background):
+    shop = Shop(1)
+    rules = Retry("1s", never=TimeoutError)
+    shop.workers(for_ever, background, concurrency=1, handler_timeout_s=10.0, retry=rules)
+    await shop.clock.advance(11)
+    assert shop.told == [(0, Outcome.REJECTED)]
 
 
 async def test_without_a_limit_nobody_looks(background):
@@ -169,7 +224,7 @@ async def test_more_or_fewer_handlers_run_as_soon_as_it_is_wanted(background, in
 
     shop = Shop(20)
     handler = (lambda message: gates[message.offset].wait(20)) if in_threads else handle
-    workers = shop.workers(handler, background, in_threads=in_threads, concurrency=2)
+    workers = shop.workers(handler, background, concurrency=2)
     await until(lambda: len(shop.waiting) == 18)
     workers.resize(5)
     await until(lambda: len(shop.waiting) == 15)

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.delay_levels import JAVA_LEVELS
-from sparrowmq.protocol.messages.delays import delay_level, wait_of
+from sparrowmq.protocol.messages.delays import level_s, nearest_level, wait_of
 
 
 @pytest.mark.parametrize(
@@ -20,31 +20,19 @@ from sparrowmq.protocol.messages.delays import delay_level, wait_of
     ],
 )
 def test_a_delay_is_a_level_of_the_broker(delay, level):
-    assert delay_level(delay) == level
+    assert wait_of(delay, None) == (level, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("delay", "nearest"),
-    [
-        ("15s", "10s (level 3) and 30s (level 4)"),
-        ("0s", "1s (level 1) and 5s (level 2)"),
-        ("3h", "1h (level 17) and 2h (level 18)"),
-        (timedelta(seconds=-1), "1s (level 1) and 5s (level 2)"),
-        (timedelta(milliseconds=1500), "1s (level 1) and 5s (level 2)"),
-        (timedelta(seconds=1, microseconds=1), "1s (level 1) and 5s (level 2)"),
-        (timedelta(minutes=15), "10m (level 14) and 20m (level 15)"),
-        (timedelta(days=1), "1h (level 17) and 2h (level 18)"),
-    ],
+    ("delay_s", "level"), [(0.1, 1), (1, 1), (4, 2), (15, 3), (25, 4), (90, 5), (7200, 18), (90_000, 18)]
 )
-def test_a_duration_that_brokers_do_not_have_is_refused_with_the_nearest(delay, nearest):
-    with pytest.raises(InvalidMessage) as caught:
-        delay_level(delay)
-    assert f"the nearest are {nearest}" in str(caught.value)
+def test_brokers_that_know_levels_only_get_the_nearest_one(delay_s, level):
+    assert nearest_level(delay_s) == level
+    assert level_s(99) == 7200 and level_s(1) == 1
 
 
 @pytest.mark.parametrize("level", [1, 18, 40])
 def test_a_level_is_given_by_its_own_name(level):
-    assert delay_level(None, level) == level
     assert wait_of(None, None, level) == (level, 0, 0)
 
 
@@ -58,11 +46,10 @@ def test_levels_begin_with_1(level):
 @pytest.mark.guards("_no_delay: isinstance(delay, int | float) -> False")
 @pytest.mark.parametrize("delay", [0, 3, 30, -1, 1.5, 2**70])
 def test_a_bare_number_is_refused_because_it_could_be_seconds_or_a_level(delay):
-    for refuse in (delay_level, lambda delay: wait_of(delay, None)):
-        with pytest.raises(
-            InvalidMessage, match=rf"could be seconds or a level; write delay='{delay}s' .* delay_level="
-        ):
-            refuse(delay)
+    with pytest.raises(
+        InvalidMessage, match=rf"could be seconds or a level; write delay='{delay}s' .* delay_level="
+    ):
+        wait_of(delay, None)
 
 
 @pytest.mark.guards("wait_of: wanted_ms > MAX_TIME_MS -> False")
@@ -74,7 +61,7 @@ def test_a_delay_beyond_all_times_is_refused():
 @pytest.mark.parametrize("delay", [True, False, "", "soon", "10 s", "-1s", "1h30m", b"1s", [1]])
 def test_what_is_no_delay_is_refused(delay):
     with pytest.raises(InvalidMessage, match="is not a delay; give a duration such as"):
-        delay_level(delay)
+        wait_of(delay, None)
 
 
 @pytest.mark.parametrize(
@@ -134,5 +121,3 @@ def test_a_delay_and_a_time_are_one_too_many():
         wait_of("1s", datetime(2026, 1, 1, tzinfo=UTC))
     with pytest.raises(InvalidMessage, match="give one of"):
         wait_of("1s", None, 1)
-    with pytest.raises(InvalidMessage, match="not both"):
-        delay_level("1s", 1)

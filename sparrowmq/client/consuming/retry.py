@@ -1,0 +1,120 @@
+"""The rules by which failed messages come again, and the exception that refuses a message.
+
+@mq.handler("orders", group="billing", retry=Retry("1s", "10s", "1m", never=ValidationError))
+async def bill(order: Order) -> None:
+    if order.currency not in KNOWN:
+        raise Reject(f"unknown currency {order.currency}")
+
+   raises    1 s     raises    10 s    raises    1 min   raises
+1 ────────────────> 2 ──────────────> 3 ──────────────> 4 ──────> dead-letter queue
+any of them raises Reject, or ValidationError ──────────────────> dead-letter queue at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from sparrowmq.client.arguments import check_count
+from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.loop.background import alone
+from sparrowmq.protocol.delay_levels import duration_ms
+
+MOST_TIMES: Final = 1000
+LONGEST_S: Final = 40 * 86_400.0  # brokers deliver no message later than that
+
+Never = type[Exception] | Iterable[type[Exception]]
+
+
+class Reject(Exception):
+    """Raise it in a handler, or in a `process()` block, to put the message into the dead-letter queue at once.
+
+    The text is the reason. It is logged, and stored in the dead letter's property REJECT_REASON.
+    """
+
+
+class Retry:
+    """The retries of messages that a handler fails to handle.
+
+    Args:
+        delays: the wait before each retry: "10s", a `timedelta`, or seconds. Without any, the broker's growing delays.
+        times: the number of retries; by default one for each delay. Further ones repeat the last delay.
+        never: errors after which a message is never retried, such as a `ValidationError`.
+    Raises:
+        ConfigError: an argument is wrong.
+    """
+
+    __slots__ = ("delays_s", "never", "times")
+
+    def __init__(self, *delays: str | timedelta | float, times: int | None = None, never: Never = ()) -> None:
+        if times is None and not delays:
+            raise ConfigError('Retry() says nothing; give delays, as Retry("1s", "10s", "1m"), or times=')
+        self.delays_s = tuple(_seconds(delay) for delay in delays)
+        self.times = check_count(
+            "times", len(delays) if times is None else times, at_least=0, at_most=MOST_TIMES
+        )
+        self.never = _errors(never)
+        if self.times < len(delays):
+            raise ConfigError(f"times={times} leaves out some of {len(delays)} delays; give fewer delays")
+
+    def __repr__(self) -> str:
+        waits = "".join(f"{delay:g}, " for delay in self.delays_s)
+        return f"Retry({waits}times={self.times}, never={[each.__name__ for each in self.never]})"
+
+    def delay_s(self, failures: int) -> float | None:
+        """The wait before the next delivery; None leaves it to the broker.
+
+        Args:
+            failures: of this message before this one.
+        """
+        return self.delays_s[min(failures, len(self.delays_s) - 1)] if self.delays_s else None
+
+
+def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | None:
+    """The reason not to deliver a message again after an error; None if it is delivered again.
+
+    Args:
+        failures: of this message before this one.
+    """
+    error = alone(error)
+    if isinstance(error, Reject):
+        return str(error) or "rejected"
+    if retry is None:
+        return None
+    said = f"{type(error).__name__}: {error}"
+    # A body that does not fit its handler's annotation is an InvalidMessage, caused by the error of the decoder.
+    cause = error.__cause__ if isinstance(error, InvalidMessage) else None
+    if isinstance(error, retry.never) or isinstance(cause, retry.never):
+        return said
+    return f"failed {failures + 1} times: {said}" if failures >= retry.times else None
+
+
+def is_reject(error: BaseException | None) -> bool:
+    """Return whether a handler refuses its message."""
+    return error is not None and isinstance(alone(error), Reject)
+
+
+def _seconds(delay: object) -> float:
+    if isinstance(delay, timedelta):
+        seconds = delay.total_seconds()
+    elif isinstance(delay, str):
+        ms = duration_ms(delay)
+        seconds = ms / 1000 if ms is not None else -1
+    elif isinstance(delay, int | float) and not isinstance(delay, bool):
+        seconds = float(delay)
+    else:
+        seconds = -1
+    if not 0 < seconds <= LONGEST_S:
+        raise ConfigError(
+            f"{delay!r} is not the delay of a retry; give durations, as Retry('1s', '10s', '1m'), or seconds"
+        )
+    return seconds
+
+
+def _errors(never: object) -> tuple[type[Exception], ...]:
+    given = tuple(never) if isinstance(never, Iterable) else (never,)
+    for each in given:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise ConfigError(f"never={never!r}: give classes of exceptions, as never=[ValidationError]")
+    return given

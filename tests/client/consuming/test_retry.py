@@ -1,0 +1,39 @@
+from datetime import timedelta
+
+import pytest
+
+from sparrowmq.client.consuming.retry import Retry
+from sparrowmq.errors import ConfigError
+
+
+def test_each_retry_has_its_delay_and_the_last_one_is_repeated():
+    rules = Retry("1s", 2.5, timedelta(minutes=1), times=5, never=ValueError)
+    assert [rules.delay_s(failures) for failures in range(5)] == [1, 2.5, 60, 60, 60]
+    assert (rules.times, rules.never) == (5, (ValueError,))
+    assert repr(rules) == "Retry(1, 2.5, 60, times=5, never=['ValueError'])"
+
+
+def test_without_delays_the_broker_chooses():
+    assert Retry(times=0).delay_s(0) is None
+
+
+@pytest.mark.parametrize(
+    ("delays", "named", "words"),
+    [
+        ((), {}, r"give delays, as Retry\("),
+        ((3, [1, 10, 60]), {}, r"\[1, 10, 60\] is not the delay of a retry; give durations"),
+        (("soon",), {}, "'soon' is not the delay"),
+        ((0,), {}, "0 is not the delay"),
+        ((float("nan"),), {}, "nan is not the delay"),
+        ((True,), {}, "True is not the delay"),
+        (("41d",), {}, "'41d' is not the delay"),
+        ((1, 2), {"times": 1}, "times=1 leaves out some of 2 delays"),
+        ((1,), {"times": -1}, "times=-1"),
+        ((1,), {"never": "ValueError"}, "never='ValueError': give classes"),
+        ((1,), {"never": [5]}, "give classes"),
+        ((1,), {"never": KeyboardInterrupt}, "give classes"),
+    ],
+)
+def test_wrong_rules_are_refused(delays, named, words):
+    with pytest.raises(ConfigError, match=words):
+        Retry(*delays, **named)
