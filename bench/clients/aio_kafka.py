@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -17,6 +18,7 @@ from bench.clients.task import (
     LIMIT_S,
     ONE_BY_ONE,
     PIPELINED,
+    UNANSWERED,
     WARM_UP,
     Count,
     Figures,
@@ -46,8 +48,11 @@ async def _send_pipelined(task: Task) -> Figures:
     )
     async with producer:
         await _warm_up(producer, task)
-        watch = task.watch()
-        answers = [await producer.send(task.topic, BODY) for _ in range(task.messages)]
+        watch, answers = task.watch(), deque[Any]()
+        for _ in range(task.messages):
+            answers.append(await producer.send(task.topic, BODY))
+            if len(answers) == UNANSWERED:
+                await answers.popleft()
         await asyncio.gather(*answers)
         return watch.figures(task.messages)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from bench.clients.task import (
     LIMIT_S,
     ONE_BY_ONE,
     PIPELINED,
+    UNANSWERED,
     WARM_UP,
     Count,
     Figures,
@@ -51,8 +53,11 @@ def _alive(use: Callable[[JetStreamContext, Task], Awaitable[Figures]]) -> Calla
 
 async def _send_pipelined(stream: JetStreamContext, task: Task) -> Figures:
     await _warm_up(stream, task)
-    watch = task.watch()
-    answers = [await stream.publish_async(task.topic, BODY) for _ in range(task.messages)]
+    watch, answers = task.watch(), deque[Any]()
+    for _ in range(task.messages):
+        answers.append(await stream.publish_async(task.topic, BODY))
+        if len(answers) == UNANSWERED:
+            await answers.popleft()
     await asyncio.gather(*answers)
     return watch.figures(task.messages)
 

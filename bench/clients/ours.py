@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from bench.clients.task import (
     LIMIT_S,
     ONE_BY_ONE,
     PIPELINED,
+    UNANSWERED,
     WARM_UP,
     Count,
     Figures,
@@ -42,11 +44,13 @@ def _alive(use: Callable[[Any, Task], Awaitable[Figures]]) -> Callable[[Task], F
 
 async def _send_pipelined(mq: Any, task: Task) -> Figures:
     await _warm_up(mq, task)
-    watch, answers = task.watch(), []
+    watch, answers = task.watch(), deque[Any]()
     for number in range(task.messages):
         if number % DRAIN_EVERY == 0:
             await mq.drain()
         answers.append(mq.send_soon(task.topic, BODY))
+        if len(answers) == UNANSWERED:
+            await answers.popleft()
     await asyncio.gather(*answers)
     return watch.figures(task.messages)
 
@@ -63,7 +67,7 @@ async def _send_in_turn(mq: Any, task: Task) -> Figures:
 
 async def _consume_one_by_one(mq: Any, task: Task) -> Figures:
     count = Count(task)
-    async with mq.subscribe(task.topic, group=task.group, start="earliest", pull_batch=BATCH) as consumer:
+    async with mq.subscribe(task.topic, group=task.group, start="earliest") as consumer:
         async for message in consumer:
             enough = count.take((message.body,))
             message.ack()
@@ -79,9 +83,7 @@ async def _consume_batches(mq: Any, task: Task) -> Figures:
         if not done.is_set() and count.take([message.body for message in messages]):
             done.set()
 
-    consumer = mq.subscribe(
-        task.topic, handle, group=task.group, start="earliest", batch=BATCH, pull_batch=BATCH
-    )
+    consumer = mq.subscribe(task.topic, handle, group=task.group, start="earliest", batch=BATCH)
     async with consumer:
         await asyncio.wait_for(done.wait(), LIMIT_S)
         return count.figures()

@@ -18,6 +18,7 @@ BATCHES: Final = "consume batches"
 LIMIT_S: Final = 300
 BODY: Final = b"x" * 128
 WARM_UP: Final = 200
+UNANSWERED: Final = 5000  # results that asyncio's clients keep before they look at the oldest
 
 Figures = dict[str, float]
 
