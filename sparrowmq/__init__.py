@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import StoreFailed as StoreFailed
     from sparrowmq.errors import StoreLocked as StoreLocked
     from sparrowmq.errors import TransactionEnded as TransactionEnded
+    from sparrowmq.errors import WrongServer as WrongServer
     from sparrowmq.protocol import allocation as allocation
     from sparrowmq.protocol.messages.message import Message as Message
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
@@ -159,6 +160,7 @@ _HOMES = {
     "TopicShare": "client.admin.topics",
     "Transaction": "client.sending.transaction",
     "TransactionEnded": "errors",
+    "WrongServer": "errors",
     "connect": "client.client",
 }
 _MODULES = {"allocation": "protocol.allocation", "errors": "errors", "sync": "sync"}

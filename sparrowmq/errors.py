@@ -10,7 +10,8 @@
     │   ├── LocalProtocolError    our own caller asks for something that the protocol cannot carry
     │   └── RemoteProtocolError   the peer sent something malformed
     ├── RemoteError               the peer answered with an error code
-    │   └── AccessDenied          its access control does not allow that
+    │   ├── AccessDenied          its access control does not allow that
+    │   └── WrongServer           it is a broker and was asked as a name server, or the other way round
     ├── NetworkError              the peer could not be asked, or did not answer
     │   ├── BrokerUnreachable
     │   ├── NameServerUnreachable
@@ -183,6 +184,32 @@ class AccessDenied(RemoteError):
         return (
             f"the broker's access control does not allow it: {shown(reason, LONGEST_REMARK)}; check the access key and "
             "the secret key, and what the account may do (plain_acl.yml of the broker, or getAcl of 5.3 and later)"
+        )
+
+
+class WrongServer(RemoteError):
+    """A broker was asked as a name server, or a name server as a broker.
+
+    Attributes:
+        address: of the server.
+        wanted: "name server" or "broker".
+    """
+
+    def __init__(self, address: str, wanted: str, remark: str | None = None) -> None:
+        super().__init__(3, remark)
+        self.args = (address, wanted, remark)
+        self.address = address
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        if self.wanted == "broker":
+            return (
+                f"{self.address} is a name server, not a broker; give the broker's name, or its address, whose port is "
+                "usually 10911"
+            )
+        return (
+            f"{self.address} is a broker, not a name server; give the name server's address, whose port is usually "
+            "9876"
         )
 
 

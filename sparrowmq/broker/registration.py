@@ -40,6 +40,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     RegisterBroker,
     RegisterBrokerReply,
     UnregisterBroker,
+    if_broker,
 )
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.remoting.pool import Pool
@@ -263,7 +264,7 @@ class Link:
         except RemoteError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return False
-            raise
+            raise if_broker(error, GetRoute(name), self.namesrv) from None
         brokers = TopicRoute.decode(answer.body).broker_datas
         return any(
             each.broker_name == name and each.broker_addrs.get(broker_id) == address for each in brokers

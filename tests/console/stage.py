@@ -21,6 +21,7 @@ from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console.console_server import Console
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.users import Account, Accounts, Role, hashed
+from sparrowmq.protocol.messages.message import KeptTag
 from sparrowmq.protocol.names import dlq_topic
 from sparrowmq.testing import Cluster
 
@@ -81,12 +82,12 @@ async def stage(folder: Path, stack: AsyncExitStack) -> dict[str, str]:
     for number in range(20):
         body = json.dumps({"number": number, "amount": number * 1.5, "name": HOSTILE}).encode()
         sent = await mq.send(
-            "orders", body, tag=HOSTILE if number % 2 else "paid", keys=[f"order-{number}"],
+            "orders", body, tag=KeptTag(HOSTILE) if number % 2 else "paid", keys=[f"order-{number}"],
             properties={"amount": str(number), "name": HOSTILE},
         )  # fmt: skip
         msg_id = sent.msg_id
     for body in (b"one", b"two", HOSTILE.encode()):
-        await mq.send(dlq_topic("billing"), body, tag=HOSTILE)
+        await mq.send(dlq_topic("billing"), body, tag=KeptTag(HOSTILE))
     for tag, count in (("early", DEAD - 100), ("late", 100)):
         for number in range(count):
             mq.send_nowait(dlq_topic("many"), b"%d" % number, tag=tag)

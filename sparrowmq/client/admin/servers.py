@@ -14,10 +14,21 @@ from typing import Any, TypeVar
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import MASTER
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NoRoute, SparrowError
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ChangeFailed,
+    ConfigError,
+    NoRoute,
+    RemoteError,
+    SparrowError,
+    WrongServer,
+)
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.session import Session
 
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")
@@ -128,7 +139,20 @@ class Servers:
     ) -> Response[R]:
         """Return the answer of one broker within `timeout_s`; `patience` does not extend it."""
         session = await self.network.brokers.session(address)
-        return await session.call(request, body, timeout_s=self.timeout_s, accept=accept)
+        try:
+            return await session.call(request, body, timeout_s=self.timeout_s, accept=accept)
+        except RemoteError as error:
+            raise await self._if_name_server(error, session) from None
+
+    async def _if_name_server(self, error: RemoteError, session: Session) -> RemoteError:
+        """The error of a request to a broker: WrongServer if a name server has answered it."""
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return error
+        try:
+            await session.call(GetBrokerCluster(), timeout_s=self.timeout_s)
+        except SparrowError:
+            return error
+        return WrongServer(session.address, "broker", error.remark)
 
     async def each_namesrv(
         self, ask: Callable[[str], Coroutine[Any, Any, T]]

@@ -31,6 +31,7 @@ from sparrowmq.errors import (
     NoRoute,
     RemoteError,
     RequestTimeout,
+    WrongServer,
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -40,6 +41,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     GetAllTopicListFromNameserver,
     GetBrokerCluster,
     GetRoute,
+    if_broker,
 )
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
@@ -172,6 +174,7 @@ class BlockingNetwork:
     def call_name_server(self, request: Request[R], timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """The header and body of the first name server's answer. Raises: NameServerUnreachable, RemoteError."""
         failure: NetworkError | None = None
+        wrong: WrongServer | None = None
         for address in self._name_servers.in_turn():
             try:
                 link = self._link(address, min(timeout_s, CONNECT_TIMEOUT_S))
@@ -180,6 +183,13 @@ class BlockingNetwork:
                 failure = error
                 if ended := self._links.pop(address, None):
                     ended.close()
+            except RemoteError as remote:
+                refused = if_broker(remote, request, address)
+                if not isinstance(refused, WrongServer):
+                    raise
+                wrong = refused
+        if wrong is not None and failure is None:
+            raise wrong
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self._name_servers), reason)

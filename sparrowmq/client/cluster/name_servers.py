@@ -14,9 +14,17 @@ from http.client import HTTPException
 from typing import Final, TypeVar
 
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, split
-from sparrowmq.errors import BrokerUnreachable, ConfigError, NameServerUnreachable, NetworkError
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    NameServerUnreachable,
+    NetworkError,
+    RemoteError,
+    WrongServer,
+)
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.requests.namesrv_headers import if_broker
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_in_flight import Response
@@ -68,20 +76,32 @@ class NameServers:
             address: only the name server there is asked, and its own NetworkError is raised.
         Raises:
             RemoteError: it answered with an error; the others would say the same.
+            WrongServer: a broker is at an address, and no name server answered at another.
             NameServerUnreachable: none answered.
         """
         if address is not None:
             session = await self._pool.session(address)
-            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
+            try:
+                return await session.call(request, body, timeout_s=timeout_s, accept=accept)
+            except RemoteError as error:
+                raise if_broker(error, request, address) from None
         if not self.addresses:
             await self.fetch()
         failure: NetworkError | None = None
+        wrong: WrongServer | None = None
         for address in self._known.in_turn():
             try:
                 session = await self._pool.session(address)
                 return await session.call(request, body, timeout_s=timeout_s, accept=accept)
             except NetworkError as error:
                 failure = error
+            except RemoteError as remote:
+                refused = if_broker(remote, request, address)
+                if not isinstance(refused, WrongServer):
+                    raise
+                wrong = refused  # The next address may be that of a name server.
+        if wrong is not None and failure is None:
+            raise wrong
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self), reason)

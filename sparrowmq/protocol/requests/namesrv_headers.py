@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.errors import RemoteError, WrongServer
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
 
 # Routes -------------------------------------------------------------------------------------------------------------
@@ -185,3 +186,20 @@ class GetNamesrvConfig(Request[NoFields]):
     """The name server's settings, as properties text."""
 
     code: ClassVar[int] = RequestCode.GET_NAMESRV_CONFIG
+
+
+# Name servers of all versions answer these.
+_OF_ALL: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    }
+)
+
+
+def if_broker(error: RemoteError, request: Request[Any], address: str) -> RemoteError:
+    """The error of a request to a name server: WrongServer if it shows that a broker is at the address."""
+    if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and request.code in _OF_ALL:
+        return WrongServer(address, "name server", error.remark)
+    return error
