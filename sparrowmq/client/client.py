@@ -52,7 +52,7 @@ from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.errors import ConfigError, InvalidName
+from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
@@ -220,8 +220,12 @@ class Client:
         group = self._network.plain_name(full)
         announced = INNER_PRODUCER_GROUP if group == DEFAULT_GROUP else full
         self._network.membership.add_producer(full, announced)
-        if check is not None:
-            self._add_check(full, check, CheckSettings())
+        try:
+            if check is not None:
+                self._add_check(full, check, CheckSettings())
+        except SparrowError:
+            self._network.membership.remove_producer(full)
+            raise
         own, namespace = settings or ProducerSettings(), self._network.namespace
         told = self._tracing.ended if self._tracing is not None else None
         ends = Ends(full, self._network.brokers, self._checks.has, told)

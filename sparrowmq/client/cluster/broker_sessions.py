@@ -131,12 +131,13 @@ class Brokers:
     async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:
         """Send a request to every connected broker, and wait for their answers, including errors."""
         sessions = [session for session in self._greeted.values() if not session.closed]
-        answers = [session.call(request, timeout_s=timeout_s) for session in sessions]
-        for session, answer in zip(sessions, answers, strict=True):
-            try:
-                await answer
-            except SparrowError as error:
-                log.debug("%s to %s: %s", type(request).__name__, session.address, error)
+        calls = [session.call(request, timeout_s=timeout_s) for session in sessions]
+        # Gathered, because a caller that is cancelled leaves no answer that nothing awaits.
+        for session, answer in zip(
+            sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True
+        ):
+            if isinstance(answer, BaseException):
+                log.debug("%s to %s: %s", type(request).__name__, session.address, answer)
 
     def _leave_mute(self, _topic: str) -> None:
         """End connections to brokers that are no longer masters, and do not say so."""

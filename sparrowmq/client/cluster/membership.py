@@ -78,6 +78,10 @@ class Membership:
             raise ConfigError(f"this client has a producer of group {group} already; use that one")
         self.producers[group] = announced or group
 
+    def remove_producer(self, group: str) -> None:
+        """Remove a producer that could not be made."""
+        self.producers.pop(group, None)
+
     def add_consumer(self, member: Member) -> None:
         """Add a consumer. Raises: ConfigError, this client has one of the group."""
         if member.full_group in self.consumers:

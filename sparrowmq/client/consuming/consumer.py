@@ -297,8 +297,10 @@ class Consumer:
         except TimeoutError:
             log.warning("group %s has no queues yet; it goes on trying", self.full_group)
         except BaseException:
-            await self._leave(grace_s=0.0)
-            await self._background.__aexit__(None, None, None)
+            try:
+                await self._leave(grace_s=0.0)
+            finally:
+                await self._background.__aexit__(None, None, None)
             raise
         return self
 

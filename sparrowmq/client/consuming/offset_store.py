@@ -7,8 +7,9 @@ Source: RemoteBrokerOffsetStore and LocalFileOffsetStore, Java 4.9.8.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets, ResetOffsets
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -102,20 +104,22 @@ class BrokerOffsets:
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         changed = {queue: at for queue, at in offsets.items() if self._committed.get(queue) != at}
-        answers: list[tuple[MessageQueue, Awaitable[object]]] = []
+        sessions: dict[MessageQueue, Session] = {}
         for queue, offset in changed.items():
             try:
-                session = await self._brokers.of(queue.broker_name)
-                answers.append((queue, session.call(self._update(queue, offset))))
+                sessions[queue] = await self._brokers.of(queue.broker_name)
             except SparrowError as error:
                 self._report(queue, offset, error)
-        for queue, answer in answers:
-            try:
-                await answer
+        calls = [session.call(self._update(queue, changed[queue])) for queue, session in sessions.items()]
+        # Gathered, because a caller that is cancelled leaves no answer that nothing awaits.
+        for queue, answer in zip(sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(answer, SparrowError):
+                self._report(queue, changed[queue], answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
                 self._committed[queue] = changed[queue]
                 self._uncommitted.pop(queue, None)
-            except SparrowError as error:
-                self._report(queue, changed[queue], error)
 
     async def commit_again(self, queue: MessageQueue, offset: int) -> None:
         try:

@@ -100,11 +100,17 @@ class PullConsumer:
         self._network.check_open()
         self._background.check_new()
         self._membership.add_consumer(self)
-        await self._background.__aenter__()
-        self._network.routes.watch(self._route_changed)
-        if self._settings.auto_commit_s is not None:
-            self._begin(self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.full_group}")
-        await self._network.brokers.announce()
+        try:
+            await self._background.__aenter__()
+            self._network.routes.watch(self._route_changed)
+            if self._settings.auto_commit_s is not None:
+                self._begin(
+                    self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.full_group}"
+                )
+            await self._network.brokers.announce()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
         return self
 
     async def __aexit__(
@@ -120,11 +126,15 @@ class PullConsumer:
         except TimeoutError:
             log.warning("group %s could not commit everything; some messages come again", self.full_group)
         finally:
-            self._membership.remove_consumer(self)
-            await self._network.brokers.tell_all(
-                UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
-            )
-            await self._background.__aexit__(kind, error, trace)
+            for reading in self._readings.all():
+                self._readings.drop(reading.queue)
+            try:
+                self._membership.remove_consumer(self)
+                await self._network.brokers.tell_all(
+                    UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
+                )
+            finally:
+                await self._background.__aexit__(kind, error, trace)
 
     # Which queues ---------------------------------------------------------------------------------------------------
 

@@ -161,6 +161,7 @@ class Readings:
             is_idle = reading.answer is None and not reading.fetched
             if is_idle and not reading.is_paused and not reading.is_held and now >= reading.not_before:
                 reading.answer = self._pull(reading)
+                reading.answer.add_done_callback(_look)  # A reading may be left before it is collected.
 
     def collect(self) -> None:
         """Take the answers that arrived.
@@ -268,3 +269,9 @@ class Readings:
         reading.is_failing = True
         reading.broker_id = MASTER
         reading.not_before = self._network.clock.monotonic() + pulling.PAUSE_S
+
+
+def _look(answer: asyncio.Future[Any]) -> None:
+    """Look at the error of an answer, so that asyncio does not report it as never retrieved."""
+    if not answer.cancelled():
+        answer.exception()
