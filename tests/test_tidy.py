@@ -51,6 +51,7 @@ CATCH_ALL = {
     "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",
     "sparrowmq/client/consuming/received.py",
+    "sparrowmq/client/consuming/workers.py",
     "sparrowmq/client/sending/send_hooks.py",
     "sparrowmq/broker/chores.py",
 }

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage
 from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
@@ -65,7 +65,11 @@ class Concurrently:
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         """The next messages. Cancelling takes none. Raises: InboxClosed."""
         first = await self._inbox.take()
-        return [first, *self._inbox.take_more(max_count - 1)] if max_count > 1 else [first]
+        return [first, *self._inbox.take_here(max_count - 1)] if max_count > 1 else [first]
+
+    def take_here(self, max_count: int) -> list[ReceivedMessage]:
+        """The next messages that are here, perhaps none."""
+        return self._inbox.take_here(max_count)
 
     def open(self) -> None:
         self._home.enter()
@@ -93,10 +97,8 @@ class Concurrently:
         """Deliver pulled messages of an owned queue."""
         settle = partial(self._settle, owned)
         queue, namespace = owned.queue, self._namespace
-        messages = [ReceivedMessage(each, queue, settle, owned, namespace) for each in pulled]
-        for message in messages:
-            owned.add(message)
-        self._inbox.extend(messages)
+        owned.add(pulled)
+        self._inbox.extend([ReceivedMessage(each, queue, settle, owned, namespace) for each in pulled])
 
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:
@@ -104,7 +106,7 @@ class Concurrently:
         if running_loop() is not self._home.loop:
             message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
             raise self._home.refusal()
-        if outcome is Outcome.DONE:
+        if outcome is DONE:
             owned.pace.done += 1
             owned.settle(message)
         elif outcome is Outcome.CANCELLED and self._inbox.is_closed:

@@ -130,11 +130,12 @@ class Consumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message; several tasks may iterate, each message goes to one. Cancelling takes none."""
+        self._home.check()
         while self._rest:
             message = self._rest.popleft()
             if message.is_current:
                 return message
-        portion = await self.take()
+        portion = self._delivery.take_here(1) or await self.take()
         if not portion:
             raise StopAsyncIteration
         if len(portion) > 1:
@@ -335,6 +336,7 @@ class Consumer:
                 self._settings,
                 self._network.clock,
                 spawn,
+                take_here=self._delivery.take_here,
                 hooks=self._hooks,
                 timed=self._paces.timed,
             )

@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+# Each taker wakes so many others if it leaves items: all in a few turns of the loop if they are slow, and few for
+# nothing if one of them takes everything.
+_WOKEN: Final = 2
 
 
 class InboxClosed(Exception):
@@ -27,9 +31,9 @@ class Inbox(Generic[T]):
         self._closed = False
 
     def extend(self, items: Iterable[T]) -> None:
-        """Add items behind the others and wake as many takers as there are items."""
+        """Add items behind the others and wake takers for them."""
         self._items.extend(items)
-        self._wake(len(self._items))
+        self._wake(min(len(self._items), _WOKEN))
 
     async def take(self) -> T:
         """The next item. Cancelling takes none.
@@ -48,12 +52,17 @@ class Inbox(Generic[T]):
                 if taker.done() and not taker.cancelled():
                     self._wake(1)  # Another taker may have the item for which this one was woken.
                 raise
-        return self._items.popleft()
+        return self.take_here(1)[0]
 
-    def take_more(self, count: int) -> list[T]:
-        """Up to `count` further items that are there already."""
+    def take_here(self, count: int) -> list[T]:
+        """Up to `count` items that are there; none if it is closed. Wakes takers for the rest."""
         items = self._items
-        return [items.popleft() for _ in range(min(count, len(items)))]
+        if not items or self._closed:
+            return []
+        taken = [items.popleft()] if count == 1 else [items.popleft() for _ in range(min(count, len(items)))]
+        if items and self._takers:
+            self._wake(min(len(items), _WOKEN))
+        return taken
 
     def withdraw(self, is_wanted: Callable[[T], bool]) -> list[T]:
         """Take out the items that fulfil a condition."""

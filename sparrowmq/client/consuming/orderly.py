@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage
 from sparrowmq.client.home import Home, running_loop
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
@@ -83,6 +83,11 @@ class Orderly:
         """The next portion of some queue. Cancelling takes none. Raises: InboxClosed."""
         return await self._inbox.take()
 
+    def take_here(self, max_count: int) -> list[ReceivedMessage]:
+        """The next portion if there is one."""
+        portions = self._inbox.take_here(1)
+        return portions[0] if portions else []
+
     def open(self) -> None:
         self._home.enter()
         self._inbox.open()
@@ -104,10 +109,9 @@ class Orderly:
 
     def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
         """Deliver pulled messages of an owned queue."""
+        owned.add(pulled)
         for each in pulled:
-            message = ReceivedMessage(each, owned.queue, None, owned, self._namespace)
-            owned.add(message)
-            owned.pending.append(message)
+            owned.pending.append(ReceivedMessage(each, owned.queue, None, owned, self._namespace))
         self._offer(owned)
 
     def renewed(self, owned: ProcessQueue) -> None:
@@ -137,7 +141,7 @@ class Orderly:
         if running_loop() is not self._home.loop:
             message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
             raise self._home.refusal()
-        if outcome is Outcome.DONE:
+        if outcome is DONE:
             owned.pace.done += 1
             owned.settle(message)
             self._put_down(owned, message)

@@ -20,7 +20,8 @@ from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 
 
@@ -56,6 +57,7 @@ class ProcessQueue:
     """The state of one owned queue.
 
     Attributes:
+        is_owned: whether settled messages are committed: it is not dropped.
         next_offset: the offset to pull next.
         begun: whether the broker has answered a pull; before that there is nothing to commit.
         pull_commits: the offset that the pull under way commits; None if it commits none.
@@ -92,6 +94,7 @@ class ProcessQueue:
         self.broker_id = 0
         self.pull_commits: int | None = None
         self.state = State.OWNED
+        self.is_owned = True
         self.unsettled_bytes = 0
         self.pending: deque[ReceivedMessage] = deque()
         self.handed_out: set[ReceivedMessage] = set()
@@ -105,11 +108,6 @@ class ProcessQueue:
         self._unsettled: dict[int, int] = {}
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
-
-    @property
-    def is_owned(self) -> bool:
-        """Whether settled messages are committed."""
-        return self.state is not State.DROPPED
 
     @property
     def is_leaving(self) -> bool:
@@ -134,11 +132,10 @@ class ProcessQueue:
             and self.next_offset - self.commit_offset <= limits.span
         )
 
-    def add(self, message: ReceivedMessage) -> None:
-        """Add a pulled message."""
-        size = message.store_size
-        self._unsettled[message.offset] = size
-        self.unsettled_bytes += size
+    def add(self, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
+        """Add pulled messages."""
+        self._unsettled.update([(each.queue_offset, each.store_size) for each in pulled])
+        self.unsettled_bytes += sum([each.store_size for each in pulled])
 
     def settle(self, message: ReceivedMessage) -> None:
         """Remove a message that was acknowledged or given back."""
@@ -153,10 +150,12 @@ class ProcessQueue:
     def stay(self) -> None:
         """Undo `leave`."""
         self.state = State.OWNED
+        self.is_owned = True
 
     def drop(self) -> None:
         """Give the queue up, or forget what is being handled."""
         self.state = State.DROPPED
+        self.is_owned = False
 
     def report(self, now: float) -> ProcessQueueState:
         """The state for an operator; `now` is the clock's monotonic time."""

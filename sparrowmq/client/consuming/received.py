@@ -53,6 +53,8 @@ class Outcome(Enum):
     CANCELLED = "cancelled"
 
 
+DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
+
 Settle = Callable[["ReceivedMessage", Outcome], object]
 
 
@@ -253,7 +255,7 @@ class ReceivedMessage:
         """Acknowledge it: the group goes on behind it. Settling a message twice has no effect."""
         settle, self._settle = self._settle, None
         if settle is not None:
-            settle(self, Outcome.DONE)
+            settle(self, DONE)
 
     def retry(
         self,
@@ -432,7 +434,7 @@ class Handling:
 
     async def __aenter__(self) -> None:
         if self._hooks:
-            self._call_before()
+            call_before(self._hooks, self._messages)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -440,9 +442,13 @@ class Handling:
         is_stray = kind is asyncio.CancelledError and _is_stray()
         return self._end(kind, error, is_stray)
 
+    def fail(self, error: BaseException) -> bool:
+        """End the block with an error, inside a task. Return whether it is swallowed."""
+        return self._end(type(error), error, isinstance(error, asyncio.CancelledError) and _is_stray())
+
     def __enter__(self) -> None:
         if self._hooks:
-            self._call_before()
+            call_before(self._hooks, self._messages)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -452,22 +458,8 @@ class Handling:
     def _end(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
         is_swallowed = self._settle(kind, error, is_stray)
         if self._hooks:
-            self._call_after(error)
+            call_after(self._hooks, self._messages, error)
         return is_swallowed
-
-    def _call_before(self) -> None:
-        for hook in self._hooks:
-            try:
-                hook.before_consume(self._messages)
-            except Exception:
-                log.exception("%r failed before %s was consumed", hook, self._messages)
-
-    def _call_after(self, error: BaseException | None) -> None:
-        for hook in reversed(self._hooks):
-            try:
-                hook.after_consume(self._messages, error)
-            except Exception:
-                log.exception("%r failed after %s was consumed", hook, self._messages)
 
     def _settle(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
         if kind is None:
@@ -491,6 +483,26 @@ class Handling:
         elif self._swallow or not all(again):
             fate = "it is delivered again" if all(again) else "it goes to the dead-letter queue"
             log.error("handling %s failed; %s", self._messages, fate, exc_info=error)
+
+
+def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage]) -> None:
+    """Tell hooks that messages are about to be handled."""
+    for hook in hooks:
+        try:
+            hook.before_consume(messages)
+        except Exception:
+            log.exception("%r failed before %s was consumed", hook, messages)
+
+
+def call_after(
+    hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage], error: BaseException | None
+) -> None:
+    """Tell hooks how handling messages ended."""
+    for hook in reversed(hooks):
+        try:
+            hook.after_consume(messages, error)
+        except Exception:
+            log.exception("%r failed after %s was consumed", hook, messages)
 
 
 def fail(message: ReceivedMessage, error: BaseException, retry: Retry | None) -> bool:

@@ -18,11 +18,19 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
+from types import CoroutineType
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
-from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage, fail
+from sparrowmq.client.consuming.received import (
+    ConsumeHooks,
+    Handling,
+    ReceivedMessage,
+    call_after,
+    call_before,
+    fail,
+)
 from sparrowmq.client.functions import is_generator
 from sparrowmq.client.tracebacks import stack_of
 from sparrowmq.errors import ConfigError
@@ -31,6 +39,7 @@ from sparrowmq.loop.clock import Clock
 log = logging.getLogger(__name__)
 
 TIMED: Final = 16  # one of so many calls is timed
+SLICE_S: Final = 0.002  # then others have a turn of the loop, even if the handler never waits
 LOOKS: Final = 10  # looks at each handler within its time limit
 CANCELLING_S: Final = 1.0
 
@@ -68,6 +77,7 @@ class Workers:
 
     Args:
         take: returns the next messages, at most so many; none at the end.
+        take_here: the same without waiting; perhaps none.
         timed: called with the topic and the seconds of every sixteenth call.
     """
 
@@ -79,11 +89,13 @@ class Workers:
         clock: Clock,
         spawn: Spawn,
         *,
+        take_here: Callable[[int], list[ReceivedMessage]] = lambda _: [],
         hooks: Sequence[ConsumeHooks] = (),
         timed: Callable[[str, float], None] | None = None,
     ) -> None:
         self._handler = handler
         self._take = take
+        self._take_here = take_here
         self._settings = settings
         self._clock = clock
         self._spawn = spawn
@@ -153,24 +165,50 @@ class Workers:
             self._workers.remove(worker)
 
     async def _work(self, worker: _Worker) -> None:
-        """Handle messages until there are no more. `Handling` settles them, also after an exception."""
-        take, call, portion_size = self._take, worker.call, self._settings.batch or 1
-        is_single, retry = self._settings.batch is None, self._settings.retry
+        """Handle messages until there are no more. A handler that does not wait costs no turn of the loop."""
+        take, take_here, call, size = self._take, self._take_here, worker.call, self._settings.batch or 1
+        is_single, hooks, retry = self._settings.batch is None, self._hooks, self._settings.retry
         loop = asyncio.get_running_loop() if worker.thread is not None else None
-        while not worker.is_expired and (portion := await take(portion_size)):
+        turn = self._clock.monotonic()
+        while not worker.is_expired:
+            portion = take_here(size)
+            if not portion:
+                portion = await take(size)
+                turn = self._clock.monotonic()
+                if not portion:
+                    return
             worker.portion = portion
             if loop is not None:
                 for message in portion:
                     message._settle_in(loop)
             self._calls += 1
             began = self._clock.monotonic() if self._calls % TIMED == 1 else None
-            async with Handling(portion, swallow=True, hooks=self._hooks, retry=retry):
+            if hooks:
+                call_before(hooks, portion)
+            try:
                 result = call(portion[0] if is_single else portion)
+                if type(result) is CoroutineType:
+                    result = await result
                 if result is not None:
                     await finished(result)
-            if began is not None and self._timed is not None:
-                self._timed(portion[0].full_topic, self._clock.monotonic() - began)
+            except BaseException as error:
+                if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(error):
+                    raise
+            else:
+                for message in portion:
+                    message.ack()
+                if hooks:
+                    call_after(hooks, portion, None)
+            if began is not None:
+                self._time(portion, self._clock.monotonic() - began)
             worker.portion = None
+            if (began is not None or size > 1) and self._clock.monotonic() - turn > SLICE_S:
+                await asyncio.sleep(0)
+                turn = self._clock.monotonic()
+
+    def _time(self, portion: list[ReceivedMessage], handling_s: float) -> None:
+        if self._timed is not None:
+            self._timed(portion[0].full_topic, handling_s)
 
     async def _watch(self, limit_s: float) -> None:
         while True:

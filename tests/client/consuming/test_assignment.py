@@ -39,9 +39,8 @@ class Kept:
 
     def arrived(self, owned, stored) -> None:
         for each in stored:
-            message = ReceivedMessage(each, owned.queue, None, owned)
-            owned.add(message)
-            self.messages.append(message)
+            owned.add([each])
+            self.messages.append(ReceivedMessage(each, owned.queue, None, owned))
 
     def renewed(self, owned) -> None:
         self.renewals += 1

@@ -17,9 +17,25 @@ async def test_items_come_in_order_to_one_taker_each():
 async def test_more_takes_only_what_is_there():
     inbox: Inbox[int] = Inbox()
     inbox.extend([1, 2, 3])
-    assert inbox.take_more(2) == [1, 2]
-    assert inbox.take_more(2) == [3]
+    assert inbox.take_here(2) == [1, 2]
+    assert inbox.take_here(2) == [3]
     assert len(inbox) == 0
+
+
+@pytest.mark.guards("Inbox.take_here: drop self._wake(min(len(items), _WOKEN))")
+async def test_every_waiting_taker_gets_an_item_of_many():
+    inbox: Inbox[int] = Inbox()
+    takers = [asyncio.ensure_future(inbox.take()) for _ in range(20)]
+    await asyncio.sleep(0)
+    inbox.extend(range(20))
+    assert sorted(await asyncio.wait_for(asyncio.gather(*takers), 5)) == list(range(20))
+
+
+async def test_nothing_is_taken_here_from_a_closed_inbox():
+    inbox: Inbox[int] = Inbox()
+    inbox.extend([1])
+    inbox.close()
+    assert inbox.take_here(1) == []
 
 
 async def test_a_cancelled_taker_leaves_its_item_to_another():

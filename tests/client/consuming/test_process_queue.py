@@ -18,8 +18,7 @@ def message(offset: int, size: int = 100) -> ReceivedMessage:
 def filled(count: int, limits: FlowLimits | None = None) -> tuple[ProcessQueue, list[ReceivedMessage]]:
     owned = ProcessQueue(QUEUE, 0, limits or FlowLimits())
     messages = [message(offset) for offset in range(count)]
-    for each in messages:
-        owned.add(each)
+    owned.add([each.stored for each in messages])
     owned.next_offset = count
     return owned, messages
 

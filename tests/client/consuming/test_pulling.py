@@ -62,7 +62,7 @@ class Pulled:
 
     def _take(self, owned: ProcessQueue, messages) -> None:
         for each in messages:
-            owned.add(ReceivedMessage(each, QUEUE))
+            owned.add([each])
             self.arrived.append(each.queue_offset)
 
 

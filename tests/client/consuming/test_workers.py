@@ -1,5 +1,7 @@
 import asyncio
 import threading
+from functools import partial
+from itertools import count
 
 import msgspec
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
-from sparrowmq.client.consuming.workers import Workers
+from sparrowmq.client.consuming.workers import SLICE_S, Workers
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
@@ -35,7 +37,9 @@ class Shop:
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         if not self.waiting:
             await self.closed.wait()
-            return []
+        return self.take_here(max_count)
+
+    def take_here(self, max_count: int) -> list[ReceivedMessage]:
         return [self.waiting.pop(0) for _ in range(min(max_count, len(self.waiting)))]
 
     def workers(self, handler, background: Background, **settings) -> Workers:
@@ -45,6 +49,7 @@ class Shop:
             ConsumerSettings("g", **settings),
             self.clock,
             background.spawn,
+            take_here=self.take_here,
         )
         made.start(settings.get("concurrency", 16))
         return made
@@ -69,6 +74,24 @@ async def test_what_a_handler_returns_or_raises_is_told(background):
     shop.workers(handle, background, concurrency=1)
     await until(lambda: len(shop.told) == 3)
     assert shop.told == [(0, Outcome.DONE), (1, Outcome.RETRY), (2, Outcome.DONE)]
+
+
+@pytest.mark.guards("Workers._work: drop sleep(0)")
+async def test_a_handler_that_never_waits_leaves_time_to_others(background):
+    handled: list[int] = []
+
+    async def handle(message) -> None:
+        handled.append(message.offset)
+
+    shop = Shop(1000)
+    shop.clock.monotonic = partial(next, count(step=SLICE_S))  # type: ignore[method-assign]
+    shop.workers(handle, background, concurrency=1)
+    turns = 0
+    while len(handled) < 1000:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 30
+    assert handled == list(range(1000))
 
 
 async def test_a_batch_is_handled_as_a_list(background):
