@@ -52,6 +52,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
@@ -71,6 +72,7 @@ from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.door import Door
@@ -312,7 +314,6 @@ class Broker:
         topics, groups, offsets = state.topics, state.groups, state.offsets
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
-        timer_max_s = settings.max_timer_s if settings.timers else None
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
         rules = self._transaction_rules()
@@ -328,8 +329,9 @@ class Broker:
             role, is_over = self._master(store, delayed, timed, transactions, figures)
         staged = folder / "stagedBatches.json"
         staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
-        status = Status(settings, figures, clock, self._told)
-        sends = SendHandler(store, writer, topics, groups, send_rules(settings, store), figures)
+        repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
+        status = Status(settings, figures, clock, lambda: self._told() | repeats.told())
+        sends = SendHandler(store, writer, topics, groups, send_rules(settings, store), figures, repeats)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )
@@ -354,10 +356,15 @@ class Broker:
             Part(
                 (RetryHandler(store, writer, topics, groups), TopicHandler(store, topics, offsets, announced))
             ),
-            Part((ClientHandler(clients, groups, topics, locks, announced, filters, timer_max_s),)),
+            Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),
             *self._for_tools(store, topics, groups, offsets, clients, consumption, status, figures),
         )
+
+    def _offers(self, repeats: Repeats) -> HeartBeatReply:
+        """The answer to heartbeats, with what this broker offers."""
+        timer_max_s = self.settings.max_timer_s if self.settings.timers else None
+        return HeartBeatReply(timer_max_delay_sec=timer_max_s, repeat_window_ms=repeats.window_ms)
 
     def _for_tools(
         self,

@@ -193,6 +193,8 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Most queues of a topic that a send creates."""
     max_message_bytes: int = setting("maxMessageSize", 4 << 20, size(1, 16 << 20), live=True)
     """Largest message body that the broker accepts, in bytes."""
+    repeat_window_ms: int = setting("repeatWindow", 3_600_000, duration("ms", 0, 30 * 86_400_000))
+    """Time for which the broker recognises a message that a producer sends again, in milliseconds. 0: never."""
     property_filter: bool = setting("enablePropertyFilter", False, BOOLEAN)
     """Let consumers filter by SQL92 expressions."""
     permission: int = setting("brokerPermission", 6, integer(0, 7), live=True)

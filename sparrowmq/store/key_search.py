@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.record import has_key
+from sparrowmq.protocol.messages.record import has_key, outline
+from sparrowmq.safe_text import shown
 from sparrowmq.store.keys.index import Index
 
 MOST_FOUND_BYTES: Final = 8 << 20  # of one search: Java's clients take frames of at most 16 MB
 MOST_SEARCHED: Final = 100_000
+# The limits of a search that does not pause. Usually it reads one record, or none.
+MOST_AT_ONCE: Final = 1024  # steps
+MOST_READ_AT_ONCE: Final = 32
+MOST_BYTES_AT_ONCE: Final = 16 << 20
 
 
 def searching(
@@ -59,3 +64,39 @@ def searching(
             )
         yield
     return found
+
+
+def with_unique_id(
+    index: Index | None,
+    record_at: Callable[[int], memoryview | None],
+    topic: str,
+    unique_id: str,
+    begin_ms: int,
+    end_ms: int,
+) -> list[memoryview]:
+    """Find all records of the topic with the unique id, newest first, without a pause.
+
+    Raises:
+        BadStore: there is no index, or it is damaged, or lacks keys. Or others with the hash of the id are so many that
+            the search would be long.
+    """
+    if index is None:
+        raise BadStore("there is no index of keys: messageIndexEnable is false")
+    found: list[memoryview] = []
+    read: set[int] = set()
+    size = 0
+    for steps, offset in enumerate(index.find(topic, unique_id, begin_ms, end_ms), 1):
+        if offset >= 0 and offset not in read:
+            read.add(offset)
+            record = record_at(offset)
+            size += 0 if record is None else len(record)
+            if record is not None and _is_of(record, topic, unique_id):
+                found.append(record)
+        if steps >= MOST_AT_ONCE or len(read) >= MOST_READ_AT_ONCE or size >= MOST_BYTES_AT_ONCE:
+            raise BadStore(f"too many messages have ids with the hash of {shown(unique_id)}")
+    return found
+
+
+def _is_of(record: memoryview, topic: str, unique_id: str) -> bool:
+    read = outline(record)
+    return read.topic == topic and read.properties.unique_key == unique_id

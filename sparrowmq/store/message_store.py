@@ -39,7 +39,7 @@ from sparrowmq.store import upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.index_filling import Filling
 from sparrowmq.store.intake import Intake
-from sparrowmq.store.key_search import searching
+from sparrowmq.store.key_search import searching, with_unique_id
 from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
@@ -407,12 +407,14 @@ class MessageStore:
     def searching(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> Steps[list[memoryview]]:
-        """Find records with the key (or unique key), newest first; others may run between two steps.
-
-        Raises: as `searching` of key_search.py.
-        """
+        """The steps of `searching` of key_search.py: records with a key or unique key, newest first."""
         self.intake.index_keys()
         return searching(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
+
+    def with_unique_id(self, topic: str, unique_id: str, begin_ms: int, end_ms: int) -> list[memoryview]:
+        """Find all records with the unique id. Raises: BadStore, as `with_unique_id` of key_search.py."""
+        self.intake.index_keys()
+        return with_unique_id(self._index, self.record_at, topic, unique_id, begin_ms, end_ms)
 
     @property
     def indexed(self) -> tuple[int, int]:

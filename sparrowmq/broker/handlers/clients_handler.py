@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -50,7 +52,7 @@ class ClientHandler:
     Args:
         announced: returns when name servers know every topic of this broker.
         filters: checks SQL92 subscriptions.
-        timer_max_delay_s: the longest delay of a timed message; None if the broker offers delay levels only.
+        offers: the answer to heartbeats, except `is_sub_change`.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class ClientHandler:
         locks: QueueLocks,
         announced: Callable[[], Awaitable[None]],
         filters: Filters,
-        timer_max_delay_s: int | None = None,
+        offers: HeartBeatReply | None = None,
     ) -> None:
         self._filters = filters
         self._clients = clients
@@ -69,7 +71,7 @@ class ClientHandler:
         self._topics = topics
         self._locks = locks
         self._announced = announced
-        self._timer_max_delay_s = timer_max_delay_s
+        self._offers = offers or HeartBeatReply()
 
     @handles(HeartBeat)
     def heart_beat(
@@ -86,9 +88,8 @@ class ClientHandler:
         changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
         for group in produced:
             self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
-        reply = HeartBeatReply(
-            is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
-            timer_max_delay_sec=self._timer_max_delay_s,
+        reply = msgspec.structs.replace(
+            self._offers, is_sub_change=any(changed) or not beat.heartbeat_fingerprint
         )
         return reply if self._topics.version is before else self._when_announced(reply)
 

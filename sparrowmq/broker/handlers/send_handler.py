@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once the message is safe.
 
 One message costs one header, one `Entry`, one append and one reply. The answer waits for `MessageStore.safety` as a
-callback, without a task.
+callback, without a task. A message that its producer sends again is stored once (broker/repeated/recognition.py).
 Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9.8.
 """
 
@@ -17,6 +17,8 @@ from librt.strings import BytesWriter
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.repeated.recognition import Before, Repeats
+from sparrowmq.broker.repeated.repeated_batch import in_a_row, put_missing, written
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
@@ -74,8 +76,11 @@ class SendHandler:
         groups: Groups,
         rules: SendRules,
         figures: Figures,
+        repeats: Repeats,
     ) -> None:
         self._store = store
+        self._repeats = repeats
+        self._retried = repeats.retried
         self._writer = writer
         self._topics = topics
         self._groups = groups
@@ -106,7 +111,7 @@ class SendHandler:
             queue_id = self._other_queue(topic, queue_id, peer)
         properties = Properties(header.properties or "")
         if header.batch or type(header) is SendBatchMessage:
-            return self._send_batch(header, queue_id, properties, body, peer.host)
+            return self._send_batch(header, queue_id, properties, body, peer)
         entry = Entry(
             name,
             queue_id,
@@ -124,16 +129,30 @@ class SendHandler:
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
+        if header.may_be_stored or name in self._retried.topics:
+            before = self._repeats.before(entry, bool(header.may_be_stored))
+            if before is not None:
+                return self._as_before(before, entry)
+        topic_name = entry.topic
         placed = self._writer.put(entry)  # may park the message in another queue
+        if header.may_be_stored:
+            self._repeats.note(entry, topic_name, placed.offset)
         self._received.value += 1
         if properties.has(_ASKS):
             self.asked(name, properties, peer)
         msg_id = self._ids.text(placed.offset)
         reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
-            handle = self._recall_handle(name, entry)
+            handle = self._recall_handle(name, entry, entry.deliver_at_ms)
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return After(self._store.safety(wants_safety), placed.end, reply)
+
+    def _as_before(self, before: Before, entry: Entry) -> After:
+        """Answer as when the message was stored, and not before it is safe."""
+        reply = SendMessageReply(self._ids.text(before.offset), before.queue_id, before.queue_offset)
+        if before.due_ms:
+            reply.recall_handle = self._recall_handle(entry.topic, entry, before.due_ms)
+        return After(self._store.safety(entry.properties.wants_safety), before.end, reply)
 
     def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
         """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
@@ -147,38 +166,50 @@ class SendHandler:
         queue_id: int,
         properties: Properties,
         body: bytes,
-        born_host: bytes,
+        peer: Peer,
     ) -> After:
         if header.topic.startswith("%RETRY%"):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
         shared = Entry(
-            header.topic, queue_id, b"", properties, header.born_timestamp, born_host, 0, header.sys_flag
+            header.topic, queue_id, b"", properties, header.born_timestamp, peer.host, 0, header.sys_flag
         )
         places = batch.places(body)
+        if header.may_be_stored or header.topic in self._retried.topics:
+            shared.owner = owner_of(peer)
+            return self._send_missing(shared, body, places, bool(header.may_be_stored))
         placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
         self._received.value += len(placed.offsets)
         reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
         return After(self._store.safety(properties.wants_safety), placed.end, reply)
 
+    def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> After:
+        """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
+        entries = _singles(shared, body, places)
+        found, stored_count = put_missing(self._writer, self._repeats, entries, is_repeated)
+        self._received.value += stored_count
+        first = found[0]
+        reply = SendMessageReply(
+            self._ids.joined([each.offset for each in found]), first.queue_id, first.queue_offset
+        )
+        if not in_a_row(found):
+            reply.stored_at = written(found)
+        return After(
+            self._store.safety(shared.properties.wants_safety), max([each.end for each in found]), reply
+        )
+
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
         """Store a batch message by message, because some of them are not plain."""
-        entries = batch.entries(shared, body, places)
-        if any(half_message.is_half(entry.properties) for entry in entries):
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "a batch cannot hold messages of a transaction; send them one by one",
-            )
-        stored = self._writer.put_batch(entries)
+        stored = self._writer.put_batch(_singles(shared, body, places))
         return PlacedBatch([placed.offset for placed in stored], stored[0].queue_offset, stored[-1].end)
 
-    def _recall_handle(self, topic: str, entry: Entry) -> str | None:
+    def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
         """Return the handle that recalls the message; None for a retry or without a unique id."""
         unique_id = entry.properties.unique_key
-        if unique_id is None or topic.startswith(names.RETRY) or entry.deliver_at_ms & RECALL:
+        if unique_id is None or topic.startswith(names.RETRY) or due_ms & RECALL:
             return None
-        return str(RecallHandle(topic, self._rules.broker_name, entry.deliver_at_ms, unique_id))
+        return str(RecallHandle(topic, self._rules.broker_name, due_ms, unique_id))
 
     def _bury(self, entry: Entry) -> None:
         """Move a message without tries left to its group's dead-letter queue, at once."""
@@ -236,6 +267,17 @@ class SendHandler:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
         )
+
+
+def _singles(shared: Entry, body: bytes, places: bytes) -> list[Entry]:
+    """The messages of a batch. Raises: RemoteError, one belongs to a transaction."""
+    entries = batch.entries(shared, body, places)
+    if any(half_message.is_half(entry.properties) for entry in entries):
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "a batch cannot hold messages of a transaction; send them one by one",
+        )
+    return entries
 
 
 def _forget(topic: str, properties: Properties, peer: Peer) -> None:

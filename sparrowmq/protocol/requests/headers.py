@@ -19,13 +19,17 @@ from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
 
 
 class SendMessageReply(Header):
-    """The place of the stored message. Every answer to a send has MSG_REGION and TRACE_ON (seen: 4.9.7)."""
+    """The place of the stored message. Every answer to a send has MSG_REGION and TRACE_ON (seen: 4.9.7).
+
+    `stored_at` is ours: the places of a batch that are not in a row, each as "queue:offset", with commas between.
+    """
 
     msg_id: str
     queue_id: Long
     queue_offset: Long
     transaction_id: str | None = None
     recall_handle: str | None = None
+    stored_at: str | None = None
     msg_region: str = field(name="MSG_REGION", default="DefaultRegion")
     trace_on: str = field(name="TRACE_ON", default="true")
 
@@ -48,11 +52,13 @@ class SendMessage(Request[SendMessageReply]):
     unit_mode: bool | None = None
     batch: bool | None = None
     max_reconsume_times: int | None = None
+    may_be_stored: bool | None = field(name="MAY_BE_STORED", default=None)
 
 
 class SendMessageV2(Request[SendMessageReply]):
     """As `SendMessage`, with one-letter names on the wire.
 
+    `may_be_stored` is ours: it was sent before, and the answer got lost. Brokers of Apache ignore it.
     The numbers have no bounds here, which would cost a message 0.2 us: making the record checks them.
     """
 
@@ -72,6 +78,7 @@ class SendMessageV2(Request[SendMessageReply]):
     max_reconsume_times: int | None = field(name="l", default=None)
     batch: bool | None = field(name="m", default=None)
     broker_name: str | None = field(name="n", default=None)
+    may_be_stored: bool | None = field(name="MAY_BE_STORED", default=None)
 
 
 class SendBatchMessage(SendMessageV2):
@@ -287,11 +294,15 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
 
 
 class HeartBeatReply(Header):
-    """Java 5 clients read the first two; always sent. The last is ours: how far ahead messages can be delivered."""
+    """Java 5 clients read the first two; always sent. The others are ours.
+
+    They say how far ahead messages can be delivered, and how long the broker recognises a message that is sent again.
+    """
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
     is_sub_change: bool = field(name="IS_SUB_CHANGE", default=True)
     timer_max_delay_sec: Long | None = field(name="TIMER_MAX_DELAY_SEC", default=None)
+    repeat_window_ms: Long | None = field(name="REPEAT_WINDOW_MS", default=None)
 
 
 class HeartBeat(Request[HeartBeatReply]):

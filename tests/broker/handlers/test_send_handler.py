@@ -154,7 +154,7 @@ async def test_what_cannot_be_stored_is_refused(
         assert (await live.send(topic="healthy")).queue_offset == 0
 
 
-@pytest.mark.guards("SendHandler._put_one_by_one: false entry")
+@pytest.mark.guards("send_handler._singles: false entry")
 async def test_a_batch_with_a_half_message_is_refused_whole(tmp_path: Path) -> None:
     parts = [batch.BatchPart(b"plain", b""), batch.BatchPart(b"half", b"TRAN_MSG\x01true\x02")]
     async with live_broker(tmp_path) as live:

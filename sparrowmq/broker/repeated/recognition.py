@@ -1,0 +1,203 @@
+"""Recognise a message that is sent again, because its producer got no answer, and answer as the first time.
+
+    send, answer lost     stored                                     found by its unique id (UNIQ_KEY) in the index
+    send, MAY_BE_STORED   looked up: stored before ── the first answer    likewise, after a crash or a failover
+                                     not stored    ── stored, and its id noted for two minutes
+    the first send, late  another connection overtook it: its id is noted ── the answer of the second
+
+Only a repeated send has the field MAY_BE_STORED, so the first send of a message costs nothing, and no ids are kept in
+memory for it. The log and its index are what the broker remembers: they survive a crash, and each slave has them too.
+
+An id is only a claim: another account can send a message with it first. So the broker compares the whole message,
+body and properties too. What differs is stored. One message for another can be taken only if both are the same.
+
+A delayed message is looked up where it waits, then in its topic; a half message where it waits. If the broker cannot
+find out whether it has the message, it stores nothing and says so (SYSTEM_BUSY), and the producer asks again.
+Unlike Java, which stores each repeated send again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sparrowmq.broker.detour import REAL_QID, REAL_TOPIC
+from sparrowmq.broker.repeated.retried_ids import RetriedIds
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.properties import mark, parse
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from sparrowmq.store.message_store import MessageStore
+
+# The broker adds these properties, or removes them.
+_BROKERS: Final = frozenset(
+    {
+        Property.WAIT,
+        Property.CLUSTER,
+        Property.CRC32,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.PGROUP,
+        Property.TRAN_OWNER,
+        Property.TRAN_PREPARED_QUEUE_OFFSET,
+        Property.TRANSACTION_CHECK_TIMES,
+        Property.TIMER_OUT_MS,
+        Property.TIMER_ENQUEUE_MS,
+        Property.TIMER_DEQUEUE_MS,
+        Property.TIMER_ROLL_TIMES,
+    }
+)
+_PARKED: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
+_DELAY: Final = mark(Property.DELAY)
+_TIMER: Final = "\x02TIMER_DEL"  # one search finds all three names
+_AHEAD_MS: Final = 60_000  # the store's time may be ahead of the clock
+
+
+class Before(NamedTuple):
+    """The place of a message that was stored before, as its first answer named it.
+
+    Attributes:
+        queue_id: of its topic, also while the message waits elsewhere.
+        end: the end of its record in the log.
+        due_ms: the delivery time of a timer; 0 for others.
+    """
+
+    offset: int
+    queue_id: int
+    queue_offset: int
+    end: int
+    due_ms: int
+
+
+class Repeats:
+    """The repeated sends to one broker.
+
+    Args:
+        window_ms: how long ago a message may have been stored; 0 disables this.
+    Attributes:
+        retried: the ids of messages whose repeated send came first.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock, window_ms: int, figures: Figures) -> None:
+        self.retried = RetriedIds(clock)
+        self._store = store
+        self._clock = clock
+        self._window_ms = window_ms if store.settings.index else 0
+        self._counts = {"stored_before": 0, "stored_now": 0, "came_late": 0, "unknown": 0}
+        figures.counters(
+            "sparrowmq_repeated_sends_total",
+            "messages that a producer sent again, by what the broker found",
+            ("result",),
+            lambda: [((name,), count) for name, count in self._counts.items()],
+        )
+
+    @property
+    def window_ms(self) -> int | None:
+        """The window, as clients get it; None if repeated sends are not recognised."""
+        return self._window_ms or None
+
+    def told(self) -> dict[str, str]:
+        """The line of `brokerStatus`."""
+        return {"repeatedSends": " ".join([f"{name}:{count}" for name, count in self._counts.items()])}
+
+    def before(self, entry: Entry, is_repeated: bool) -> Before | None:
+        """Return the place of a message that was stored before; None if it must be stored.
+
+        Args:
+            entry: as the producer sent it, before a detour.
+            is_repeated: whether the producer says so. Otherwise only a message that came late is found.
+        Raises:
+            RemoteError: SYSTEM_BUSY, the broker cannot find out.
+        """
+        unique_id = entry.properties.unique_key
+        if unique_id is None or not self._window_ms:
+            return None
+        if not is_repeated:
+            return self._late(entry, unique_id)
+        try:
+            found = self._look_up(entry, unique_id)
+        except (BadStore, CorruptRecord) as error:
+            self._counts["unknown"] += 1
+            raise RemoteError(
+                ResponseCode.SYSTEM_BUSY,
+                f"it is unknown whether this message was stored before, so it was not stored now: {error}",
+            ) from error
+        self._counts["stored_now" if found is None else "stored_before"] += 1
+        return found
+
+    def note(self, entry: Entry, topic: str, offset: int) -> None:
+        """Note a repeated send that was stored at a log offset, as its first send may still come."""
+        unique_id = entry.properties.unique_key
+        if unique_id is not None and self._window_ms:
+            self.retried.add(entry.owner, topic, unique_id, offset)
+
+    def _late(self, entry: Entry, unique_id: str) -> Before | None:
+        offset = self.retried.offset(entry.owner, entry.topic, unique_id)
+        found = None if offset is None else self._store.record_at(offset)
+        before = None if found is None else _same(found, entry)
+        if before is not None:
+            self._counts["came_late"] += 1
+        return before
+
+    def _look_up(self, entry: Entry, unique_id: str) -> Before | None:
+        now_ms = max(self._clock.now_ms(), self._store.newest_ms)
+        for topic in _topics(entry):
+            found = self._store.with_unique_id(topic, unique_id, now_ms - self._window_ms, now_ms + _AHEAD_MS)
+            for each in reversed(found):  # the first one, as others may be copies of it
+                before = _same(each, entry)
+                if before is not None:
+                    return before
+        return None
+
+
+def _topics(entry: Entry) -> tuple[str, ...]:
+    """The topics where the message may be stored, first the one where it begins."""
+    properties = entry.properties
+    if half_message.is_half(properties) and not half_message.comes_back(entry):
+        return (HALF_TOPIC,)
+    if properties.has(_DELAY):
+        return (SCHEDULE_TOPIC, entry.topic)
+    if properties.has(_TIMER):
+        return (TIMER_TOPIC, entry.topic)
+    return (entry.topic,)
+
+
+def _same(raw: memoryview, entry: Entry) -> Before | None:
+    """The place of a record if it is this message; None if anything differs that its producer decides."""
+    stored = record.decode(raw)
+    properties = record.outline(raw).properties
+    is_parked = stored.topic in _PARKED
+    topic = properties.marked(REAL_TOPIC) if is_parked else stored.topic
+    if (
+        topic != entry.topic
+        or stored.body != entry.body
+        or stored.flag != entry.flag
+        or stored.reconsume_times != entry.reconsume_times
+        or (stored.sys_flag ^ entry.sys_flag) & SysFlag.COMPRESSED
+        or _producers(stored.properties) != _producers(parse(entry.properties.render()))
+        or (stored.topic == HALF_TOPIC and stored.properties.get(Property.TRAN_OWNER) != entry.owner)
+    ):
+        return None
+    return _place(stored, properties.marked(REAL_QID) if is_parked else None)
+
+
+def _place(stored: StoredMessage, real_queue: str | None) -> Before:
+    due = stored.properties.get(Property.TIMER_OUT_MS, "") if stored.topic == TIMER_TOPIC else ""
+    return Before(
+        stored.physical_offset,
+        int(real_queue) if real_queue is not None and real_queue.isdecimal() else stored.queue_id,
+        stored.queue_offset,
+        stored.physical_offset + stored.store_size,
+        int(due) if due.isdecimal() else 0,
+    )
+
+
+def _producers(properties: dict[str, str]) -> dict[str, str]:
+    """The properties that the producer decides."""
+    return {name: value for name, value in properties.items() if name not in _BROKERS}

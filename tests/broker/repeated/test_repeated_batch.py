@@ -1,0 +1,78 @@
+"""A batch that is sent again: its messages are stored once, also if a crash had cut it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.repeated import repeated_batch
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.batch import BatchPart
+from tests.broker.live import Live, live_broker
+
+PARTS = [BatchPart(b"body-%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(5)]
+
+
+async def put(live: Live, parts: list[BatchPart], **fields: Any) -> Any:
+    return await live.send(batch.encode(parts), batch=True, **fields)
+
+
+async def bodies(live: Live, queue_id: int = 0) -> list[bytes]:
+    return [each.body for each in await live.messages(queue_id=queue_id)]
+
+
+@pytest.mark.guards("SendHandler._send_batch: drop self._send_missing")
+async def test_a_repeated_batch_is_answered_as_the_first_time(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"before")
+        first = await put(live, PARTS)
+        assert await put(live, PARTS, may_be_stored=True) == first
+        assert await put(live, PARTS, may_be_stored=True, queue_id=2) == first
+        assert await bodies(live) == [b"before"] + [part.body for part in PARTS]
+        assert await bodies(live, 2) == []
+
+
+@pytest.mark.guards("repeated_batch.put_missing: false known is not None")
+@pytest.mark.guards("SendHandler._send_missing: drop reply.stored_at")
+async def test_only_the_end_of_a_batch_that_a_crash_cut_is_stored(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await put(live, PARTS[:2])
+        await live.send(b"between")
+        reply = await put(live, PARTS, may_be_stored=True, queue_id=3)
+        assert await bodies(live) == [b"body-0", b"body-1", b"between", b"body-2", b"body-3", b"body-4"]
+        assert await bodies(live, 3) == []
+        assert (reply.queue_id, reply.queue_offset, reply.stored_at) == (0, 0, "0:0,0:1,0:3,0:4,0:5")
+        ids = [each.offset_id for each in await live.messages()]
+        assert reply.msg_id.split(",") == ids[:2] + ids[3:]
+
+
+async def test_a_repeated_batch_that_was_never_stored_is_stored_once(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        reply = await put(live, PARTS, may_be_stored=True)
+        assert reply.stored_at is None
+        assert await put(live, PARTS, may_be_stored=True) == reply
+        assert await put(live, PARTS) == reply  # the first send, which came late
+        assert await bodies(live) == [part.body for part in PARTS]
+
+
+async def test_messages_of_a_batch_may_be_sent_again_one_by_one(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await put(live, PARTS)
+        for number in range(5):
+            key = {"UNIQ_KEY": f"id-{number}"}
+            reply = await live.send(b"body-%d" % number, properties=key, may_be_stored=True)
+            assert (reply.queue_id, reply.queue_offset) == (0, number)
+        assert len(await bodies(live)) == 5
+
+
+@pytest.mark.guards("repeated_batch.put_missing: drop len(entries) > MOST")
+async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_batch, "MOST", 4)
+    async with live_broker(tmp_path) as live:
+        with pytest.raises(RemoteError, match="at most 4 messages, and this has 5"):
+            await put(live, PARTS, may_be_stored=True)
+        await put(live, PARTS)
+        assert len(await bodies(live)) == 5
