@@ -50,6 +50,7 @@ class Brokers:
         self._greeted: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._at_any_time: set[str] = set()
+        self._recognising: set[str] = set()
         self._denials: dict[str, AccessDenied] = {}
         self._masters: set[str] = set()
         routes.watch(self._leave_mute)
@@ -101,6 +102,10 @@ class Brokers:
     def retries_at_any_time(self, session: Session) -> bool:
         """Return whether retries have any delay: at our brokers. Apache's of 5.0 were not tried with retries."""
         return session.address in self._at_any_time
+
+    def recognises_repeats(self, session: Session) -> bool:
+        """Return whether the broker said so: it stores a message once that is sent again after a lost answer."""
+        return session.address in self._recognising
 
     def denial(self, session: Session) -> AccessDenied | None:
         """Return the error by which access control refused the last heartbeat, if it did."""
@@ -155,10 +160,11 @@ class Brokers:
         self._denials.pop(session.address, None)
         try:
             reply = await session.call(HeartBeat(), body)
-            if reply.header.timer_max_delay_sec:
-                self._at_any_time.add(session.address)
-            else:
-                self._at_any_time.discard(session.address)
+            for known, is_said in (
+                (self._at_any_time, reply.header.timer_max_delay_sec),
+                (self._recognising, reply.header.repeat_window_ms),
+            ):
+                known.add(session.address) if is_said else known.discard(session.address)
         except RemoteError as error:
             # The broker may still take our sends. Calls that need the heartbeat have an error of their own.
             log.warning("%s refused our heartbeat: %s", session.address, error)

@@ -5,6 +5,9 @@
           parked until a route or     |  |  another broker, while   |
           a connection is there   <---+  +--attempts and time last--+
 
+A repeated message says so (MAY_BE_STORED), if the broker understands that. It then stores the message once. An
+idempotent producer never takes a message to another broker that may be stored at the first one. It repeats it there.
+
 A message moves by plain calls and by the callbacks of its reply. Only a missing route or connection needs a task. One
 task serves all messages that wait for the same route or connection, in order. So messages to one queue never overtake
 each other before their first attempt. The window limits the messages in flight; the messages before it are limited in
@@ -42,11 +45,13 @@ from sparrowmq.errors import (
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.session import Session
 
 BUSY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 BACKED_UP_S: Final = 0.01
+ATTEMPT_S: Final = 1.0  # the shortest attempt of an idempotent producer, if there is time left
 PAUSE_S: Final = 0.2  # before the next attempt, when there is no other broker to turn to
 
 
@@ -252,8 +257,21 @@ class Outbox:
         item.attempts += 1
         item.asked = now
         header = item.request(self._group, queue, self._clock.now_ms())
+        if item.is_in_doubt or self._settings.idempotent:
+            remaining_s = self._mark_repeat(item, header, session, remaining_s)
         answered = partial(self._answered, item)
         session.ask(header, item.body, answered, timeout_s=remaining_s, accept=LESS_SAFE)
+
+    def _mark_repeat(
+        self, item: Outgoing, header: SendMessageV2, session: Session, remaining_s: float
+    ) -> float:
+        """Mark a repeated message, if the broker recognises it. Returns: the time limit of this attempt."""
+        is_recognised = self._brokers.recognises_repeats(session)
+        if is_recognised and item.is_in_doubt:
+            header.may_be_stored = True
+        item.is_recognised = is_recognised and self._settings.idempotent
+        # Only a message that is stored once can be repeated while its answer may still come.
+        return min(remaining_s, max(remaining_s / 2, ATTEMPT_S)) if item.is_recognised else remaining_s
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
         """Send without an answer. The message keeps its place in the window while the broker does not read."""
@@ -366,7 +384,7 @@ class Outbox:
             self._slow_brokers.report(item.queue.broker_name, FAILED_S, now)
         if not isinstance(error, NetworkError) or remaining_s <= 0 or not self._is_wanted(item):
             self._fail(item, error)
-        elif item.is_ordered:
+        elif item.is_ordered or item.must_stay:
             self._clock.call_later(min(PAUSE_S, remaining_s), self._connect, item, item.queue)
         else:
             item.failed_at(item.queue.broker_name)
@@ -376,6 +394,9 @@ class Outbox:
 
     def _retry(self, item: Outgoing, error: BaseException) -> None:
         """Try again after an error, if the message may be retried."""
+        if item.must_stay:
+            self._repeat(item, error)
+            return
         if item.queue is not None:
             item.failed_at(item.queue.broker_name)
         if not self._may_retry(item) or not may_go_right_again(error):
@@ -388,6 +409,16 @@ class Outbox:
             self._clock.call_later(PAUSE_S, self._attempt, item)
         else:
             self._attempt(item)
+
+    def _repeat(self, item: Outgoing, error: BaseException) -> None:
+        """Send a message again that the broker may have stored, to its queue, until its time is over."""
+        assert item.queue is not None, "it was sent to a queue"
+        remaining_s = item.deadline - self._clock.monotonic()
+        if remaining_s <= 0 or not self._is_wanted(item) or not may_go_right_again(error):
+            self._fail(item, error)
+        else:
+            pause_s = 0.0 if isinstance(error, RequestTimeout) else min(PAUSE_S, remaining_s)
+            self._clock.call_later(pause_s, self._connect, item, item.queue)
 
     def _broker_count(self, topic: str) -> int:
         route = self._routes.cached_for_sending(topic)

@@ -42,6 +42,7 @@ class Outgoing(Packed):
         namespace: results leave it out of the topic.
         is_in_doubt: an attempt may have stored it, and only the answer was lost.
         stays: its topic is ordered, so that a retry goes to the same queue, before the messages behind it.
+        is_recognised: the producer is idempotent, and the broker of the last attempt recognises a repeated message.
     """
 
     timeout_s: float = 0.0
@@ -60,12 +61,18 @@ class Outgoing(Packed):
     has_lane: bool = False
     is_in_doubt: bool = False
     stays: bool = False
+    is_recognised: bool = False
     namespace: str = ""
 
     @property
     def is_ordered(self) -> bool:
         """Return whether its key or its sender fixes the queue. Such messages keep their order."""
         return self.is_fixed or self.key is not None
+
+    @property
+    def must_stay(self) -> bool:
+        """Return whether only the broker of the last attempt knows if it has the message: another would double it."""
+        return self.is_recognised and self.is_in_doubt
 
     @property
     def is_abandoned(self) -> bool:

@@ -12,8 +12,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.client.home import Home, at_home, running_loop
@@ -42,6 +45,7 @@ from sparrowmq.protocol.requests.headers import RecallMessage
 
 R = TypeVar("R")
 NextId = Callable[[], str]
+_PLACES: Final = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
 
 
 @at_home("recall", "drain", "flush")
@@ -319,9 +323,25 @@ def _results(item: Outgoing, sent: Sent) -> list[SendResult]:
         # A 5.x broker that keeps a batch as one record answers one offset id.
         offset_ids = offset_ids[:1] * len(item.msg_ids)
     queue, first, status = _queue(item, sent), sent.header.queue_offset, SendStatus(sent.code)
-    return [
+    results = [
         SendResult(msg_id, offset_id, queue, first + index, status)
         for index, (msg_id, offset_id) in enumerate(zip(item.msg_ids, offset_ids, strict=True))
+    ]
+    return _apart(results, sent.header.stored_at) if sent.header.stored_at is not None else results
+
+
+def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
+    """The results of a repeated batch whose messages are not in a row, because a crash had cut it."""
+    places = [place.split(":") for place in stored_at.split(",")]
+    if len(places) != len(results) or not _PLACES.fullmatch(stored_at):
+        return results
+    return [
+        replace(
+            each,
+            queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)),
+            offset=int(offset),
+        )
+        for each, (queue_id, offset) in zip(results, places, strict=True)
     ]
 
 

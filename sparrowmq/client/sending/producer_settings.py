@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from sparrowmq.client.arguments import check_count
+from sparrowmq.client.arguments import check_count, check_kind
 from sparrowmq.errors import ConfigError
 
 # The producer group of a program that names none. Programs share it, so none of them may answer for its transactions.
@@ -25,6 +25,10 @@ class ProducerSettings:
     """Time limit of one message with all its attempts, from when it is in the window (sendMsgTimeout)."""
     retries: int = 2
     """Attempts after the first one (retryTimesWhenSendFailed)."""
+    idempotent: bool = False
+    """Whether a message whose answer was lost is only sent again to the same broker, which stores it once, until its
+    time limit. Otherwise the next attempt may go to another broker, which stores it a second time. Brokers of Apache
+    cannot do this: to them, messages are sent as without it."""
     retry_not_stored: bool = False
     """Whether to retry also a message that was stored less safely than the broker is configured to
     (retryAnotherBrokerWhenNotStoreOK)."""
@@ -46,6 +50,7 @@ class ProducerSettings:
         check_timeout(self.timeout_s)
         for name in ("max_bytes", "window", "window_bytes", "waiting_bytes"):
             check_count(name, getattr(self, name))
+        check_kind("idempotent", self.idempotent, bool, "True or False")
         for name in ("retries", "compress_over_bytes"):
             check_count(name, getattr(self, name), at_least=0)
 
