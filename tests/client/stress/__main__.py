@@ -1,4 +1,9 @@
-"""`python -m tests.client.stress [--minutes N | --rounds N] [--seed S]`: promises of the client while all changes."""
+"""Promises of the client while all changes: `./run stress`.
+
+./run stress --minutes 5
+./run stress --rounds 50
+./run stress --hours 4 --kills 200 --messages 5000000       the long form
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.client.stress.plan import CLUSTER, FIRST_S, MEMBERS, ROUND_S, plan, rounds
+from tests.client.stress.plan import CLUSTER, FIRST_S, MEMBERS, PAUSE_S, ROUND_S, pause_for, plan, rounds
 from tests.client.stress.rig import Rig, sentences
 
 # A member that was killed keeps the queues that it had in order for 60 s.
@@ -20,6 +25,16 @@ QUIET_S = 75.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run stress", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to send (default 5)")
+    parser.add_argument("--hours", type=float, help="the same in hours")
+    parser.add_argument(
+        "--kills", type=int, help="kill brokers about so often; by default as often as there is time"
+    )
+    parser.add_argument(
+        "--messages", type=int, help="send about so many, evenly; by default a few hundred a second"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="without ordered topics: shows which keys move, and fails"
+    )
     parser.add_argument(
         "--rounds", type=int, help="kill a broker and a name server together so often, and nothing else"
     )
@@ -27,11 +42,15 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the stores and the ledger")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sparrowmq-stress-"))
-    seconds = arguments.minutes * 60 if arguments.rounds is None else FIRST_S + arguments.rounds * ROUND_S
+    minutes = arguments.minutes if arguments.hours is None else arguments.hours * 60
+    seconds = minutes * 60 if arguments.rounds is None else FIRST_S + arguments.rounds * ROUND_S
     print(f"seed {arguments.seed}, {seconds / 60:.1f} minutes, everything in {folder}", flush=True)
-    rig = Rig(folder, arguments.seed, QUIET_S, tell)
+    rate = arguments.messages / seconds if arguments.messages else None
+    rig = Rig(folder, arguments.seed, QUIET_S, tell, rate=rate, has_ordered_topics=not arguments.plain)
     if arguments.rounds is None:
-        steps = plan(arguments.seed, seconds, (*MEMBERS, *CLUSTER), can_wait=True)
+        acts = (*MEMBERS, *CLUSTER)
+        pause_s = pause_for(arguments.kills, seconds, acts) if arguments.kills else PAUSE_S
+        steps = plan(arguments.seed, seconds, acts, can_wait=True, pause_s=pause_s)
     else:
         steps = rounds(arguments.seed, arguments.rounds)
     found = asyncio.run(rig.run(steps, seconds))

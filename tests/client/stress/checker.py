@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tests.client.stress.ledger import SKIPPED, Acknowledged, Delivery, Incident, Ledger, Sent
@@ -65,6 +66,7 @@ KINDS: Final = {
     "phantom": "what is handled was sent",
     "doubled": "what is handled again has a cause",
     "stale": "what is handled is of a queue that is owned",
+    "moved": "messages of a key in an ordered topic are in one queue",
     "stored out of order": "messages of a key are stored in the order of their sends",
     "handled out of order": "messages of a key are handled in their order, one after the other",
     "leaked": "a client that is left leaves nothing behind",
@@ -80,12 +82,18 @@ class Findings:
     causes: Counter[str] = field(default_factory=Counter)
 
 
-def check(ledger: Ledger, topics: Mapping[str, frozenset[str]], ordered: frozenset[str]) -> Findings:
+def check(
+    ledger: Ledger,
+    topics: Mapping[str, frozenset[str]],
+    ordered: frozenset[str],
+    fixed: frozenset[str] = frozenset(),
+) -> Findings:
     """Everything that is wrong with a ledger whose processes have all ended.
 
     Args:
         topics: what each group consumes.
         ordered: the groups that handle the messages of a key in their order.
+        fixed: the ordered topics. In other topics a key has an order in each of its queues.
     """
     found = Findings()
     found.violations += _hung(ledger)
@@ -102,6 +110,9 @@ def check(ledger: Ledger, topics: Mapping[str, frozenset[str]], ordered: frozens
             )
         _Repetitions(ledger, incidents, message, group in ordered, found).explain(deliveries)
     for messages in _keys(ledger).values():
+        if messages[0][0].topic in fixed:
+            found.violations += _moved(messages)
+    for messages in _keys(ledger, fixed).values():
         found.violations += _stored_out_of_order(messages)
         for group in ordered:
             found.violations += _handled_out_of_order(ledger, group, messages)
@@ -275,16 +286,28 @@ def _is_retry(delivery: Delivery) -> bool:
 # Out of order -------------------------------------------------------------------------------------------------------
 
 
-def _keys(ledger: Ledger) -> dict[tuple[str, str], list[tuple[Sent, Acknowledged]]]:
-    """The acknowledged messages of each key, in the order in which they were sent."""
-    keys: dict[tuple[str, str], list[tuple[Sent, Acknowledged]]] = {}
+def _keys(
+    ledger: Ledger, fixed: frozenset[str] | None = None
+) -> dict[tuple[object, ...], list[tuple[Sent, Acknowledged]]]:
+    """The acknowledged messages of each key, in the order in which they were sent; in topics not `fixed` by queue."""
+    keys: dict[tuple[object, ...], list[tuple[Sent, Acknowledged]]] = {}
     for message, answer in ledger.acknowledged.items():
         sent = ledger.sent[message]
         if sent.key:
-            keys.setdefault((sent.topic, sent.key), []).append((sent, answer))
+            queue = () if fixed is None or sent.topic in fixed else answer.place[:3]
+            keys.setdefault((sent.topic, sent.key, *queue), []).append((sent, answer))
     for messages in keys.values():
         messages.sort(key=lambda pair: pair[0].sequence)
     return keys
+
+
+def _moved(messages: list[tuple[Sent, Acknowledged]]) -> Iterator[Violation]:
+    for (_, before), (sent, answer) in pairwise(messages):
+        if before.place[:3] != answer.place[:3]:
+            yield Violation(
+                "moved",
+                f"{sent.message} of key {sent.key} is at {_where(answer)}, the one before it at {_where(before)}",
+            )
 
 
 def _stored_out_of_order(messages: list[tuple[Sent, Acknowledged]]) -> Iterator[Violation]:

@@ -7,6 +7,7 @@ of the machine's monotonic clock, in seconds, which all processes share.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +148,11 @@ class Delivery:
 
 @dataclass(slots=True)
 class Ledger:
-    """All records, by what they are about."""
+    """All records, by what they are about.
+
+    Attributes:
+        counts: how many records of each kind came, and how many deliveries were done; what was taken counts still.
+    """
 
     sent: dict[str, Sent] = field(default_factory=dict)
     acknowledged: dict[str, Acknowledged] = field(default_factory=dict)
@@ -158,10 +163,12 @@ class Ledger:
     entered: dict[str, float] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
     done: dict[str, set[str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     _open: dict[tuple[str, int], Delivery] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
         """Take one record in; those of one process come in their order."""
+        self.counts[type(line).__name__] += 1
         match line:
             case Sent():
                 self.sent[line.message] = line
@@ -194,7 +201,24 @@ class Ledger:
         delivery = self._open.pop((line.member, line.delivery))
         delivery.ended_at, delivery.outcome = line.at, line.outcome
         if line.outcome == DONE:
+            self.counts[DONE] += 1
             self.done.setdefault(delivery.begun.group, set()).add(delivery.begun.message)
+
+    def take(self, message: str, to: Ledger) -> None:
+        """Move all that is known of a message to another ledger."""
+        to.sent[message] = self.sent.pop(message)
+        for mine, others in ((self.acknowledged, to.acknowledged), (self.doubted, to.doubted)):
+            if message in mine:
+                others[message] = mine.pop(message)  # type: ignore[assignment]
+        if message in self.rolled_back:
+            self.rolled_back.discard(message)
+            to.rolled_back.add(message)
+        for group, done in self.done.items():
+            if message in done:
+                done.discard(message)
+                to.done.setdefault(group, set()).add(message)
+            if found := self.deliveries.pop((group, message), None):
+                to.deliveries[group, message] = found
 
 
 class Pen:

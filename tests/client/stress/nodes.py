@@ -48,6 +48,12 @@ class Node:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int | None:
+        """The process that serves now, if there is one."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
     async def start(self) -> None:
         """Return when it serves. Raises: RuntimeError, with what it said last."""
         settings = {**self._settings, "listenPort": self.port}
@@ -99,9 +105,6 @@ class Nodes:
         """Kill whatever runs still."""
         nodes = [*self.brokers.values(), *self.name_servers]
         await asyncio.gather(*(node.end(signal.SIGKILL) for node in nodes))
-
-    def create_topic(self, broker: str, topic: str, queues: int) -> None:
-        self._ask(broker).create_topic(topic, queues=queues)
 
     def create_group(self, broker: str, group: str) -> None:
         self._ask(broker).create_group(group, retries=16)

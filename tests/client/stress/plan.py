@@ -33,9 +33,8 @@ CLUSTER: Final = (Act.KILL_BROKER, Act.MOVE_BROKER, Act.RESTART_BROKER, Act.NAME
 BROKERS: Final = ("broker-a", "broker-b")
 NAME_SERVERS: Final = 2
 PLAIN: Final = "plain"
-KEYED: Final = tuple(
-    f"keyed-{name}" for name in BROKERS
-)  # on one broker each: a key must never change its queue
+KEYED: Final = ("keyed", "ordered")  # all on both brokers
+FIXED: Final = frozenset({"ordered"})  # ordered topics, in which a key must never change its queue
 GROUPS: Final = {"any-order": frozenset({PLAIN}), "in-order": frozenset(KEYED)}
 ORDERED: Final = frozenset({"in-order"})
 
@@ -43,6 +42,7 @@ FEWEST, MOST = 1, 4  # members of a group
 FIRST_S: Final = 1.0
 PAUSE_S: Final = (0.5, 2.0)
 ROUND_S: Final = 4.0
+KILLS: Final = (Act.KILL_BROKER, Act.MOVE_BROKER, Act.ONE_OF_EACH)  # of a broker, by SIGKILL
 DOWN_S: Final = (0.2, 2.0)
 
 
@@ -67,12 +67,22 @@ class Step:
         return f"{self.at_s:.1f} s {self.act.value} {self.on}"
 
 
-def plan(seed: int, seconds: float, acts: tuple[Act, ...], can_wait: bool) -> list[Step]:
+def pause_for(kills: int, seconds: float, acts: tuple[Act, ...]) -> tuple[float, float]:
+    """The pauses with which a broker is killed so often in that time; a step of an act takes none here."""
+    share = sum(act in KILLS for act in acts) / len(acts)
+    mean_s = seconds * share / kills
+    return mean_s * 0.5, mean_s * 1.5
+
+
+def plan(
+    seed: int, seconds: float, acts: tuple[Act, ...], can_wait: bool, pause_s: tuple[float, float] = PAUSE_S
+) -> list[Step]:
     """Steps for so many seconds, every act at least once if there is time.
 
     Args:
         acts: what may happen.
         can_wait: whether members of the group in order may crash: a broker frees their locks after 60 s only.
+        pause_s: the shortest and the longest time from one step to the next.
     """
     chance = random.Random(seed)
     steps: list[Step] = []
@@ -84,7 +94,7 @@ def plan(seed: int, seconds: float, acts: tuple[Act, ...], can_wait: bool) -> li
         act = fresh.pop()
         on = _whom(act, chance, can_wait)
         steps.append(Step(at_s, act, on, chance.uniform(*DOWN_S), chance.random()))
-        at_s += chance.uniform(*PAUSE_S)
+        at_s += chance.uniform(*pause_s)
     return steps
 
 

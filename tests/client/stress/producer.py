@@ -39,8 +39,11 @@ TIMEOUT_S = 6.0
 class Producer:
     """Sends portions of messages in each way, side by side."""
 
-    def __init__(self, mq: Client, pen: Pen, stop: asyncio.Event) -> None:
+    def __init__(self, mq: Client, pen: Pen, stop: asyncio.Event, rate: float) -> None:
         self._mq = mq
+        self._rate = rate
+        self._sent = 0
+        self._began = time.monotonic()
         self._pen = pen
         self._stop = stop
         self._numbers = itertools.count()
@@ -64,7 +67,13 @@ class Producer:
     async def _repeat(self, way: Callable[[], Awaitable[None]]) -> None:
         while not self._stop.is_set():
             await way()
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s())
+
+    def _pause_s(self) -> float:
+        """The pause after a portion: long while we are ahead of the wanted rate, none while we are behind it."""
+        if not self._rate:
+            return PAUSE_S
+        return max(0.0, self._sent / self._rate - (time.monotonic() - self._began))
 
     # The ways -------------------------------------------------------------------------------------------------------
 
@@ -114,6 +123,7 @@ class Producer:
         """So many new messages of the topic without an order, each written down as it is handed out."""
         for _ in range(count):
             message = f"plain-{next(self._numbers)}"
+            self._sent += 1
             self._pen.write(Sent(message, PLAIN, time.monotonic()))
             yield message
 
@@ -124,6 +134,7 @@ class Producer:
     async def _send_keyed(self, topic: str, key: str) -> None:
         sequence = next(self._sequences[topic, key])
         message = f"{topic}-{key}-{sequence}"
+        self._sent += 1
         self._pen.write(Sent(message, topic, time.monotonic(), key, sequence))
         await self._write(message, self._mq.send(topic, message.encode(), fifo=key))
 
@@ -144,18 +155,18 @@ class Producer:
         self._pen.write(Doubted(message, f"{type(error).__name__}: {error}", time.monotonic()))
 
 
-async def produce(namesrv: str, pen: Pen, farewell: Farewell) -> None:
+async def produce(namesrv: str, pen: Pen, rate: float, farewell: Farewell) -> None:
     """Send until SIGTERM."""
     settings = ProducerSettings(window=WINDOW, timeout_s=TIMEOUT_S, retries=4)
     async with farewell.of(connect(namesrv, settings=settings, clock=HastyClock())) as mq:
         pen.write(Entered(WHO, time.monotonic()))
-        await Producer(mq, pen, farewell.told).run()
+        await Producer(mq, pen, farewell.told, rate).run()
 
 
 def main() -> None:
-    namesrv, file = sys.argv[1:]
+    namesrv, file, rate = sys.argv[1:]
     pen = Pen(Path(file))
-    live(WHO, pen, lambda farewell: produce(namesrv, pen, farewell))
+    live(WHO, pen, lambda farewell: produce(namesrv, pen, float(rate), farewell))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,17 @@ from typing import Final
 
 import msgspec
 
+from sparrowmq.client.admin.admin import Admin
 from tests.client.stress import checker
 from tests.client.stress.checker import Findings, Violation
-from tests.client.stress.ledger import Incident, Ledger, Pen, Reader
+from tests.client.stress.ledger import DONE, Incident, Ledger, Pen, Reader
 from tests.client.stress.member import Call
+from tests.client.stress.memory import MOST_MB_AN_HOUR, SHORTEST_S, Memory, resident_mb
 from tests.client.stress.nodes import REPOSITORY, Node, Nodes
 from tests.client.stress.plan import (
     BROKERS,
     FEWEST,
+    FIXED,
     GROUPS,
     KEYED,
     MOST,
@@ -33,6 +36,7 @@ from tests.client.stress.plan import (
     Step,
 )
 from tests.client.stress.producer import WHO as PRODUCER
+from tests.client.stress.settling import SETTLED_S, Settling
 from tests.client.stress.transactor import WHO as TRANSACTOR
 
 QUEUES: Final = 4
@@ -41,6 +45,7 @@ ENTERS_LIMIT_S: Final = 30.0
 LEAVES_LIMIT_S: Final = 40.0
 LOOK_S: Final = 0.1
 TELL_S: Final = 5.0
+SETTLE_S: Final = 30.0
 
 _OUTAGES: Final = {
     Act.KILL_BROKER: checker.BROKER_KILLED,
@@ -58,12 +63,25 @@ class Rig:
         folder: for stores, ledgers and what the processes say.
         quiet_s: how long the end is waited for while nothing more is handled.
         tell: gets lines of progress.
+        rate: messages a second that the producer keeps to; as many as it can without.
+        has_ordered_topics: without them all topics are plain, and the checker finds the keys that move.
     """
 
     def __init__(
-        self, folder: Path, seed: int, quiet_s: float, tell: Callable[[str], object] = print
+        self,
+        folder: Path,
+        seed: int,
+        quiet_s: float,
+        tell: Callable[[str], object] = print,
+        *,
+        rate: float | None = None,
+        has_ordered_topics: bool = True,
     ) -> None:
         self.ledger = Ledger()
+        self.memory = Memory()
+        self._settling = Settling(_check, lambda topic: [group for group in GROUPS if topic in GROUPS[group]])
+        self._rate = rate
+        self._has_ordered_topics = has_ordered_topics
         self.sending_s = 0.0
         self._folder = folder
         self._seed = seed
@@ -88,22 +106,32 @@ class Rig:
         finally:
             await self._kill_all()
         self._look()
-        found = checker.check(self.ledger, GROUPS, ORDERED)
+        found = self._settling.finish(self.ledger)
         found.violations += self._unended
+        if self.sending_s >= SHORTEST_S:
+            found.violations += [
+                Violation("grows", f"{name} grows by {growth:.1f} MB an hour")
+                for name, growth in self.memory.growth().items()
+                if growth > MOST_MB_AN_HOUR
+            ]
         return found
 
     # Beginning and end ----------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
         await self._nodes.start()
-        for broker, keyed in zip(BROKERS, KEYED, strict=True):
-            self._nodes.create_topic(broker, PLAIN, QUEUES)
-            self._nodes.create_topic(broker, keyed, QUEUES)
+        async with Admin(self._nodes.namesrv) as admin:
+            for topic in (PLAIN, *KEYED):
+                ordered = topic in FIXED and self._has_ordered_topics
+                await admin.create_topic(topic, queues=QUEUES, ordered=ordered)
+        for broker in BROKERS:
             for group in GROUPS:
                 self._nodes.create_group(broker, group)
         await asyncio.gather(*(self._join(group) for group in GROUPS for _ in range(FIRST_MEMBERS)))
-        for who in (PRODUCER, TRANSACTOR):
-            await self._spawn(who, who, self._nodes.namesrv, str(self._book(who)))
+        await self._spawn(
+            PRODUCER, PRODUCER, self._nodes.namesrv, str(self._book(PRODUCER)), str(self._rate or 0)
+        )
+        await self._spawn(TRANSACTOR, TRANSACTOR, self._nodes.namesrv, str(self._book(TRANSACTOR)))
 
     async def _carry_out(self, steps: list[Step], seconds: float) -> None:
         began = time.monotonic()
@@ -249,35 +277,59 @@ class Rig:
 
     @property
     def _handled(self) -> int:
-        return sum(map(len, self.ledger.done.values()))
+        return self.ledger.counts[DONE]
 
     async def _watch(self) -> None:
-        """For ever: a line of progress now and then."""
+        """For ever: a line of progress now and then, and checks of what is over."""
+        settled_at = time.monotonic()
         while True:
             await asyncio.sleep(TELL_S)
             self._look()
+            self._weigh()
+            if time.monotonic() - settled_at > SETTLE_S:
+                settled_at = time.monotonic()
+                self._settling.settle(self.ledger, settled_at - SETTLED_S)
             members = ", ".join(f"{len(members)} in {group}" for group, members in self._members.items())
             self._tell(
-                f"          {len(self.ledger.acknowledged)} stored, {self._handled} handled; {members}"
+                f"          {self.ledger.counts['Acknowledged']} stored, {self._handled} handled; {members}"
             )
+
+    def _weigh(self) -> None:
+        """Sample the memory of what runs from beginning to end; members come and go."""
+        nodes = {node.name: node.pid for node in (*self._nodes.brokers.values(), *self._nodes.name_servers)}
+        clients = {who: self._processes[who].pid for who in (PRODUCER, TRANSACTOR) if who in self._processes}
+        for name, pid in (nodes | clients).items():
+            if pid is not None and (size_mb := resident_mb(pid)):
+                self.memory.sample(name, time.monotonic(), size_mb)
+
+
+def _check(ledger: Ledger) -> Findings:
+    return checker.check(ledger, GROUPS, ORDERED, FIXED)
 
 
 def sentences(rig: Rig, found: Findings) -> list[str]:
     """The result, for people."""
     ledger = rig.ledger
     incidents = Counter(incident.what for incident in ledger.incidents)
+    counts = ledger.counts
     rows = [
-        ("messages sent", len(ledger.sent)),
-        ("  a second", round(len(ledger.sent) / max(rig.sending_s, 1))),
-        ("  acknowledged", len(ledger.acknowledged)),
-        ("  in doubt", len(ledger.doubted)),
-        ("  rolled back", len(ledger.rolled_back)),
-        ("deliveries", sum(map(len, ledger.deliveries.values()))),
+        ("messages sent", counts["Sent"]),
+        ("  a second", round(counts["Sent"] / max(rig.sending_s, 1))),
+        ("  acknowledged", counts["Acknowledged"]),
+        ("  in doubt", counts["Doubted"]),
+        ("  of transactions", counts["Decided"]),
+        ("deliveries", counts["Begun"]),
         *sorted(incidents.items()),
         *((f"handled again: {cause}", count) for cause, count in sorted(found.causes.items())),
         *((f"VIOLATION: {kind}", count) for kind, count in _kinds(found).items()),
     ]
-    return [f"  {name:32}{count:8}" for name, count in rows]
+    sizes = rig.memory.last()
+    judged = "MB an hour" if rig.sending_s >= SHORTEST_S else "MB an hour, after too short a time to judge"
+    grown = [
+        f"  memory of {name:22}{sizes[name]:8.1f} MB, {growth:+.2f} {judged}"
+        for name, growth in rig.memory.growth().items()
+    ]
+    return [f"  {name:32}{count:8}" for name, count in rows] + grown
 
 
 def _kinds(found: Findings) -> Counter[str]:

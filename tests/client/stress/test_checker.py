@@ -79,7 +79,7 @@ class Book:
         ledger = Ledger()
         for line in self.lines:
             ledger.add(line)
-        return check(ledger, TOPICS, ORDERED)
+        return check(ledger, TOPICS, ORDERED, fixed=frozenset({"keyed"}))
 
     def _tick(self) -> float:
         self.now += 0.01
@@ -117,6 +117,13 @@ def late(book: Book) -> None:
     book.send("k2", 4, "key", 2)
     book.deliver("k3", 3, topic="keyed")
     book.deliver("k2", 4, topic="keyed")
+
+
+def moved(book: Book) -> None:
+    place = Place("keyed", "b", 0, 2)
+    book.lines.append(Sent("k2", "keyed", book.now, "key", 2))
+    book.lines.append(Acknowledged("k2", place, book.now))
+    book.deliver("k2", 2, topic="keyed")
 
 
 def overtaken(book: Book) -> None:
@@ -192,6 +199,7 @@ FAULTS: list[tuple[str, Callable[[Book], object]]] = [
     ("doubled", crash_of_another),
     ("doubled", rebalanced_in_order),
     ("stale", outlived),
+    ("moved", moved),
     ("stored out of order", late),
     ("handled out of order", overtaken),
     ("leaked", lambda book: book.leave(tasks=["task 'give back'"])),

@@ -6,12 +6,14 @@ from tests.client.stress.ledger import CANCELLED, DONE, FAILED, TIMED_OUT
 from tests.client.stress.plan import (
     BROKERS,
     CLUSTER,
+    KILLS,
     MEMBERS,
     NAME_SERVERS,
     ORDERED,
     PAUSE_S,
     Act,
     fate,
+    pause_for,
     plan,
     rounds,
 )
@@ -42,6 +44,12 @@ def test_a_round_kills_one_of_each_and_comes_as_often_as_it_is_wanted():
     assert {step.on for step in steps} == set(BROKERS)
     assert {int(step.pick * NAME_SERVERS) for step in steps} == set(range(NAME_SERVERS))
     assert all(after.at_s - before.at_s > before.down_s for before, after in pairwise(steps))
+
+
+def test_brokers_are_killed_about_as_often_as_it_is_wanted():
+    acts = (*MEMBERS, *CLUSTER)
+    steps = plan(4, 4 * 3600, acts, can_wait=True, pause_s=pause_for(200, 4 * 3600, acts))
+    assert 180 <= sum(step.act in KILLS for step in steps) <= 220
 
 
 def test_members_in_order_crash_only_where_their_locks_can_be_waited_for():
