@@ -15,6 +15,7 @@ import sparrowmq
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, PullSettings
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with, variables
 
 PAGE = (Path(__file__).parents[1] / "docs" / "use" / "client.md").read_text()
@@ -85,27 +86,49 @@ def test_page_begins_with_the_connection_around_all_pieces():
     assert len(PIECES) > 15
 
 
-@pytest.mark.parametrize("piece", PIECES, ids=number_and_heading)
-async def test_piece_runs(piece, rocketmq_server, tmp_path, monkeypatch, request):
+@pytest.fixture(autouse=True)
+def offsets_of_broadcast_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.client.consuming.consumer_settings.OFFSET_FOLDER", tmp_path)
+
+
+async def follow(piece: str, mq: sparrowmq.Client, namesrv: str) -> None:
+    """Run it inside the connection; what goes on until it is cancelled goes on until it has handled something."""
     billed: asyncio.Queue[object] = asyncio.Queue()
+    names = {"mq": mq, "sparrowmq": sparrowmq, "asyncio": asyncio, "bill": billed.put}
+    run = eval(compiled(piece.replace("127.0.0.1:9876", namesrv)), names)
+    if run is None:  # It awaits nothing.
+        return
+    running = asyncio.ensure_future(run)
+    if any(each in piece for each in GOES_ON):
+        handled = asyncio.ensure_future(asyncio.wait_for(billed.get(), HANDLED_S))
+        await asyncio.wait([handled, running], return_when=asyncio.FIRST_COMPLETED)
+        assert handled.done(), "it ended before anything was handled"
+        await handled
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return
+    await asyncio.wait_for(running, HANDLED_S)
+    assert "bill(" not in piece or not billed.empty()
+
+
+@pytest.mark.parametrize("piece", PIECES, ids=number_and_heading)
+async def test_piece_runs(piece, rocketmq_server):
     async with sparrowmq.connect(rocketmq_server.namesrv) as mq:
         await ready(mq)
-        names = {"mq": mq, "sparrowmq": sparrowmq, "asyncio": asyncio, "bill": billed.put}
-        run = eval(compiled(piece.replace("127.0.0.1:9876", rocketmq_server.namesrv)), names)
-        if run is None:  # It awaits nothing.
-            return
-        running = asyncio.ensure_future(run)
-        if any(each in piece for each in GOES_ON):
-            handled = asyncio.ensure_future(asyncio.wait_for(billed.get(), HANDLED_S))
-            await asyncio.wait([handled, running], return_when=asyncio.FIRST_COMPLETED)
-            assert handled.done(), "it ended before anything was handled"
-            await handled
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            return
-        await asyncio.wait_for(running, HANDLED_S)
-        assert "bill(" not in piece or not billed.empty()
+        await follow(piece, mq, rocketmq_server.namesrv)
+
+
+async def test_a_reader_runs_all_pieces_one_after_the_other(tmp_path, caplog):
+    """On a new broker, so that a piece has what it needs from those before it."""
+    with BackgroundCluster(tmp_path / "store", trace_topic_enabled=True, property_filter=True) as cluster:
+        for piece in PIECES:
+            async with sparrowmq.connect(cluster.namesrv) as mq:
+                try:
+                    await follow(piece, mq, cluster.namesrv)
+                except Exception as error:
+                    pytest.fail(f"{number_and_heading(piece)}: {error!r}")
+    failed = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert failed == []
 
 
 @pytest.mark.parametrize(
