@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.admin.topics import TopicShare as TopicShare
     from sparrowmq.client.client import Client as Client
     from sparrowmq.client.client import connect as connect
+    from sparrowmq.client.cluster.connection_hooks import Server as Server
     from sparrowmq.client.cluster.credentials import Credentials as Credentials
     from sparrowmq.client.consuming.consumer import Consumer as Consumer
     from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
@@ -149,6 +150,7 @@ _HOMES = {
     "SendManyFailed": "errors",
     "SendResult": "client.sending.outcome",
     "SendStatus": "client.sending.outcome",
+    "Server": "client.cluster.connection_hooks",
     "SparrowError": "errors",
     "Standing": "client.admin.standings",
     "StoreError": "errors",

@@ -35,6 +35,7 @@ NAMES = [
     "Retry",
     "SendResult",
     "SendStatus",
+    "Server",
     "Standing",
     "Topic",
     "TopicShare",

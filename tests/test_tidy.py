@@ -52,6 +52,7 @@ CATCH_ALL = {
     "sparrowmq/client/consuming/handler_thread.py",
     "sparrowmq/client/consuming/received.py",
     "sparrowmq/client/consuming/workers.py",
+    "sparrowmq/client/cluster/connection_hooks.py",
     "sparrowmq/client/sending/send_hooks.py",
     "sparrowmq/broker/chores.py",
 }

@@ -110,7 +110,7 @@ class Client:
             `ssl.SSLContext` or the `Path` of a tls.properties file has its own settings.
         namespace: keeps topics and groups apart from those of other namespaces. Brokers know them as `namespace%name`;
             this program uses `name` everywhere, and may use the full name.
-        hooks: see every message before and after it is sent or consumed.
+        hooks: see every message before and after it is sent or consumed, and every connection that begins or ends.
         trace: report sent and consumed messages to the trace topic, so that `admin.trace` and dashboards show them.
             True is the brokers' own topic (traceTopicEnable); a text names another topic.
     Raises:
@@ -140,6 +140,7 @@ class Client:
             credentials=credentials,
             tls=tls,
             namespace=namespace,
+            hooks=self._hooks,
             clock=clock,
         )
         self._home = self._network.home

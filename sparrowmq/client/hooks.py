@@ -1,4 +1,4 @@
-"""Hooks see every message before and after it is sent or consumed.
+"""Hooks see every message before and after it is sent or consumed, and connections to servers begin and end.
 
     class Counting(Hooks):
         def after_send(self, message, outcome):
@@ -14,9 +14,23 @@ Source: SendMessageHook and ConsumeMessageHook, Java 4.9.8.
 
 from __future__ import annotations
 
+from sparrowmq.client.cluster.connection_hooks import ConnectionHooks
 from sparrowmq.client.consuming.received import ConsumeHooks
+from sparrowmq.client.functions import is_coroutine_function, is_generator_function
 from sparrowmq.client.sending.send_hooks import SendHooks
+from sparrowmq.errors import ConfigError
 
 
-class Hooks(SendHooks, ConsumeHooks):
-    """Does nothing; override what you want. One instance may serve several clients."""
+class Hooks(SendHooks, ConsumeHooks, ConnectionHooks):
+    """Does nothing; override what you want. One instance may serve several clients.
+
+    Raises:
+        ConfigError: a hook of a class is asynchronous or a generator, so that a call would run nothing.
+    """
+
+    def __init_subclass__(cls) -> None:
+        for name, method in vars(cls).items():
+            if hasattr(Hooks, name) and (is_coroutine_function(method) or is_generator_function(method)):
+                raise ConfigError(
+                    f"{cls.__name__}.{name} is no plain function, so a call of it would run nothing"
+                )

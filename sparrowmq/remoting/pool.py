@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from ssl import SSLContext
+from typing import Protocol
 
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
 from sparrowmq.loop.clock import Clock
@@ -24,6 +25,12 @@ from sparrowmq.remoting.tls.tls_errors import why_not
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0  # a third of a send's usual time limit, so a waiting send sees the end of a restart
 GOODBYE_S = 1.0
+
+
+class Changed(Protocol):
+    """Sees the connections of a pool."""
+
+    def __call__(self, address: str, *, is_open: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -42,6 +49,8 @@ class Pool:
         dispatch: handles requests that peers push (code 40 and similar); by default they are ignored.
         sign: adds the fields of a signed request.
         tls: encrypts connections.
+    Attributes:
+        changed: called with an address when its connection has begun, or has ended before `close`.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class Pool:
         self._closed = False
         self._ending: list[Session] = []
         self._turn = Turn()
+        self.changed: Changed | None = None
 
     def live(self, address: str) -> Session | None:
         """Return the session to an address if one is open now."""
@@ -136,7 +146,14 @@ class Pool:
             raise BrokerUnreachable(address, reason) from None
         self._backoffs.pop(address, None)
         self._sessions[address] = session
+        if self.changed is not None:
+            session.on_end(partial(self._ended, address))
+            self.changed(address, is_open=True)
         return session
+
+    def _ended(self, address: str, _session: Session) -> None:
+        if self.changed is not None and not self._closed:
+            self.changed(address, is_open=False)
 
     async def _open(self, host: str, port: int) -> Session:
         make = protocol_of(self._make)

@@ -98,6 +98,16 @@ def test_without_async_too(declare):
         declare(mq, generate)
 
 
+@pytest.mark.parametrize("function", [work, generate, generate_later])
+@pytest.mark.parametrize("name", ["before_send", "after_consume", "connected"])
+def test_a_hook_is_a_plain_function(name, function):
+    with pytest.raises(
+        ConfigError, match=f"Own.{name} is no plain function, so a call of it would run nothing"
+    ):
+        type("Own", (sparrowmq.Hooks,), {name: function})
+    type("Own", (sparrowmq.Hooks,), {name: plain, "other": work})
+
+
 @pytest.mark.parametrize(
     "function",
     [plain, work, functools.partial(work), Works(), len, lambda message: None, in_loop(generate_later)],

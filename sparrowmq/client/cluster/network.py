@@ -19,6 +19,7 @@ from typing import Self
 from sparrowmq.client.arguments import check_kind, check_text
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.broker_sessions import Brokers
+from sparrowmq.client.cluster.connection_hooks import ConnectionHookCalls, ConnectionHooks, Server
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.name_servers import NameServers
@@ -50,6 +51,7 @@ class Network:
         credentials: sign every request.
         tls: encrypt every connection, in the form that `tls_context` takes.
         namespace: the prefix of the names of topics and groups at the brokers.
+        hooks: see connections begin and end.
     Attributes:
         ip: this machine's address as seen from the name server.
         home: the event loop in which it was entered.
@@ -69,6 +71,7 @@ class Network:
         credentials: Credentials | None = None,
         tls: Tls = False,
         namespace: str = "",
+        hooks: Sequence[ConnectionHooks] = (),
         clock: Clock | None = None,
     ) -> None:
         self.home = Home()
@@ -95,6 +98,8 @@ class Network:
         self.answers = Answers(self.routes, self.brokers, self.clock, self.background.spawn, self.ip)
         self.answers.home = self.home
         pushes.answered = self.answers.arrived
+        if hooks:
+            self._pool.changed = ConnectionHookCalls(hooks, self._server_at).changed
 
     def full_name(self, name: str) -> str:
         """The name of a topic or group, or the full one already, as brokers know it. Raises: ConfigError, no text."""
@@ -120,6 +125,13 @@ class Network:
     def inside(self, names: Iterable[str]) -> set[str]:
         """The names in the namespace, as the program knows them; without a namespace all names."""
         return {self.plain_name(name) for name in names if self.full_name(name) == name}
+
+    def _server_at(self, address: str) -> Server:
+        if address in self.name_servers.addresses:
+            return Server(address, "name server")
+        brokers = self.routes.brokers.items()
+        names = [name for name, replicas in brokers if address in replicas.values()]
+        return Server(address, "broker", names[0] if names else "")
 
     def check_open(self) -> None:
         """Raises: ClientClosed, the client was left, or was not entered; ConfigError, the caller is not in its loop."""
