@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import AccessDenied as AccessDenied
     from sparrowmq.errors import AlreadyThere as AlreadyThere
     from sparrowmq.errors import BadStore as BadStore
+    from sparrowmq.errors import BeingHandled as BeingHandled
     from sparrowmq.errors import BrokerUnreachable as BrokerUnreachable
     from sparrowmq.errors import ChangeFailed as ChangeFailed
     from sparrowmq.errors import ClientClosed as ClientClosed
@@ -100,6 +101,7 @@ _HOMES = {
     "Admin": "client.admin.admin",
     "AlreadyThere": "errors",
     "BadStore": "errors",
+    "BeingHandled": "errors",
     "BrokerPlace": "client.admin.servers",
     "BrokerUnreachable": "errors",
     "ChangeFailed": "errors",

@@ -27,6 +27,7 @@
     │   └── SendManyFailed        some of many messages failed; it has what became of each
     ├── TransactionEnded          a transaction was used before it began, or ended twice
     ├── ClientClosed              the client was closed while, or before, it was asked
+    ├── BeingHandled              another program handles the same message for too long
     └── StoreError                the message store
         ├── StoreLocked           another process has the store open
         ├── BadStore              a folder or file is not what a store holds
@@ -406,6 +407,20 @@ class TransactionEnded(SparrowError):
 
 class ClientClosed(SparrowError):
     """The client, producer or consumer was closed."""
+
+
+class BeingHandled(SparrowError):
+    """Another program handles the same message, and did not end in time; the message comes again later."""
+
+    def __init__(self, key: str, waited_s: float) -> None:
+        super().__init__(key, waited_s)
+        self.key = key
+
+    def __str__(self) -> str:
+        return (
+            f"another program has been handling the message of {self.key} for {self.args[1]:g} s; the message comes "
+            "again later. Look for a handler that does not end"
+        )
 
 
 class StoreError(SparrowError):

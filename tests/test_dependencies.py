@@ -23,8 +23,10 @@ SHARED = {
     "opentelemetry.proto": "opentelemetry-proto",
     "opentelemetry": "opentelemetry-api",
 }
-# Run as programs, or by pytest itself; or they hold back what another one brings.
+# Run as programs, or by pytest itself; drivers that a URL names; or they hold back what another one brings.
 NOT_IMPORTED = {
+    "aiosqlite",
+    "psycopg",
     "mkdocs-material",
     "mypy",
     "ruff",

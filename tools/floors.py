@@ -35,7 +35,7 @@ FLOORS: Final = (
     {"store", "remoting", "auth"},
     {"metrics"},
     {"namesrv", "broker", "client"},
-    {"sync", "testing", "otel", "console"},
+    {"sync", "testing", "otel", "once", "console"},
     {"cli", "spark"},
 )
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
@@ -53,6 +53,7 @@ _ORDER: Final = (
     "testing",
     "sync",
     "otel",
+    "once",
     "console",
     "cli",
     "spark",

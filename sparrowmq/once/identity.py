@@ -1,0 +1,47 @@
+"""The identity of a message, which stays the same however often the message is sent and delivered.
+
+    property once_id      the sender's own, such as an outbox's; the same after the sender has crashed and sends again
+    UNIQ_KEY              the message id of a producer; the same in its retries, in each delivery and retry topic
+    ORIGIN_MESSAGE_ID     of a retried message without UNIQ_KEY: the place where it was stored first
+    the offset id         of a first delivery without UNIQ_KEY
+
+Source: MessageClientIDSetter and SendMessageProcessor.consumerSendMsgBack, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import Property
+from sparrowmq.safe_text import shown
+
+ONCE_ID: Final = "once_id"
+
+Key: TypeAlias = Callable[[ReceivedMessage], str]
+
+
+def identity(message: ReceivedMessage) -> str:
+    """Return the id by which duplicates of a message are recognised, see above."""
+    if own := message.properties.get(ONCE_ID):
+        return own
+    if unique := message.stored.unique_key:
+        return unique
+    return message.properties.get(Property.ORIGIN_MESSAGE_ID) or message.offset_msg_id
+
+
+def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
+    """Return the mark that says `name` has handled the message: 64 characters, of its name, topic and key.
+
+    Raises:
+        ConfigError: the key is no text, or empty.
+    """
+    found: object = key(message)
+    if not isinstance(found, str) or not found:
+        raise ConfigError(
+            f"the key of {message!r} is {shown(found)}; key= must return a text of a character or more"
+        )
+    return sha256("\0".join((name, message.topic, found)).encode(errors="surrogatepass")).hexdigest()

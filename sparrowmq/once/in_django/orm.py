@@ -1,0 +1,115 @@
+"""A store for `@idempotent` and an outbox, both in a database of Django; handlers and relays are plain functions.
+
+add("orders", body, fifo="o-1")               in a view, in its transaction
+DjangoOutbox().relay(mq, threading.Event())   in a program of its own, such as a management command
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Unpack
+
+from django.db import DEFAULT_DB_ALIAS, Error, close_old_connections, connections, transaction
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
+from sparrowmq.once.idempotent import Attempt
+from sparrowmq.once.identity import Key, identity, mark_of
+from sparrowmq.once.in_django.models import Mark, Waiting
+from sparrowmq.once.relay import BlockingOutbox, Row, columns_of
+from sparrowmq.protocol.messages.message import Message
+
+
+class DjangoStore:
+    """Keeps marks, each in one transaction with what its handler does in the same database.
+
+    Args:
+        using: the database, by its name in DATABASES.
+    """
+
+    is_async = False
+    has_connection = True
+
+    def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
+        self._using = using
+
+    @contextmanager
+    def attempt(self, marks: Sequence[str]) -> Iterator[Attempt]:
+        close_old_connections()
+        with transaction.atomic(self._using):
+            yield Attempt([_mark(each, self._using) for each in marks], connections[self._using])
+
+
+def is_new(
+    message: ReceivedMessage, *, name: str, key: Key = identity, using: str = DEFAULT_DB_ALIAS
+) -> bool:
+    """Mark a message inside `transaction.atomic()`, and return whether it had no mark: an inbox in one call."""
+    return _mark(mark_of(message, name, key), using)
+
+
+def forget(older_than_s: float, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Delete marks that are older, which must be longer than any duplicate may take to come."""
+    Mark.objects.using(using).filter(marked_at__lt=time.time() - older_than_s).delete()
+
+
+def _mark(mark: str, using: str) -> bool:
+    marked: tuple[Mark, bool] = Mark.objects.using(using).get_or_create(mark=mark)
+    return marked[1]
+
+
+def add(
+    topic: str | Message,
+    body: Body | None = None,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    **arguments: Unpack[OnewayArguments],
+) -> None:
+    """Put a message into the outbox, in the transaction that is open; arguments are those of `send`.
+
+    Raises:
+        InvalidMessage, InvalidName: the message could never be sent.
+    """
+    Waiting.objects.using(using).create(**columns_of(topic, body, **arguments))
+
+
+class _Rows:
+    """The table `once_outbox` in a transaction."""
+
+    def __init__(self, using: str, skips: bool) -> None:
+        self._all = Waiting.objects.using(using)
+        self._skips = skips
+
+    def take(self, limit: int) -> list[Row]:
+        free = self._all.select_for_update(skip_locked=True) if self._skips else self._all
+        due = free.filter(due__lte=time.time()).order_by("due", "id")
+        return [Row(*row) for row in due.values_list(*Row._fields)[:limit]]
+
+    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
+        older = self._all.filter(fifo__in=keys, id__lte=last).order_by("id")
+        found: Iterable[tuple[int, str]] = older.values_list("id", "fifo")
+        return found
+
+    def delete(self, ids: list[int]) -> None:
+        self._all.filter(id__in=ids).delete()
+
+    def put_off(self, ids: list[int], until: float) -> None:
+        self._all.filter(id__in=ids).update(due=until)
+
+
+class DjangoOutbox(BlockingOutbox):
+    """Relays the table `once_outbox` of a database."""
+
+    _failures = (Error,)
+
+    def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
+        self._using = using
+
+    @contextmanager
+    def _rows(self) -> Iterator[_Rows]:
+        close_old_connections()
+        skips = connections[self._using].features.has_select_for_update_skip_locked
+        # Without locks no transaction either: SQLite's would keep all writers out until the answers come.
+        with transaction.atomic(self._using) if skips else nullcontext():
+            yield _Rows(self._using, skips)

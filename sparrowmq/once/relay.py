@@ -1,0 +1,165 @@
+"""The relay of an outbox: takes rows, sends them, deletes them. Several relays may run at a time.
+
+    transaction    take rows, and lock them        a row that another relay has locked is skipped
+                   send them in waves              of each key one row at a time, the next after its answer
+                   delete what was acknowledged    what failed is put off by a second, and its key waits
+
+A crash anywhere leaves the rows that are not deleted; they are sent again with the same `once_id`. A row is sent only
+after all older rows of its key, so none overtakes a row that failed or that another relay has.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from threading import Event
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Unpack
+from uuid import uuid4
+
+import msgspec
+
+from sparrowmq.client.blocking_client import SyncClient, SyncProducer
+from sparrowmq.client.sending.packing import Packing
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_arguments import Body, OnewayArguments, sending
+from sparrowmq.errors import ClientClosed, InvalidMessage
+from sparrowmq.once.identity import ONCE_ID
+from sparrowmq.protocol.messages.message import Message
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 100
+IDLE_S: Final = 0.5
+FAILED_S: Final = 1.0
+BEHIND_S: Final = 0.1
+_PACKING: Final = Packing(ProducerSettings(), lambda: "", "")
+_FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
+
+
+class Row(NamedTuple):
+    """A message that waits. `fifo` is the key whose rows keep their order, or ""; `fields` is JSON."""
+
+    id: int
+    fifo: str
+    topic: str
+    body: bytes
+    fields: str
+
+    @property
+    def sending(self) -> dict[str, Any]:
+        """The arguments of the row's send."""
+        message = Message(self.topic, bytes(self.body), **msgspec.json.decode(self.fields))
+        return {"topic": message, "fifo": self.fifo or None}
+
+
+def columns_of(
+    topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
+) -> dict[str, Any]:
+    """Return the columns of a new row. Raises: InvalidMessage, InvalidName, the message could never be sent."""
+    wanted = sending(topic, body, **arguments)
+    message = replace(wanted.message, properties={ONCE_ID: uuid4().hex, **wanted.message.properties})
+    _PACKING.prepare(message)
+    if wanted.queue is not None or not isinstance(wanted.fifo or "", str):
+        raise InvalidMessage(
+            "an outbox takes no queue=, and its fifo= is text: rows of one key keep their order"
+        )
+    fields = msgspec.json.encode({name: getattr(message, name) for name in _FIELDS}).decode()
+    return {"fifo": wanted.fifo or "", "topic": message.topic, "body": message.body, "fields": fields}
+
+
+class Rows(Protocol):
+    """The table of an outbox inside a transaction."""
+
+    def take(self, limit: int) -> Sequence[Row]:
+        """The rows that are due, the longest due first, locked where a database can skip the locked rows of others."""
+
+    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
+        """Id and key of all rows of these keys up to an id, by id; also of those that are locked or put off."""
+
+    def delete(self, ids: list[int]) -> None: ...
+
+    def put_off(self, ids: list[int], until: float) -> None: ...
+
+
+class Turn:
+    """The rows of one transaction, and the fate of each."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        taken = sorted(rows.take(BATCH))
+        first = self._first(taken)
+        self._behind = [row.id for row in taken if row.id not in first]
+        self._failed: list[int] = []
+        self._sent: list[int] = []
+        self._chains: dict[object, list[Row]] = {}
+        for row in taken:
+            if row.id in first:
+                self._chains.setdefault(row.fifo or row.id, []).append(row)
+
+    def _first(self, taken: list[Row]) -> set[int]:
+        """The rows without an older row of their key outside of this transaction."""
+        ours = {row.id for row in taken}
+        first, others = {row.id for row in taken if not row.fifo}, set[str]()
+        keys = {row.fifo for row in taken if row.fifo}
+        for row, key in self._rows.of_keys(keys, taken[-1].id) if keys else ():
+            if row not in ours:
+                others.add(key)
+            elif key not in others:
+                first.add(row)
+        return first
+
+    def wave(self) -> list[Row]:
+        """Return the next row of each key."""
+        return [chain.pop(0) for chain in self._chains.values() if chain]
+
+    def note(self, wave: list[Row], outcomes: Iterable[object]) -> None:
+        """Keep the outcome of each send, an exception if it failed. Raises: ClientClosed."""
+        for row, outcome in zip(wave, outcomes, strict=True):
+            if isinstance(outcome, ClientClosed):
+                raise outcome
+            if isinstance(outcome, BaseException):
+                log.warning("row %d of the outbox waits, for topic %s: %s", row.id, row.topic, outcome)
+                self._failed += [row.id, *(each.id for each in self._chains.pop(row.fifo or row.id))]
+            else:
+                self._sent.append(row.id)
+
+    def settle(self) -> int:
+        """Write the outcomes, and return the number of rows that were sent."""
+        self._rows.delete(self._sent)
+        self._rows.put_off(self._failed, time.time() + FAILED_S)
+        self._rows.put_off(self._behind, time.time() + BEHIND_S)
+        return len(self._sent)
+
+
+class BlockingOutbox:
+    """An outbox whose relay is for programs without `async`. Its rows are those of `_rows`."""
+
+    _failures: ClassVar[tuple[type[Exception], ...]]
+
+    def _rows(self) -> AbstractContextManager[Rows]:
+        raise NotImplementedError
+
+    def relay_batch(self, mq: SyncClient | SyncProducer) -> int:
+        """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed."""
+        with self._rows() as rows:
+            turn = Turn(rows)
+            while wave := turn.wave():
+                turn.note(wave, [each.exception() for each in [mq.send_soon(**row.sending) for row in wave]])
+            return turn.settle()
+
+    def relay(self, mq: SyncClient | SyncProducer, stop: Event) -> None:
+        """Send rows until `stop` is set. A failure of the database is logged. Raises: ClientClosed."""
+        while not stop.is_set():
+            try:
+                idle = not self.relay_batch(mq)
+            except self._failures:
+                log.exception(FAILED)
+                idle = True
+            if idle:
+                stop.wait(IDLE_S)
+
+
+FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again"

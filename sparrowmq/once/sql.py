@@ -1,0 +1,214 @@
+"""Marks and outboxes in any database of SQLAlchemy. `metadata` has both tables: create them as your own ones.
+
+SqlStore(engine)                        for @idempotent; an AsyncEngine for asynchronous handlers
+SqlOutbox(engine), AsyncSqlOutbox(...)  `add` a message in your transaction; `relay` sends the rows
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, Final, Unpack
+
+from sparrowmq.client.client import Client
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
+from sparrowmq.errors import ConfigError
+from sparrowmq.once.idempotent import Attempt
+from sparrowmq.once.identity import Key, identity, mark_of
+from sparrowmq.once.relay import FAILED, IDLE_S, BlockingOutbox, Row, Turn, columns_of, log
+from sparrowmq.protocol.messages.message import Message
+
+try:
+    import sqlalchemy as sa
+    from sqlalchemy.dialects import postgresql, sqlite
+    from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.orm import Session
+except ImportError as error:
+    raise ConfigError(f"{__name__} needs the package sqlalchemy: pip install 'sparrowmq[sql]'") from error
+
+metadata: Final = sa.MetaData()
+MARKS: Final = sa.Table(
+    "once_marks",
+    metadata,
+    sa.Column("mark", sa.String(64), primary_key=True),
+    sa.Column("marked_at", sa.Double, nullable=False, index=True),
+)
+# SQLite counts ids only in columns of the very type INTEGER.
+_ID: Final = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+ROWS: Final = sa.Table(
+    "once_outbox",
+    metadata,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("due", sa.Double, nullable=False, index=True),
+    sa.Column("fifo", sa.String(255), nullable=False, index=True),
+    sa.Column("topic", sa.String(255), nullable=False),
+    sa.Column("body", sa.LargeBinary(2**24 - 1), nullable=False),
+    sa.Column("fields", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+_INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_LOCKING: Final = {"mysql", "mariadb", "postgresql"}
+
+
+class SqlStore:
+    """Keeps marks in the table `once_marks`. An effect through `connection` commits together with the mark.
+
+    Args:
+        engine: of the database. Each running handler uses one of its connections.
+    """
+
+    has_connection = True
+
+    def __init__(self, engine: sa.Engine | AsyncEngine) -> None:
+        if not isinstance(engine, sa.Engine | AsyncEngine):
+            raise ConfigError(f"{engine!r} is no engine; give one of create_engine or create_async_engine")
+        self.is_async = isinstance(engine, AsyncEngine)
+        self._engine: Any = engine
+
+    def attempt(
+        self, marks: Sequence[str]
+    ) -> AbstractContextManager[Attempt] | AbstractAsyncContextManager[Attempt]:
+        return self._asynchronous(marks) if self.is_async else self._blocking(marks)
+
+    @contextmanager
+    def _blocking(self, marks: Sequence[str]) -> Iterator[Attempt]:
+        with self._engine.begin() as connection:
+            yield Attempt(_mark_all(connection, marks), connection)
+
+    @asynccontextmanager
+    async def _asynchronous(self, marks: Sequence[str]) -> AsyncIterator[Attempt]:
+        async with self._engine.begin() as connection:
+            yield Attempt(await connection.run_sync(_mark_all, marks), connection)
+
+
+def is_new(
+    connection: sa.Connection | Session, message: ReceivedMessage, *, name: str, key: Key = identity
+) -> bool:
+    """Mark a message in a transaction of your own, and return whether it had no mark: an inbox in one call.
+
+    Asynchronous connections and sessions have `await connection.run_sync(is_new, message, name="billing")`.
+    """
+    bound = connection.connection() if isinstance(connection, Session) else connection
+    return _mark(bound, mark_of(message, name, key))
+
+
+def forget(connection: sa.Connection | Session, older_than_s: float) -> None:
+    """Delete marks that are older, which must be longer than any duplicate may take to come."""
+    connection.execute(sa.delete(MARKS).where(MARKS.c.marked_at < time.time() - older_than_s))
+
+
+def _mark_all(connection: sa.Connection, marks: Sequence[str]) -> list[bool]:
+    return [_mark(connection, each) for each in marks]
+
+
+def _mark(connection: sa.Connection, mark: str) -> bool:
+    """Insert a mark; a concurrent transaction with the same mark is waited for."""
+    row = {"mark": mark, "marked_at": time.time()}
+    if insert := _INSERTS.get(connection.dialect.name):
+        inserted = insert(MARKS).on_conflict_do_nothing().returning(MARKS.c.mark)
+        return connection.execute(inserted, row).first() is not None
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(MARKS), row)
+    except IntegrityError:
+        return False
+    return True
+
+
+class _Rows:
+    """The table `once_outbox` in a transaction."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def take(self, limit: int) -> list[Row]:
+        oldest = [ROWS.c.due, ROWS.c.id]
+        columns = [ROWS.c[name] for name in Row._fields]
+        due = sa.select(*columns).where(ROWS.c.due <= time.time()).order_by(*oldest).limit(limit)
+        return [Row(*row) for row in self._connection.execute(due.with_for_update(skip_locked=True))]
+
+    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
+        older = sa.select(ROWS.c.id, ROWS.c.fifo).where(ROWS.c.fifo.in_(keys), ROWS.c.id <= last)
+        return [(row, key) for row, key in self._connection.execute(older.order_by(ROWS.c.id))]
+
+    def delete(self, ids: list[int]) -> None:
+        if ids:
+            self._connection.execute(sa.delete(ROWS).where(ROWS.c.id.in_(ids)))
+
+    def put_off(self, ids: list[int], until: float) -> None:
+        if ids:
+            self._connection.execute(sa.update(ROWS).where(ROWS.c.id.in_(ids)).values(due=until))
+
+
+def add(
+    connection: sa.Connection | Session,
+    topic: str | Message,
+    body: Body | None = None,
+    **arguments: Unpack[OnewayArguments],
+) -> None:
+    """Put a message into the outbox, in your transaction; arguments are those of `send`.
+
+    Asynchronous connections and sessions have `await connection.run_sync(add, "orders", body)`.
+
+    Raises:
+        InvalidMessage, InvalidName: the message could never be sent.
+    """
+    connection.execute(sa.insert(ROWS), {"due": time.time(), **columns_of(topic, body, **arguments)})
+
+
+class SqlOutbox(BlockingOutbox):
+    """Relays the table `once_outbox`."""
+
+    _failures = (SQLAlchemyError,)
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = _committed(engine)
+
+    @contextmanager
+    def _rows(self) -> Iterator[_Rows]:
+        with self._engine.begin() as connection:
+            yield _Rows(connection)
+
+
+class AsyncSqlOutbox:
+    """Relays the table `once_outbox` in programs with `async`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = _committed(engine)
+
+    async def relay_batch(self, mq: Client | Producer) -> int:
+        """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed."""
+        async with self._engine.begin() as connection:
+            turn: Turn = await connection.run_sync(lambda inner: Turn(_Rows(inner)))
+            while wave := turn.wave():
+                sends = (mq.send(**row.sending) for row in wave)
+                turn.note(wave, await asyncio.gather(*sends, return_exceptions=True))
+            sent: int = await connection.run_sync(lambda _: turn.settle())
+            return sent
+
+    async def relay(self, mq: Client | Producer) -> None:
+        """Send rows until cancelled. A failure of the database is logged. Raises: ClientClosed."""
+        while True:
+            try:
+                idle = not await self.relay_batch(mq)
+            except SQLAlchemyError:
+                log.exception(FAILED)
+                idle = True
+            if idle:
+                await asyncio.sleep(IDLE_S)
+
+
+def _committed(engine: Any) -> Any:
+    """The engine as a relay uses it: each statement sees what is committed, and locks rows, not gaps between them."""
+    known = engine.dialect.name in _LOCKING
+    return engine.execution_options(isolation_level="READ COMMITTED") if known else engine

@@ -1,0 +1,90 @@
+"""Marks and an outbox in Django's database, with a real file."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection as django_connection
+from django.db import transaction
+
+from sparrowmq import ReceivedMessage, sync
+from sparrowmq.once import ONCE_ID, idempotent
+from sparrowmq.once.in_django.models import Mark, Waiting
+from sparrowmq.once.in_django.orm import DjangoOutbox, DjangoStore, add, forget, is_new
+from tests.once.messages import received
+from tests.once.test_relay import taking
+
+
+def bill(text: str) -> None:
+    """An effect in the database: a row of a table that is there."""
+    Waiting.objects.create(topic="bills", fifo="", body=text.encode(), fields="{}")
+
+
+@pytest.mark.guards("DjangoStore.attempt: transaction.atomic(self._using) -> nullcontext()")
+def test_effect_and_mark_commit_together():
+    @idempotent(DjangoStore(), name="billing")
+    def handle(message: ReceivedMessage) -> None:
+        bill(message.msg_id)
+        if message.tag == "fails":
+            raise ValueError("after the effect")
+
+    with pytest.raises(ValueError, match="after the effect"):
+        handle(received("U-1", TAGS="fails"))
+    assert not Waiting.objects.exists() and not Mark.objects.exists()
+    for _ in range(2):
+        handle(received("U-1"))
+    assert Waiting.objects.count() == Mark.objects.count() == 1
+
+
+def test_a_handler_gets_the_connection():
+    got = []
+
+    @idempotent(DjangoStore())
+    def handle(message: ReceivedMessage, connection: object) -> None:
+        got.append(connection)
+
+    handle(received())
+    assert got == [django_connection]
+
+
+def test_an_inbox_in_a_transaction_of_your_own():
+    for _ in range(2):
+        with transaction.atomic():
+            if is_new(received("U-1"), name="billing"):
+                bill("b-1")
+    assert Waiting.objects.count() == 1
+    forget(older_than_s=0)
+    assert not Mark.objects.exists()
+
+
+def test_a_message_of_a_transaction_that_fails_is_never_sent(background):
+    with pytest.raises(ValueError, match="changed my mind"), transaction.atomic():
+        add("orders", b"1")
+        raise ValueError("changed my mind")
+    with transaction.atomic():
+        add("orders", b"2", tag="paid", fifo="o-2", properties={"region": "EU"})
+    stop = threading.Event()
+    with sync.connect(background.namesrv) as mq:
+        relay = threading.Thread(target=DjangoOutbox().relay, args=(mq, stop))
+        relay.start()
+        with mq.subscribe("orders", group="billing", start="earliest") as orders:
+            message = next(iter(orders))
+            message.ack()
+        while Waiting.objects.exists():
+            assert relay.is_alive()
+        stop.set()
+        relay.join(10)
+    assert (message.body, message.tag, message.properties["region"]) == (b"2", "paid", "EU")
+    assert message.properties[ONCE_ID]
+
+
+def test_the_key_of_a_failed_row_waits():
+    for fifo, body in [("k", b"1"), ("k", b"2"), ("", b"3")]:
+        add("orders", body, fifo=fifo or None)
+    sent, outbox = taking(b"1"), DjangoOutbox()
+    assert outbox.relay_batch(sent) == 1 and sent.bodies == [b"3"]
+    assert outbox.relay_batch(sent) == 0, "they are put off"
+    sent.refused.clear()
+    Waiting.objects.update(due=0)
+    assert outbox.relay_batch(sent) == 2 and sent.bodies == [b"3", b"1", b"2"]
