@@ -17,6 +17,7 @@ from tests.interop import kits
 BODY: Final = b"x" * 128
 LIMIT_S: Final = 120
 CHECK_EVERY: Final = 64
+BATCH: Final = 256
 JAVA_CLIENT: Final = "4.9.8"
 JAVA_PROGRAM: Final = Path(__file__).with_name("SendInTurn.java")
 
@@ -102,7 +103,7 @@ async def _send_oneway(mq: Any, messages: int) -> Figures:
 async def _consume(mq: Any, messages: int) -> Figures:
     count, watch, done = 0, Stopwatch(), asyncio.Event()
 
-    def handle(_message: object) -> None:
+    async def handle(_message: object) -> None:
         nonlocal count, watch
         count += 1
         if count == 1:
@@ -113,6 +114,33 @@ async def _consume(mq: Any, messages: int) -> Figures:
     async with mq.subscribe(TOPIC, handle, group=f"ours-{time.time_ns()}", start="earliest"):
         await asyncio.wait_for(done.wait(), LIMIT_S)
         return watch.figures(messages - 1)
+
+
+async def _consume_batches(mq: Any, messages: int) -> Figures:
+    count, watch, done = 0, Stopwatch(), asyncio.Event()
+
+    async def handle(portion: list[object]) -> None:
+        nonlocal count, watch
+        if not count:
+            watch = Stopwatch()
+        count += len(portion)
+        if count >= messages:
+            done.set()
+
+    group = f"ours-{time.time_ns()}"
+    async with mq.subscribe(TOPIC, handle, group=group, start="earliest", batch=BATCH):
+        await asyncio.wait_for(done.wait(), LIMIT_S)
+        return watch.figures(count)
+
+
+async def _poll(mq: Any, messages: int) -> Figures:
+    async with mq.pull_consumer(group=f"ours-{time.time_ns()}", start="earliest") as reader:
+        reader.assign(await reader.queues(TOPIC))
+        count = len(await reader.poll())
+        before, watch = count, Stopwatch()
+        while count < messages:
+            count += len(await reader.poll())
+        return watch.figures(count - before)
 
 
 def _must_succeed(future: asyncio.Future[Any]) -> None:
@@ -212,5 +240,7 @@ WAYS: Final[dict[str, Callable[[str, int], Figures]]] = {
     f"{OURS}: send one-way": _ours(_send_oneway),
     f"{CPP}: send one-way": _cpp_send_oneway,
     f"{OURS}: consume": _ours(_consume),
+    f"{OURS}: consume batches": _ours(_consume_batches),
+    f"{OURS}: poll": _ours(_poll),
     f"{CPP}: consume": _cpp_consume,
 }

@@ -38,7 +38,7 @@ from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.workers import Workers
-from sparrowmq.client.home import at_home
+from sparrowmq.client.home import at_home, running_loop
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
@@ -130,7 +130,8 @@ class Consumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message; several tasks may iterate, each message goes to one. Cancelling takes none."""
-        self._home.check()
+        if running_loop() is not self._home.loop:
+            raise self._home.refusal()
         while self._rest:
             message = self._rest.popleft()
             if message.is_current:

@@ -137,9 +137,11 @@ class ProcessQueue:
         self._unsettled.update([(each.queue_offset, each.store_size) for each in pulled])
         self.unsettled_bytes += sum([each.store_size for each in pulled])
 
-    def settle(self, message: ReceivedMessage) -> None:
-        """Remove a message that was acknowledged or given back."""
-        self.unsettled_bytes -= self._unsettled.pop(message.offset, 0)
+    def settle(self, *messages: ReceivedMessage) -> None:
+        """Remove messages that were acknowledged or given back."""
+        pop = self._unsettled.pop
+        for message in messages:
+            self.unsettled_bytes -= pop(message.offset, 0)
         if not self._room.is_set() and (self.has_room or self.is_leaving):
             self._room.set()
 

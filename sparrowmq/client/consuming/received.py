@@ -19,6 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -39,6 +42,7 @@ from sparrowmq.protocol.names import RETRY, without_namespace
 
 log = logging.getLogger(__name__)
 
+_SETTLE: Final = attrgetter("_settle")
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
@@ -56,6 +60,16 @@ class Outcome(Enum):
 DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
 
 Settle = Callable[["ReceivedMessage", Outcome], object]
+
+
+class Settling(partial[None]):
+    """A `Settle` of several messages of one queue.
+
+    Attributes:
+        ack_together: acknowledges some of them in one step.
+    """
+
+    ack_together: Callable[[Sequence[ReceivedMessage]], None]
 
 
 class Owner(Protocol):
@@ -483,6 +497,19 @@ class Handling:
         elif self._swallow or not all(again):
             fate = "it is delivered again" if all(again) else "it goes to the dead-letter queue"
             log.error("handling %s failed; %s", self._messages, fate, exc_info=error)
+
+
+def ack_all(messages: Sequence[ReceivedMessage]) -> None:
+    """Acknowledge the messages that are not settled, those of one pull together. To be called in the client's loop."""
+    for settle, some in groupby(messages, _SETTLE):
+        if isinstance(settle, Settling):
+            together = list(some)
+            for message in together:
+                message._settle = None
+            settle.ack_together(together)
+        else:
+            for message in some:
+                message.ack()
 
 
 def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage]) -> None:

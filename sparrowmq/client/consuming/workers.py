@@ -27,6 +27,7 @@ from sparrowmq.client.consuming.received import (
     ConsumeHooks,
     Handling,
     ReceivedMessage,
+    ack_all,
     call_after,
     call_before,
     fail,
@@ -195,8 +196,10 @@ class Workers:
                 if not Handling(portion, swallow=True, hooks=hooks, retry=retry).fail(error):
                     raise
             else:
-                for message in portion:
-                    message.ack()
+                if size == 1:
+                    portion[0].ack()
+                else:
+                    ack_all(portion)
                 if hooks:
                     call_after(hooks, portion, None)
             if began is not None:

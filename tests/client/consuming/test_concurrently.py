@@ -6,6 +6,7 @@ import pytest
 from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.received import ack_all
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -178,3 +179,22 @@ async def test_what_failed_before_the_end_is_waited_for(world, retries):
     world.delivery.close()
     await world.delivery.given_back()
     assert retries.given_back == [0, 1] and world.owned.commit_offset == 2
+
+
+@pytest.mark.guards(
+    "received.ack_all: drop settle.ack_together(together)", "Concurrently._ack_together: true is_owned"
+)
+async def test_messages_of_several_pulls_are_acknowledged_together(world):
+    world.pull(3)
+    world.pull(2)
+    messages = await world.delivery.take(5)
+    messages[1].ack()
+    ack_all(messages[:4])
+    assert world.owned.commit_offset == 4
+    assert world.owned.pace.done == 4
+    assert [message.is_unsettled for message in messages] == [False] * 4 + [True]
+    messages[3].retry()  # settled already
+    world.owned.drop()
+    ack_all(messages)
+    assert world.owned.commit_offset == 4
+    assert world.owned.pace.done == 4

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage, Wish
+from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage, Wish, ack_all
 from sparrowmq.client.consuming.retry import Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
@@ -244,3 +244,10 @@ def test_a_fate_that_is_told_as_the_loop_ends_reaches_nobody(message, told, endi
     message._settle_in(ending_loop)
     message.ack()
     assert told.outcomes == []
+
+
+def test_messages_of_other_owners_are_acknowledged_one_by_one(told):
+    messages = [ReceivedMessage(stored(), QUEUE, told) for _ in range(3)]
+    messages[0].retry()
+    ack_all([*messages, ReceivedMessage(stored(), QUEUE)])
+    assert told.outcomes == [Outcome.RETRY, Outcome.DONE, Outcome.DONE]
