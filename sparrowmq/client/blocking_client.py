@@ -366,6 +366,7 @@ class SyncClient(Context[Client]):
         self._declared: Declared[SyncConsumer] = Declared(blocks=True)
         self._asked_to_end = asyncio.Event()
         self._serving = threading.Lock()
+        self._started: ExitStack | None = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -375,6 +376,21 @@ class SyncClient(Context[Client]):
         self._thread.soon(self._asked_to_end.set)
         with self._serving:  # Another thread may serve handlers, which end first.
             super().__exit__(kind, error, trace)
+
+    def start(self, *, serve: bool = False) -> Self:
+        """As `Client.start`, for a framework or a server's worker; after a fork, start in the child."""
+        with ExitStack() as stack:
+            stack.enter_context(self)
+            for consumer in self._declared.consumers() if serve else ():
+                stack.enter_context(consumer)
+            self._started = stack.pop_all()
+        return self
+
+    def close(self) -> None:
+        """As `Client.close`."""
+        started, self._started = self._started, None
+        if started is not None:
+            started.close()
 
     send = blocking(Client.send)
     send_soon = starting(Client.send_soon)

@@ -43,6 +43,7 @@ from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
 from sparrowmq.client.home import at_home
 from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.life import Life
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Producer
@@ -151,6 +152,7 @@ class Client:
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
         self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
+        self._life = Life()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace else None
         self._checks.told = self._tracing.ended if self._tracing is not None else None
@@ -416,6 +418,28 @@ class Client:
             await self.serve()
 
     # Life -----------------------------------------------------------------------------------------------------------
+
+    async def start(self, *, serve: bool = False) -> Self:
+        """Enter the client where no `async with` block can be, such as in the start-up hook of a framework.
+
+        A task of its own enters and leaves the client, so another task may call `close`.
+
+        Args:
+            serve: consume with the declared handlers until `close`.
+        Raises:
+            ConfigError: the client was entered before, or no handler was declared.
+            AccessDenied: the account may not consume.
+        """
+        await self._life.start([self, *(self._declared.consumers() if serve else ())])
+        return self
+
+    async def close(self) -> None:
+        """Leave the client that `start` entered, as the end of its `async with` block would; once more does nothing.
+
+        Raises:
+            SparrowError: a consumer had failed, as when leaving it.
+        """
+        await self._life.close()
 
     async def __aenter__(self) -> Self:
         if self._home.is_forked:

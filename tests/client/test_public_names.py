@@ -40,7 +40,7 @@ BESIDES = {
     *("change_group", "change_topic", "delete_group", "delete_topic", "examine"),
     *("unsubscribe", "offset_at", "security_token", "call_later", "now_ms"),
     *("delay_ms", "deliver_at_ms", "is_delayed", "is_timed", "wait_stored"),
-    *("is_current", "is_unsettled", "store_timestamp_ms"),
+    *("is_current", "is_unsettled", "store_size", "store_timestamp_ms"),
 }
 # Ordinary words, which the pages have anyway.
 INTERNAL = {

@@ -1,0 +1,107 @@
+"""Clients that a framework starts and closes."""
+
+import asyncio
+import threading
+
+import pytest
+
+import sparrowmq.sync
+from sparrowmq.client.client import connect
+from sparrowmq.client.life import Life
+from sparrowmq.errors import ClientClosed, ConfigError
+from tests.client.conftest import until
+
+
+@pytest.mark.guards(
+    'Life.start: asyncio.create_task(self._live(parts, entered), name="sparrowmq life") -> None'
+)
+async def test_a_client_is_started_in_one_task_and_closed_in_another(cluster):
+    mq = connect(cluster.namesrv)
+    assert await asyncio.create_task(mq.start()) is mq
+    await mq.send("orders", b"x")
+    with pytest.raises(ConfigError, match="entered before"):
+        await mq.start()
+    await asyncio.create_task(mq.close())
+    await mq.close()
+    with pytest.raises(ClientClosed):
+        await mq.send("orders", b"x")
+
+
+async def test_it_serves_the_declared_handlers_until_it_is_closed(cluster):
+    mq = connect(cluster.namesrv)
+    seen: list[str] = []
+
+    @mq.handler("orders", group="g", start="earliest", grace_s=5)
+    async def handle(body: str) -> None:
+        await asyncio.sleep(0.05)
+        seen.append(body)
+
+    await mq.start(serve=True)
+    await mq.send("orders", b"x")
+    await until(lambda: mq._network.membership.consumers)
+    await until(lambda: seen)
+    await mq.close()
+    assert seen == ["x"] and not mq._network.membership.consumers
+
+
+async def test_without_handlers_nothing_is_started():
+    mq = connect("127.0.0.1:1")
+    with pytest.raises(ConfigError, match="no handler was declared"):
+        await mq.start(serve=True)
+    await mq.close()
+    await mq.start()
+    await mq.close()
+
+
+class Part:
+    def __init__(self, error: Exception | None = None, *, hangs: bool = False) -> None:
+        self.error = error
+        self.hangs = hangs
+        self.steps: list[str] = []
+
+    async def __aenter__(self) -> None:
+        self.steps.append("in")
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+
+    async def __aexit__(self, *_: object) -> None:
+        self.steps.append("out")
+
+
+async def test_the_error_of_a_start_is_raised_and_what_was_entered_is_left():
+    first, life = Part(), Life()
+    with pytest.raises(LookupError):
+        await life.start([first, Part(LookupError())])
+    await life.close()
+    assert first.steps == ["in", "out"]
+
+
+async def test_a_start_that_is_cancelled_leaves_what_it_entered():
+    first, life = Part(), Life()
+    starting = asyncio.ensure_future(life.start([first, Part(hangs=True)]))
+    await until(lambda: first.steps)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert first.steps == ["in", "out"]
+
+
+def test_the_blocking_client_has_the_same(rocketmq_server, rocketmq_topic):
+    mq = sparrowmq.sync.connect(rocketmq_server)
+    seen, done = list[str](), threading.Event()
+
+    @mq.handler(rocketmq_topic, group="started", start="earliest")
+    def handle(body: str) -> None:
+        seen.append(body)
+        done.set()
+
+    mq.close()
+    assert mq.start(serve=True) is mq
+    mq.send(rocketmq_topic, b"x")
+    assert done.wait(10) and seen == ["x"]
+    mq.close()
+    mq.close()
+    with pytest.raises(ClientClosed):
+        mq.send(rocketmq_topic, b"x")
