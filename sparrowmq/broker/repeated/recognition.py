@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.detour import REAL_QID, REAL_TOPIC
 from sparrowmq.broker.repeated.retried_ids import RetriedIds
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
@@ -171,9 +170,8 @@ def _topics(entry: Entry) -> tuple[str, ...]:
 def _same(raw: memoryview, entry: Entry) -> Before | None:
     """The place of a record if it is this message; None if anything differs that its producer decides."""
     stored = record.decode(raw)
-    properties = record.outline(raw).properties
     is_parked = stored.topic in _PARKED
-    topic = properties.marked(REAL_TOPIC) if is_parked else stored.topic
+    topic = stored.properties.get(Property.REAL_TOPIC) if is_parked else stored.topic
     if (
         topic != entry.topic
         or stored.body != entry.body
@@ -184,7 +182,7 @@ def _same(raw: memoryview, entry: Entry) -> Before | None:
         or (stored.topic == HALF_TOPIC and stored.properties.get(Property.TRAN_OWNER) != entry.owner)
     ):
         return None
-    return _place(stored, properties.marked(REAL_QID) if is_parked else None)
+    return _place(stored, stored.properties.get(Property.REAL_QID) if is_parked else None)
 
 
 def _place(stored: StoredMessage, real_queue: str | None) -> Before:

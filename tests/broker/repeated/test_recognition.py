@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparrowmq.errors import BadStore, RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import Heartbeat, KVTable, ProducerBeat
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, EndTransaction, HeartBeat
+from sparrowmq.protocol.signature import signer
+from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import Live, live_broker, send_request
 from tests.broker.members import Members
+from tests.broker.staging.test_writers import ACCOUNTS
 from tests.interop.etcd import needs_etcd
 
 ID = {"UNIQ_KEY": "7F0000010001000000010000000A0000"}
@@ -223,6 +228,32 @@ async def test_a_repeat_without_an_id_is_stored(tmp_path: Path) -> None:
         for _ in range(2):
             await again(live, properties={})
         assert len(await live.messages()) == 2
+
+
+@pytest.mark.guards("recognition._same: drop stored.topic == HALF_TOPIC")
+async def test_another_account_that_sends_first_makes_no_message_vanish(tmp_path: Path) -> None:
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
+    half = ID | {"TRAN_MSG": "true", "PGROUP": "producers"}
+    async with AsyncExitStack() as stack:
+        settings = {"acl": True, "acl_file": tmp_path / "plain_acl.yml"}
+        live = await stack.enter_async_context(live_broker(tmp_path / "stores", **settings))
+        sessions = []
+        for name in ("stranger", "sparkjob"):
+            pool = Pool(SystemClock(), sign=signer(name, "secret-of-all"))
+            stack.callback(pool.close)
+            sessions.append(await pool.session(live.broker.address))
+        stranger, owner = sessions
+        await stranger.call(send_request(properties=half), b"body")
+        await stranger.call(send_request(properties=ID), b"forged")
+        repeated = send_request(properties=half, may_be_stored=True)
+        first = (await owner.call(repeated, b"body")).header
+        assert first.queue_offset == 1  # the stranger's half message is another one
+        assert (await owner.call(repeated, b"body")).header == first
+        await owner.call(send_request(properties=ID, may_be_stored=True), b"body")
+        live.broker.store.dispatch()
+        read = live.broker.store.read("orders", 0, 0, 10)
+        stored = [record.decode(each).body for view in read.views for each in record.walk(view)]
+        assert stored == [b"forged", b"body"]
 
 
 @needs_etcd
