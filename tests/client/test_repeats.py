@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from sparrowmq.errors import ConfigError, RequestTimeout, SendFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_dispatch import Answer
@@ -42,6 +44,7 @@ class Cutter:
         self.address = ""
         self.cuts = 0  # of the next answers: the connection ends instead
         self.drops = 0  # of the next answers: nothing comes instead
+        self.is_mute = False  # no answer comes
         self.connections = 0
 
     @asynccontextmanager
@@ -58,8 +61,8 @@ class Cutter:
             there = asyncio.ensure_future(self._pass(reader, to_broker))
             await self._pass(from_broker, writer, is_answer=True)
             there.cancel()
-            for each in (writer, to_broker):
-                each.close()
+            to_broker.close()
+        writer.close()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool = False
@@ -69,6 +72,8 @@ class Cutter:
                 if is_answer and self.cuts:
                     self.cuts -= 1
                     return
+                if is_answer and self.is_mute:
+                    continue
                 if is_answer and self.drops:
                     self.drops -= 1
                     continue
@@ -216,44 +221,51 @@ def test_the_blocking_client_has_it_too(tmp_path: Path) -> None:
 async def test_a_killed_broker_loses_and_doubles_no_message(tmp_path: Path, kills: int, how: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 32))
     print("seed", seed)
-    port, sent = free_ports(1)[0], 0
-    settings = {"defaultTopicQueueNums": 4}
-    with ExitStack() as stack:
+    port, is_over = free_ports(1)[0], asyncio.Event()
+    async with AsyncExitStack() as stack:
         namesrv = stack.enter_context(OurNamesrv()).address
-        is_over = asyncio.Event()
+        cutter = await stack.enter_async_context(Cutter(f"127.0.0.1:{port}").running())
+        route = await stack.enter_async_context(Scripted("broker-a"))
+        route.has(TOPIC, others={"broker-a": cutter.address})
 
-        async def produce() -> int:
-            number = 0
-            async with connect(
-                namesrv, settings=ProducerSettings(idempotent=True, timeout_s=60, window=64)
-            ) as mq:
-                while not is_over.is_set():
-                    if how == "batch":
-                        await mq.send_many([Message(TOPIC, b"%d" % (number + at)) for at in range(100)])
-                        number += 100
-                    else:
-                        futures = [mq.send_soon(TOPIC, b"%d" % (number + at)) for at in range(100)]
-                        await asyncio.gather(*futures)
-                        number += 100
-            return number
+        def start() -> OurBroker:
+            return stack.enter_context(OurBroker(namesrv, tmp_path, {"brokerName": "broker-a"}, port))
 
         producing = None
         for _ in range(kills):
-            broker = await asyncio.to_thread(
-                stack.enter_context, OurBroker(namesrv, tmp_path, settings, port)
-            )
-            producing = producing or asyncio.ensure_future(produce())
+            broker = await asyncio.to_thread(start)
+            cutter.is_mute = False
+            producing = producing or asyncio.ensure_future(produce(route.address, how, is_over))
             await asyncio.sleep(chance.uniform(0.5, 2))
+            cutter.is_mute = True  # what is stored from now on is not answered
+            await asyncio.sleep(chance.uniform(0, 0.2))
             broker.kill()
-        await asyncio.to_thread(stack.enter_context, OurBroker(namesrv, tmp_path, settings, port))
+        await asyncio.to_thread(start)
+        cutter.is_mute = False
         assert producing is not None
         is_over.set()
         sent = await producing
         pool = Pool(SystemClock())
         session = await pool.session(f"127.0.0.1:{port}")
         found = Counter([body for queue_id in range(4) for body in await pull_all(session, queue_id, 0)])
+        table = KVTable.decode((await session.call(GetBrokerRuntime())).body).table
         pool.close()
     doubled = [body for body, count in found.items() if count > 1]
     lost = {b"%d" % number for number in range(sent)} - found.keys()
-    print(f"{sent} messages, {len(lost)} lost, {len(doubled)} doubled")
+    print(f"{sent} messages, {len(lost)} lost, {len(doubled)} doubled; {table['repeatedSends']}")
     assert sent > 100 and not lost and not doubled
+
+
+async def produce(namesrv: str, how: str, is_over: asyncio.Event) -> int:
+    """Send numbered messages. Returns how many."""
+    number = 0
+    settings = ProducerSettings(idempotent=True, timeout_s=60, window=64)
+    async with connect(namesrv, settings=settings) as mq:
+        while not is_over.is_set():
+            wanted = [b"%d" % each for each in range(number, number + 100)]
+            if how == "batch":
+                await mq.send_many([Message(TOPIC, body) for body in wanted])
+            else:
+                await asyncio.gather(*[mq.send_soon(TOPIC, body) for body in wanted])
+            number += len(wanted)
+    return number
