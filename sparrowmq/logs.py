@@ -1,6 +1,6 @@
 """The log of a server: its file, its format and its level.
 
-    stderr                      unless a file is named
+    stderr                      unless a file is named, or while the file cannot be written
     FILE                        opened again if it was moved away, so any rotation tool can move it
     FILE with a size limit      FILE.1 is the previous one, ... FILE.5 the oldest
     text                        2026-11-21 10:41:18,003 INFO sparrowmq.broker.registration: ...
@@ -52,6 +52,17 @@ class LogSettings(Settings):
     """Least important level that is logged."""
     slow_request_ms: int = setting("slowRequestMillis", 1000, integer(0, 3_600_000), live=True)
     """Time from which a request is logged as slow, in milliseconds. 0 logs none."""
+
+
+_unwritable: dict[str, str] = {}  # the files that cannot be written now, and why
+
+
+def problem() -> str:
+    """Return why lines go to stderr that a log file should have; "" if none do."""
+    return "; ".join(
+        f"the log file {file} cannot be written ({why}): its lines go to stderr"
+        for file, why in _unwritable.items()
+    )
 
 
 def use(settings: LogSettings) -> None:
@@ -115,8 +126,8 @@ def _one_line(message: str) -> str:
 def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
     if file is None:
         return logging.StreamHandler()
-    from logging.handlers import RotatingFileHandler, WatchedFileHandler  # loads pickle and queue
+    from sparrowmq.log_files import RotatedFile, WatchedFile  # loads pickle and queue
 
-    if size_bytes is None:
-        return WatchedFileHandler(file, encoding="utf-8")
-    return RotatingFileHandler(file, maxBytes=size_bytes, backupCount=keep, encoding="utf-8")
+    made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
+    made.unwritable = _unwritable
+    return made

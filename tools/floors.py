@@ -24,6 +24,7 @@ FLOORS: Final = (
         "snapshot",
         "settings",
         "stats",
+        "log_files",
         "logs",
         "compiled",
         "memory",

@@ -7,7 +7,7 @@ stop:  not registered ── not listening ── everything saved ── store 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
+from sparrowmq.broker import condition_kinds as kinds
 from sparrowmq.broker.access_control import AccessControl, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.condition_kinds import Probe
+from sparrowmq.broker.conditions import Conditions
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -61,7 +64,7 @@ from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.broker.storage import has_failed, room, storage, was_full, while_writable
+from sparrowmq.broker.storage import room, storage, was_full, while_writable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
@@ -72,6 +75,7 @@ from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -143,6 +147,7 @@ class Broker:
         self._slaves: Door | None = None
         self._metrics: Door | None = None
         self._figures = Figures()
+        self._conditions = Conditions(self._clock, self._figures)
         self._stack = AsyncExitStack()
 
     @property
@@ -247,7 +252,9 @@ class Broker:
             SelfRepair(store, pool, self._clock, self._peers).part(),
             spare,
             registration.part(),
+            self._conditions.part(),
         )
+        self._conditions.watch([*self._probes(), *(probe for part in parts for probe in part.probes)])
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
@@ -339,7 +346,7 @@ class Broker:
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
-            storage(store, self._turn, figures, partial(_refuse_writes, registration, topics)),
+            storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics)),
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
@@ -398,7 +405,8 @@ class Broker:
         # This import takes 3 MB, so only a broker with metrics loads it.
         from sparrowmq.broker.metrics.broker_metrics_port import metrics_part
 
-        return metrics_part(self._metrics, self.settings, parts, self._measuring.latencies, self._clock)
+        latencies, ready = self._measuring.latencies, self._conditions.ready
+        return metrics_part(self._metrics, self.settings, parts, latencies, self._clock, ready)
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures
@@ -486,8 +494,16 @@ class Broker:
         members = await self.term.peers() if self.term is not None else ()
         return (self._master_address, *members) if self._master_address else members
 
+    def _probes(self) -> Iterable[Probe]:
+        """Yield what keeps the broker from its work, apart from its parts."""
+        yield kinds.DRAINED, lambda: less_than_all(self.settings_now.permission)
+        yield kinds.LOG_NOT_WRITTEN, logs.problem
+        yield kinds.CERTIFICATE, lambda: self._tls.problem
+        if self.term is not None:
+            yield kinds.NO_MASTER, self.term.problem
+
     def _told(self) -> dict[str, str]:
-        """The lines of `brokerStatus` about replication and a failed store.
+        """The lines of `brokerStatus` about replication and conditions.
 
         The names are ours; no tool of Apache reads them.
         """
@@ -498,7 +514,7 @@ class Broker:
         )
         if problem:
             table = table | {"replicationProblem": problem}
-        return table | {"storeProblem": str(self.store.flushed.error)} if has_failed(self.store) else table
+        return table | self._conditions.told()
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
         """Return the rules for reads; with failover, refuse reads while the member knows no master.
@@ -538,6 +554,17 @@ def _refuse_writes(registration: Registration, topics: Topics) -> None:
     """Announce that clients must send to another broker."""
     registration.refuse_writes()
     topics.tell_anew()
+
+
+def less_than_all(permission: int) -> str:
+    """Return what a broker with this permission does not do; "" if it does all."""
+    lacks = {Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
+    missing = lacks.get(permission & Perm.READ_WRITE, "neither takes nor gives messages")
+    return (
+        ""
+        if permission & Perm.READ_WRITE == Perm.READ_WRITE
+        else f"it {missing}: brokerPermission = {permission}"
+    )
 
 
 def _never(due_ms: int) -> bool:

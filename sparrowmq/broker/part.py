@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from sparrowmq.broker.condition_kinds import Probe
+
 
 @dataclass(frozen=True, slots=True)
 class Chore:
@@ -44,9 +46,11 @@ class Part:
     Attributes:
         handlers: objects with methods marked by `remoting.dispatch.handles`.
         saves: functions that save its state when the broker stops, those of the last part first.
+        probes: the conditions in which it does less than people expect, and how to see them (conditions.py).
     """
 
     handlers: tuple[object, ...] = ()
     chores: tuple[Chore, ...] = ()
     tasks: tuple[Task, ...] = ()
     saves: tuple[Callable[[], Awaitable[None]], ...] = ()
+    probes: tuple[Probe, ...] = ()

@@ -26,6 +26,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.condition_kinds import NAME_SERVER_AWAY, UNREGISTERED
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError, SparrowError
@@ -108,7 +109,19 @@ class Registration:
 
     def part(self) -> Part:
         """A part that announces the broker as long as it runs."""
-        return Part(tasks=(Task("registration", self.run),))
+        probes = ((UNREGISTERED, self._unregistered), (NAME_SERVER_AWAY, self._away))
+        return Part(tasks=(Task("registration", self.run),), probes=probes)
+
+    def _unregistered(self) -> str:
+        if self.is_known or not self.may_speak():
+            return ""
+        return f"no name server knows this broker, so no client finds it: {self._problems()}"
+
+    def _away(self) -> str:
+        return self._problems() if self.is_known else ""
+
+    def _problems(self) -> str:
+        return "; ".join(f"{link.namesrv}: {link.problem}" for link in self._links if link.is_up is False)
 
     def topics_changed(self) -> None:
         """Announce changed topics soon. Many changes at once cost one registration."""
@@ -138,6 +151,7 @@ class Link:
 
     Attributes:
         is_up: whether the last attempt succeeded; None before the first.
+        problem: why it did not.
     """
 
     def __init__(
@@ -152,6 +166,7 @@ class Link:
     ) -> None:
         self.namesrv = namesrv
         self.is_up: bool | None = None
+        self.problem = "not asked yet"
         address, self._ha_address = addresses
         self._owner = owner
         self._who = (settings.name, address, settings.cluster, settings.broker_id)
@@ -309,7 +324,7 @@ class Link:
             log.info("registered at name server %s", self.namesrv)
         elif error is not None and self.is_up is not False:
             log.warning("not registered at name server %s, trying again and again: %s", self.namesrv, error)
-        self.is_up = is_up
+        self.is_up, self.problem = is_up, str(error or "")
 
     async def _pause(self, pause_s: float) -> None:
         """Wait for `pause_s`, or until a change."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparrowmq import snapshot
+from sparrowmq.broker.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -54,6 +55,7 @@ class SavedFile:
         content: builds the value to save. No part of the value may change afterwards.
         encode: encodes the value, in the thread.
     Attributes:
+        problem: why the last attempt to save failed; "" if it did not.
         logged: returns True when the log has all changes as safely as promised; False if only the file can have them.
     """
 
@@ -64,6 +66,7 @@ class SavedFile:
         self._content = content
         self._encode = encode
         self.logged: Callable[[str], Awaitable[bool]] = _not_logged
+        self.problem = ""
         self._changes = 0
         # Invariant: saved <= changes. If they are equal, the file has the state of memory.
         self._saved = 0
@@ -75,7 +78,11 @@ class SavedFile:
 
     def part(self, what: str, period_s: float) -> Part:
         """A part that saves the file each period if it is dirty, and when the broker stops."""
-        return Part(chores=(Chore(f"save {what}", period_s, self.save),), saves=(self.save,))
+        return Part(
+            chores=(Chore(f"save {what}", period_s, self.save),),
+            saves=(self.save,),
+            probes=((STATE_NOT_SAVED, lambda: self.problem),),
+        )
 
     def touch(self) -> None:
         """Mark the file as dirty: its content has changed."""
@@ -90,8 +97,12 @@ class SavedFile:
         async with self._one_at_a_time:
             if self.dirty:
                 changes = self._changes
-                await asyncio.to_thread(snapshot.save, self.path, self._content(), encode=self._encode)
-                self._saved = changes
+                try:
+                    await asyncio.to_thread(snapshot.save, self.path, self._content(), encode=self._encode)
+                except OSError as error:
+                    self.problem = f"{self.path} cannot be written ({error.strerror or error})"
+                    raise
+                self._saved, self.problem = changes, ""
 
     async def confirm(self, done: str) -> None:
         """Return when the change of a request is safe, so that the request can be answered.

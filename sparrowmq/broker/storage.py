@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.broker.part import Part, Task
+from sparrowmq.broker.store_conditions import store_probes
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -35,7 +36,11 @@ _NEVER: Final = 1 << 63  # an offset that no log reaches
 
 
 def storage(
-    store: MessageStore, turn: Turn, figures: Figures, on_failure: Callable[[], object] = lambda: None
+    store: MessageStore,
+    turn: Turn,
+    clock: Clock,
+    figures: Figures,
+    on_failure: Callable[[], object] = lambda: None,
 ) -> Part:
     """Return the part; add the store's figures.
 
@@ -76,7 +81,8 @@ def storage(
         tasks=(
             Task("store", lambda: store.run(turn), needs_writing=False),
             Task("disk", lambda: _await_failure(store, on_failure)),
-        )
+        ),
+        probes=store_probes(store, clock),
     )
 
 

@@ -106,5 +106,5 @@ class MetricsPort:
         return Answer(200, b"ok\n")
 
     async def _readiness(self, _: Query) -> Answer:
-        await self._ready()
-        return Answer(200, b"ok\n")
+        said = await self._ready()
+        return Answer(200, said.encode() if isinstance(said, str) else b"ok\n")

@@ -8,6 +8,7 @@ import pytest
 
 from sparrowmq.broker.storage import has_failed, room, storage, was_full, while_writable
 from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.testing.clock import ManualClock
@@ -43,7 +44,7 @@ def test_the_figures_follow_the_store(desk: Desk) -> None:
 async def test_a_failed_disk_is_told_once(desk: Desk) -> None:
     told: list[str] = []
     figures = Figures()
-    part = storage(desk.store, Turn(), figures, lambda: told.append("failed"))
+    part = storage(desk.store, Turn(), SystemClock(), figures, lambda: told.append("failed"))
     (watching,) = [task for task in part.tasks if task.name == "disk"]
     running = asyncio.ensure_future(while_writable(watching.start(), "disk"))
     await asyncio.sleep(0)

@@ -28,7 +28,7 @@ from sparrowmq.testing import Cluster
 KEYS = ("administrator", "secretOfAdmin")
 DEAD = 1200  # letters of group many
 PASSWORD = "a long password"
-HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+HOSTILE = "<img/src=x/onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 ACCOUNTS = """
 globalWhiteRemoteAddresses: [{white}]
 accounts:

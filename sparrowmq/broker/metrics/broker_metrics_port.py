@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics import exporter_names, names_of_5x
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
@@ -16,24 +17,24 @@ from sparrowmq.remoting.latencies import Latencies
 
 
 def metrics_part(
-    door: Door | None, settings: BrokerSettings, parts: Measured, latencies: Latencies, clock: Clock
+    door: Door | None,
+    settings: BrokerSettings,
+    parts: Measured,
+    latencies: Latencies,
+    clock: Clock,
+    ready: Callable[[], Awaitable[str]],
 ) -> Part:
     """Answers Prometheus and sends to a collector, as the settings say.
 
     Args:
         door: bound; None if metrics are only sent.
+        ready: returns the text of /readyz. Raises: SparrowError, the broker cannot do its work.
     Raises:
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
     progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
     exporter_names.declare(of_exporter, parts, progress, settings, clock)
-
-    async def ready() -> None:
-        if parts.store.flushed.error is not None:
-            raise parts.store.flushed.error
-        if not parts.registration.is_known:
-            raise NetworkError("no name server knows this broker yet, so no client finds it")
 
     port = MetricsPort(
         door,

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparrowmq.broker.condition_kinds import NO_SLAVE, SLAVE_GONE
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.replica_lag import lag_s
@@ -82,6 +83,7 @@ class Primary:
         self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
         self._in_sync = in_sync
         self._tls = tls
+        self._most = 0  # slaves that followed at the same time
         if in_sync is not None:
             in_sync.shipped = self._shipped
             in_sync.log_end = lambda: store.end
@@ -103,7 +105,21 @@ class Primary:
         tasks = [Task("slaves", self.run)]
         if self._in_sync is not None:
             tasks.append(Task("in sync", self._in_sync.run))
-        return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks))
+        probes = ((NO_SLAVE, self._no_slave), (SLAVE_GONE, self._slave_gone))
+        return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks), probes=probes)
+
+    def _no_slave(self) -> str:
+        return "" if self._following() or not self._rules.is_sync or self._is_alone() else "no slave follows"
+
+    def _slave_gone(self) -> str:
+        """Return which part of the slaves is missing that followed at the same time."""
+        count = len(self._following())
+        self._most = max(self._most, count)
+        return f"{count} of {self._most} slaves follow" if count < self._most else ""
+
+    def _is_alone(self) -> bool:
+        """Whether an elected master is alone in sync, and so waits for no slave."""
+        return self._in_sync is not None and self._in_sync.is_alone
 
     async def run(self) -> None:
         """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Final
 
+from sparrowmq.broker.condition_kinds import MASTER_NOT_FOLLOWED
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.upstream import Upstream
 from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, SparrowError
@@ -109,7 +110,7 @@ class Replica:
 
     def part(self) -> Part:
         """Return the task that follows the master while the broker runs."""
-        return Part(tasks=(Task("replica", self.run),))
+        return Part(tasks=(Task("replica", self.run),), probes=((MASTER_NOT_FOLLOWED, lambda: self.problem),))
 
     @property
     def is_following(self) -> bool:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from sparrowmq.broker.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
@@ -107,7 +108,15 @@ class Journal:
 
     def part(self) -> Part:
         """Return the chore that writes offsets and snapshots."""
-        return Part(chores=(Chore("journal", PERIOD_S, self.tend),), saves=(self.close,))
+        return Part(
+            chores=(Chore("journal", PERIOD_S, self.tend),),
+            saves=(self.close,),
+            probes=((STATE_NOT_LOGGED, self._lack),),
+        )
+
+    def _lack(self) -> str:
+        """Return why the log lacks a change; "" if the whole store has failed, which is reported anyway."""
+        return "" if self._problem is None or self._store.flushed.error is not None else str(self._problem)
 
     @property
     def is_behind(self) -> bool:

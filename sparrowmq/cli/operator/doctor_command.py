@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.terminal.asking import HELP, ask, asking
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
-from sparrowmq.client.admin.doctor import Finding, Verdict
+from sparrowmq.client.admin.findings import Finding, Verdict
 
 _SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.WRONG: "red"}

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparrowmq.client.admin import brokers, dead_letters, doctor, finding, groups, leadership, topics
-from sparrowmq.client.admin.doctor import Finding
+from sparrowmq.client.admin.findings import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.operations.broker_operations import (
     broker_figures,

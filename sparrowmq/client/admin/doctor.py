@@ -20,11 +20,10 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from sparrowmq.client.admin import groups, topics
+from sparrowmq.client.admin.findings import Finding, Verdict, of_conditions
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
 from sparrowmq.client.admin.operations.group_operations import group_connections
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
@@ -45,28 +44,6 @@ _READ_AND_WRITE: Final = 6
 _UNITS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 # Where Docker and its kind put containers, which no other machine reaches.
 _OF_CONTAINERS: Final = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "10.88.0.0/16", "10.42.0.0/15")))
-
-
-class Verdict(Enum):
-    OK = "ok"
-    WARNING = "warning"
-    WRONG = "wrong"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
-
-    Attributes:
-        what: the result.
-        check: the way it was found.
-        mend: the solution; "" where none is needed.
-    """
-
-    verdict: Verdict
-    what: str
-    check: str
-    mend: str = ""
 
 
 async def examine(
@@ -159,9 +136,12 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
             settings: dict[str, str] = {}
             with suppress(SparrowError):  # Not everybody may see them.
                 settings = await broker_settings(servers, address)
-            found += _disk(who, status, _disk_full(settings)) + _clock(who, status, now_ms())
-            found += _store(who, status) + _set_aside(who, status)
-            found += _busy(who, status, settings) + _permission(who, settings)
+            found += of_conditions(who, status) + _disk(who, status, _disk_full(settings))
+            found += (
+                _clock(who, status, now_ms())
+                + _busy(who, status, settings)
+                + _permission(who, status, settings)
+            )
             if number == 0:
                 found += await _old_clients(who, address, settings, servers.timeout_s)
     return found
@@ -198,37 +178,13 @@ def _disk_full(settings: Mapping[str, str]) -> float:
 def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Finding]:
     used, check = float(status.get("commitLogDiskRatio", 0)), "commitLogDiskRatio of its brokerStatus"
     mend = "free some space there, or lower fileReservedTime; writes go on by themselves"
-    if used >= full:
+    if used >= full and "condition.disk_full" not in status:
         what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
     if used >= DISK_WARNING:
         what = f"{who} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
         return [Finding(Verdict.WARNING, what, check, mend)]
     return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]
-
-
-def _set_aside(who: str, status: Mapping[str, str]) -> list[Finding]:
-    """Report messages that a member had alone when it followed another master."""
-    kept, forked = _number(status, "setAsideBytes"), _number(status, "setAsideForked")
-    if not kept:
-        return []
-    check = "setAsideBytes and setAsideForked of its brokerStatus"
-    if not forked:
-        return [Finding(Verdict.OK, f"{who} keeps {kept} bytes in the folder set-aside", check)]
-    what = f"{who} keeps messages in set-aside/*.forked that no other member had (files: {forked}, bytes: {kept})"
-    mend = (
-        "read them with `sparrowmq store inspect STORE/set-aside/FILE`, send again what matters, and delete the files; "
-        "after setAsideDays the broker deletes them"
-    )
-    return [Finding(Verdict.WARNING, what, check, mend)]
-
-
-def _store(who: str, status: Mapping[str, str]) -> list[Finding]:
-    problem, check = status.get("storeProblem"), "storeProblem of its brokerStatus"
-    if problem is None:
-        return []
-    mend = "see docs/operate/reliability.md, What a broker does about damage"
-    return [Finding(Verdict.WRONG, f"{who} takes no messages: {problem}", check, mend)]
 
 
 def _busy(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
@@ -311,10 +267,11 @@ def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
     return [Finding(Verdict.WARNING, what, check, mend)]
 
 
-def _permission(who: str, settings: Mapping[str, str]) -> list[Finding]:
+def _permission(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
+    """Check whether the broker takes and gives messages. Ours say it by a condition, Apache's do not."""
     check = "brokerPermission of its settings (26)"
     told = _number(settings, "brokerPermission", _READ_AND_WRITE)
-    if told == _READ_AND_WRITE:
+    if told == _READ_AND_WRITE or "condition.drained" in status:
         return []
     may = {4: "it takes no messages", 2: "it gives no messages"}.get(told, "it neither takes nor gives any")
     mend = "mqadmin updateBrokerConfig -b ADDRESS -k brokerPermission -v 6, once it shall"

@@ -7,7 +7,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.doctor import Finding, Verdict
+from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.client.admin.operations.namesrv_operations import namesrv_settings
 from sparrowmq.console.actions import use_name_servers
 from sparrowmq.console.layout.described_page import Page, heading

@@ -68,6 +68,15 @@ class KVTable(Body):
     table: dict[str, str] = {}
 
 
+class ToldCondition(Body):
+    """A condition in which a broker does less than people expect, in its brokerStatus. Ours (broker/conditions.py)."""
+
+    severity: str = ""
+    what: str = ""
+    since_ms: int = 0
+    remedy: str = ""
+
+
 # Topics and groups as they are configured ---------------------------------------------------------------------------
 
 

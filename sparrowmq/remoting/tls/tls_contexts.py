@@ -16,11 +16,13 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.tls.expiry import ends_at
 from sparrowmq.remoting.tls.tls_errors import reason
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
 
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 LOOK_PERIOD_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
 TOLD_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
 MOST_TOLD: Final = 1000
+EXPIRES_SOON_DAYS: Final = 14  # before its end a certificate counts as a problem
+_DAY_S: Final = 86_400
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
@@ -60,9 +64,25 @@ class ServerTls:
         self._files = [path for path in files if path is not None]
         self._loaded: Stamp | None = _stamp(self._files)
         self._complaint = ""
+        self._ends_at: datetime | None = None
         _refuse_contradictions(settings)
         if self.mode is not TlsMode.DISABLED and settings.certificate is not None:
             self.context = server_context(settings)
+            self._ends_at = ends_at(settings.certificate)
+
+    @property
+    def problem(self) -> str:
+        """The problem of the certificate; "" if it has none, and does not end soon."""
+        if self._complaint:
+            return f"the changed TLS files are not used: {self._complaint}"
+        if self._ends_at is None or self.context is None:
+            return ""
+        days = (self._ends_at.timestamp() - self._clock.now_ms() / 1000) / _DAY_S
+        if days > EXPIRES_SOON_DAYS:
+            return ""
+        moment = f"{self._ends_at:%Y-%m-%d %H:%M} UTC"
+        name = self._settings.certificate
+        return f"{name} ended at {moment}; clients refuse it" if days < 0 else f"{name} ends at {moment}"
 
     @property
     def demands_certificates(self) -> bool:
@@ -118,6 +138,8 @@ class ServerTls:
                 log.error("the changed TLS files are not used, new connections get the old ones: %s", error)
         else:
             self._complaint = ""
+            if self._settings.certificate is not None:
+                self._ends_at = await asyncio.to_thread(ends_at, self._settings.certificate)
             log.info("the TLS files have changed; new connections get %s", self._settings.certificate)
 
     def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:

@@ -116,7 +116,7 @@ class Desk:
             "sparrowmq_messages_received_total", "messages stored for producers"
         )
         self.consumption = Consumption(clock, self.figures)
-        self.storage = storage(self.store, Turn(), self.figures)
+        self.storage = storage(self.store, Turn(), clock, self.figures)
         self.status = Status(self.settings, self.figures, clock)
         self.traffic = Traffic(self.store, self.consumption, self.settings.cluster, clock, self.figures)
         self.announcements: list[int] = []

@@ -1,0 +1,146 @@
+"""All conditions that a broker can report, with their remedies; docs/operate/conditions.md has a section for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+
+class Severity(Enum):
+    """The time within which somebody has to act: at once, or a day."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One sort of condition.
+
+    Attributes:
+        name: as in metrics, alerts and the page of conditions.
+        remedy: what an operator does about it.
+        is_unready: whether /readyz says no while it lasts.
+    """
+
+    name: str
+    severity: Severity
+    remedy: str
+    is_unready: bool = False
+
+
+# A function that returns what is wrong now; "" if nothing is.
+Probe: TypeAlias = tuple[Kind, Callable[[], str]]
+
+# The store ----------------------------------------------------------------------------------------------------------
+
+STORE_FAILED: Final = Kind(
+    "store_failed",
+    Severity.CRITICAL,
+    "look for errors of the disk in the system's log (dmesg); then restart the broker, which checks its log first; "
+    "replace the disk if it fails again",
+    is_unready=True,
+)
+DISK_FULL: Final = Kind(
+    "disk_full",
+    Severity.CRITICAL,
+    "free some space on that disk, or lower fileReservedTime; writes go on by themselves",
+    is_unready=True,
+)
+DISK_HANGS: Final = Kind(
+    "disk_hangs",
+    Severity.CRITICAL,
+    "look at the disk (iostat -x 1); if it does not recover, stop the broker and use another disk",
+)
+LOG_DAMAGED: Final = Kind(
+    "log_damaged",
+    Severity.CRITICAL,
+    "stop the broker and run `sparrowmq store repair FOLDER --from HOST:PORT` with a slave or master of it; members of "
+    "a group repair themselves from others that run",
+)
+LOG_FENCED: Final = Kind(
+    "log_fenced",
+    Severity.WARNING,
+    "run `sparrowmq store repair FOLDER --from HOST:PORT` while the broker is stopped, if another broker has the "
+    "messages; otherwise delete the file in set-aside",
+)
+FORKED_MESSAGES: Final = Kind(
+    "forked_messages",
+    Severity.WARNING,
+    "read them with `sparrowmq store inspect STORE/set-aside/FILE`, send again what matters, and delete the files",
+)
+INDEX_INCOMPLETE: Final = Kind(
+    "index_incomplete",
+    Severity.WARNING,
+    "free some space for index files; the index is filled by itself then",
+)
+STATE_NOT_LOGGED: Final = Kind(
+    "state_not_logged",
+    Severity.CRITICAL,
+    "free some space; until then a failover forgets the last changes of topics, groups and offsets",
+)
+STATE_NOT_SAVED: Final = Kind(
+    "state_not_saved",
+    Severity.WARNING,
+    "let the broker's user write to the folder config of its store, and see that there is room",
+)
+
+# Other servers ------------------------------------------------------------------------------------------------------
+
+UNREGISTERED: Final = Kind(
+    "unregistered",
+    Severity.CRITICAL,
+    "start the name servers, or correct namesrvAddr; with accounts, check the broker's own account",
+    is_unready=True,
+)
+NAME_SERVER_AWAY: Final = Kind(
+    "name_server_away",
+    Severity.WARNING,
+    "start it again, or take it out of namesrvAddr",
+)
+NO_SLAVE: Final = Kind(
+    "no_slave",
+    Severity.CRITICAL,
+    "start a slave: sends are answered with SLAVE_NOT_AVAILABLE (11) until one follows",
+)
+SLAVE_GONE: Final = Kind(
+    "slave_gone",
+    Severity.WARNING,
+    "start the slave again; if it is gone for good, restart this broker, which forgets it then",
+)
+MASTER_NOT_FOLLOWED: Final = Kind(
+    "master_not_followed",
+    Severity.CRITICAL,
+    "do what the text says; docs/operate/replication.md has the cases",
+)
+NO_MASTER: Final = Kind(
+    "no_master",
+    Severity.CRITICAL,
+    "`sparrowmq cluster` shows what each member waits for; docs/operate/failover.md has the cases",
+)
+
+# The broker itself --------------------------------------------------------------------------------------------------
+
+DRAINED: Final = Kind(
+    "drained",
+    Severity.WARNING,
+    "`sparrowmq broker undrain NAME` when it shall take messages again",
+)
+LOG_NOT_WRITTEN: Final = Kind(
+    "log_not_written",
+    Severity.WARNING,
+    "let the broker's user write to that file and its folder, and see that there is room; its lines go to stderr",
+)
+CERTIFICATE: Final = Kind(
+    "certificate",
+    Severity.CRITICAL,
+    "renew it with `sparrowmq secure renew`, or as you made it; changed files are loaded without a restart",
+)
+
+KINDS: Final = (
+    *(STORE_FAILED, DISK_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, FORKED_MESSAGES, INDEX_INCOMPLETE),
+    *(STATE_NOT_LOGGED, STATE_NOT_SAVED, UNREGISTERED, NAME_SERVER_AWAY, NO_SLAVE, SLAVE_GONE),
+    *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
+)

@@ -1,0 +1,119 @@
+"""The conditions in which a broker does less than people expect: what is wrong, since when, and the remedy.
+
+    probes of the parts ── look, each second ──┬── the log: a line when a condition begins, and one when it ends
+                                               ├── /readyz: 503 while one of them keeps the broker from its work
+                                               ├── brokerStatus: `condition.NAME`, for doctor and console
+                                               └── sparrowmq_condition{condition, severity}, for alerts
+
+A part declares the conditions that it can be in, as its chores (part.py). So no part needs to know who reports them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.broker.condition_kinds import Kind, Probe, Severity
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.errors import SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures, Row
+from sparrowmq.protocol.requests.bodies import ToldCondition
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+PREFIX: Final = "condition."
+
+
+class NotReady(SparrowError):
+    """The broker cannot do its work now; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition that lasts.
+
+    Attributes:
+        what: the facts, in one sentence.
+        since_ms: when it was first seen.
+    """
+
+    kind: Kind
+    what: str
+    since_ms: int
+
+
+class Conditions:
+    """Looks for conditions, and remembers since when each lasts."""
+
+    def __init__(self, clock: Clock, figures: Figures) -> None:
+        self._clock = clock
+        self._probes: Sequence[Probe] = ()
+        self._now: dict[str, Condition] = {}
+        figures.gauges(
+            "sparrowmq_condition",
+            "1 for each condition in which the broker does less than expected",
+            ("condition", "severity"),
+            self._rows,
+        )
+        figures.gauge("sparrowmq_ready", "1 while /readyz says yes", lambda: int(not self.unready()))
+
+    def watch(self, probes: Iterable[Probe]) -> None:
+        """Look for these from now on."""
+        self._probes = tuple(probes)
+
+    def part(self) -> Part:
+        """Return the chore that looks."""
+        return Part(chores=(Chore("conditions", LOOK_S, self.look),))
+
+    def look(self) -> None:
+        """See which conditions last now."""
+        for kind, probe in self._probes:
+            what, before = probe(), self._now.get(kind.name)
+            if what and before is None:
+                self._now[kind.name] = Condition(kind, what, self._clock.now_ms())
+                log.log(_LEVELS[kind.severity], "%s: %s. What to do: %s", kind.name, what, kind.remedy)
+            elif what and before is not None and before.what != what:
+                self._now[kind.name] = Condition(kind, what, before.since_ms)
+            elif not what and before is not None:
+                del self._now[kind.name]
+                log.warning("%s is over", kind.name)
+
+    def now(self) -> list[Condition]:
+        """Return the conditions of this moment, the critical ones first."""
+        self.look()
+        return sorted(self._now.values(), key=lambda each: (each.kind.severity.value, each.since_ms))
+
+    def unready(self) -> list[Condition]:
+        """Return those that keep the broker from its work."""
+        return [each for each in self.now() if each.kind.is_unready]
+
+    def told(self) -> dict[str, str]:
+        """Return the lines of `brokerStatus`; no tool of Apache reads them."""
+        return {
+            PREFIX + each.kind.name: ToldCondition(
+                severity=each.kind.severity.value,
+                what=each.what,
+                since_ms=each.since_ms,
+                remedy=each.kind.remedy,
+            )
+            .encode()
+            .decode()
+            for each in self.now()
+        }
+
+    async def ready(self) -> str:
+        """Return the text of /readyz. Raises: NotReady."""
+        unready = self.unready()
+        if unready:
+            raise NotReady("; ".join(f"{each.kind.name}: {each.what}" for each in unready))
+        return "".join(["ok\n", *(f"{each.kind.name}: {each.what}\n" for each in self.now())])
+
+    def _rows(self) -> Iterable[Row]:
+        return [((each.kind.name, each.kind.severity.value), 1) for each in self.now()]
+
+
+_LEVELS: Final = {Severity.CRITICAL: logging.CRITICAL, Severity.WARNING: logging.WARNING}

@@ -1,0 +1,68 @@
+"""The conditions of a broker's store: what is wrong with its disk, its log, its index and what was set aside."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from sparrowmq.broker import condition_kinds as kinds
+from sparrowmq.broker.condition_kinds import Probe
+from sparrowmq.errors import DiskFull
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.record import store_timestamp_ms
+from sparrowmq.store.log.set_aside import FORKED, pieces
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.vfs import Disk
+
+HANGS_S: Final = 10.0
+
+
+def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
+    """Return the probes of a store."""
+
+    def failed() -> str:
+        failure = store.flushed.error
+        return str(failure) if failure is not None and not isinstance(failure.__cause__, DiskFull) else ""
+
+    def full() -> str:
+        failure = store.flushed.error
+        cause = failure.__cause__ if failure is not None else store.intake.full
+        return str(cause) if isinstance(cause, DiskFull) else ""
+
+    def hangs() -> str:
+        if store.flushed.value >= store.end or failed():
+            return ""
+        first = store.record_at(store.flushed.value)
+        age_s = (clock.now_ms() - store_timestamp_ms(first)) / 1000 if first is not None else 0.0
+        return f"for {age_s:.0f} s no message came to the disk" if age_s > HANGS_S else ""
+
+    def forked() -> str:
+        count = sum(piece.why == FORKED for piece in pieces(Disk(), store.settings.layout))
+        return f"{count} files in set-aside have messages that no other member had" if count else ""
+
+    def lacks_keys() -> str:
+        begin_ms = store.filling.lacks_from_ms
+        if not begin_ms:
+            return ""
+        since = datetime.fromtimestamp(begin_ms / 1000, UTC).isoformat(timespec="seconds")
+        return f"the index lacks the keys of messages from {since} on, so searches do not find them"
+
+    scrubber = store.scrubber
+    return (
+        (kinds.STORE_FAILED, failed),
+        (kinds.DISK_FULL, full),
+        (kinds.DISK_HANGS, hangs),
+        (kinds.LOG_DAMAGED, lambda: _places("damaged", scrubber.damaged)),
+        (kinds.LOG_FENCED, lambda: _places("fenced off", scrubber.fenced)),
+        (kinds.FORKED_MESSAGES, forked),
+        (kinds.INDEX_INCOMPLETE, lacks_keys),
+    )
+
+
+def _places(how: str, places: dict[int, int]) -> str:
+    if not places:
+        return ""
+    size = sum(end - begin for begin, end in places.items())
+    return (
+        f"{size} bytes of the log are {how}, the first at offset {min(places)}; their messages are not served"
+    )

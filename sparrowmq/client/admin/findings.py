@@ -1,0 +1,59 @@
+"""The findings of an examination, and those that a broker itself tells by its conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.requests.bodies import ToldCondition
+
+_PREFIX: Final = "condition."
+
+
+class Verdict(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        what: the result.
+        check: the way it was found.
+        mend: the solution; "" where none is needed.
+    """
+
+    verdict: Verdict
+    what: str
+    check: str
+    mend: str = ""
+
+
+def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
+    """Return the conditions in a brokerStatus, by their names; those that are not ours are left out."""
+    found = {}
+    for key, value in status.items():
+        if key.startswith(_PREFIX):
+            try:
+                found[key.removeprefix(_PREFIX)] = ToldCondition.decode(value.encode())
+            except SparrowError:
+                continue
+    return found
+
+
+def of_conditions(who: str, status: Mapping[str, str]) -> list[Finding]:
+    """Return a finding for each condition in which a broker does less than people expect."""
+    found = []
+    for name, each in told_conditions(status).items():
+        since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+        what = f"{who}: {each.what} ({name}, since {since})"
+        check = f"condition.{name} of its brokerStatus"
+        found.append(Finding(Verdict.WRONG, what, check, each.remedy))
+    return found

@@ -1,0 +1,126 @@
+"""Each state in which a broker does less than people expect shows at /readyz, in brokerStatus and in metrics."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from sparrowmq import snapshot
+from sparrowmq.broker.broker import less_than_all
+from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.condition_kinds import (
+    DISK_FULL,
+    DRAINED,
+    STATE_NOT_SAVED,
+)
+from sparrowmq.broker.conditions import Conditions, NotReady
+from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.testing import Cluster
+from sparrowmq.testing.clock import ManualClock
+from tests.broker.replication.pairs import pair
+from tests.broker.told import shows
+
+
+def watched() -> tuple[Conditions, dict[str, str], ManualClock, Figures]:
+    clock, figures, said = ManualClock(), Figures(), dict.fromkeys(("disk_full", "drained"), "")
+    conditions = Conditions(clock, figures)
+    conditions.watch([(DISK_FULL, lambda: said["disk_full"]), (DRAINED, lambda: said["drained"])])
+    return conditions, said, clock, figures
+
+
+@pytest.mark.guards("Conditions.look: drop del self._now")
+async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    conditions, said, clock, figures = watched()
+    assert conditions.now() == [] and await conditions.ready() == "ok\n"
+    begun, said["drained"] = clock.now_ms(), "it takes no messages"
+    conditions.look()
+    await clock.advance(60)
+    said["disk_full"] = "no room"
+    first, second = conditions.now()
+    assert (first.kind, second.kind, second.since_ms) == (DISK_FULL, DRAINED, begun)
+    rows = figures.values("sparrowmq_condition")
+    assert rows == {("disk_full", "critical"): 1, ("drained", "warning"): 1}
+    assert figures.value("sparrowmq_ready") == 0
+    with pytest.raises(NotReady, match="disk_full: no room"):
+        await conditions.ready()
+    said["disk_full"] = ""
+    assert await conditions.ready() == "ok\ndrained: it takes no messages\n"
+    assert figures.value("sparrowmq_ready") == 1
+    assert "drained: it takes no messages. What to do: " in caplog.text and "disk_full is over" in caplog.text
+
+
+def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
+    conditions, said, _, _ = watched()
+    said["disk_full"] = "90 %"
+    before = conditions.now()[0]
+    said["disk_full"] = "91 %"
+    after = conditions.now()[0]
+    assert (after.what, after.since_ms) == ("91 %", before.since_ms)
+
+
+@pytest.mark.parametrize(
+    ("permission", "words"),
+    [(6, ""), (7, ""), (4, "takes no messages"), (2, "gives no"), (0, "neither takes nor")],
+)
+def test_a_permission_that_lacks_something_is_a_condition(permission: int, words: str) -> None:
+    assert (words in less_than_all(permission)) and bool(words) == bool(less_than_all(permission))
+
+
+@pytest.mark.guards(
+    "Primary._slave_gone: count < self._most -> False", "Primary._no_slave: 'no slave follows' -> ''"
+)
+async def test_a_slave_that_is_missing_shows_at_its_master_and_a_missing_master_at_its_slave(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path, role=BrokerRole.SYNC_MASTER) as both:
+        master = await both.start("master")
+        await shows(master, "no_slave")
+        slave = await both.start("slave")
+        await shows(master)
+        await shows(slave)
+        await both.stop("slave")
+        await shows(master, "no_slave", "slave_gone")
+        slave = await both.start("slave")
+        await shows(master)
+        await both.stop("master")
+        await shows(slave, "master_not_followed")
+
+
+@pytest.mark.guards("Registration._unregistered: self.is_known -> True")
+async def test_a_broker_that_no_name_server_knows_is_not_ready(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        broker = cluster.brokers[0]
+        await shows(broker)
+        await cluster._namesrv.__aexit__(None, None, None)
+        await shows(broker, "unregistered")
+        with pytest.raises(NotReady, match="no name server knows this broker"):
+            await broker._conditions.ready()
+
+
+def refused(*_: object, **__: object) -> None:
+    raise OSError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.guards("SavedFile.save: drop cannot be written")
+async def test_state_that_cannot_be_saved_shows_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SavedFile(tmp_path / "topics.json", dict)
+    [(kind, probe)] = file.part("topics", 1).probes
+    file.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            snapshot,
+            "save",
+            lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EACCES, "Permission denied")),
+        )
+        with pytest.raises(OSError, match="denied"):
+            await file.save()
+    assert kind is STATE_NOT_SAVED and probe() == f"{file.path} cannot be written (Permission denied)"
+    await file.save()
+    assert probe() == ""

@@ -1,0 +1,104 @@
+"""What is wrong with a store shows at /readyz, in metrics, in brokerStatus and in the doctor's findings."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.condition_kinds import STORE_FAILED
+from sparrowmq.broker.store_conditions import HANGS_S, store_probes
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.findings import Verdict
+from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.store import vfs
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import Flush
+from sparrowmq.testing import Cluster
+from sparrowmq.testing.clock import ManualClock
+from tests.broker.live import send_request
+from tests.broker.metrics.visits import ON, visit
+from tests.broker.told import shows
+from tests.store.conftest import stores as stores
+from tests.store.stores import Stores, put
+
+
+def said(store: MessageStore, clock: ManualClock) -> dict[str, str]:
+    return {kind.name: what for kind, probe in store_probes(store, clock) if (what := probe())}
+
+
+def test_a_sound_store_has_no_condition(stores: Stores) -> None:
+    assert said(stores.open(), ManualClock()) == {}
+
+
+@pytest.mark.guards("store_conditions.store_probes.full: store.intake.full -> None")
+def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
+    store = stores.open()
+    store.intake.full = DiskFull("/store", 100)
+    assert list(said(store, ManualClock())) == ["disk_full"]
+    store.intake.full = None
+    assert said(store, ManualClock()) == {}
+
+
+@pytest.mark.guards("store_conditions.store_probes.hangs: age_s > HANGS_S -> False")
+async def test_a_disk_that_hangs_shows_after_a_while(stores: Stores) -> None:
+    clock = ManualClock()
+    store = stores.open(clock=clock)
+    put(store)
+    assert said(store, clock) == {}
+    await clock.advance(HANGS_S + 1)
+    assert "disk_hangs" in said(store, clock)
+    store.flush()
+    assert said(store, clock) == {}
+
+
+def test_damage_and_what_was_fenced_off_or_forked_show(stores: Stores) -> None:
+    store = stores.open()
+    store.scrubber.damaged[400], store.scrubber.fenced[200] = 460, 300
+    folder = Path(store.settings.layout.set_aside)
+    folder.mkdir()
+    (folder / f"{0:020d}-{60:020d}.forked").write_bytes(b"x")
+    found = said(store, ManualClock())
+    assert list(found) == ["log_damaged", "log_fenced", "forked_messages"]
+    assert found["log_damaged"].startswith("60 bytes of the log are damaged, the first at offset 400")
+    store.scrubber.damaged.clear()
+    store.scrubber.fenced.clear()
+
+
+@pytest.mark.guards("store_conditions.store_probes.failed: str(failure) -> ''")
+async def test_a_failed_sync_shows_everywhere_and_reads_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    with pytest.raises(StoreFailed):
+        await _fail_a_sync(tmp_path, monkeypatch, seen)
+    assert seen == ["all"], "the error at the end hides others"
+
+
+async def _fail_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]) -> None:
+    async with Cluster(path, **ON, flush=Flush.SYNC) as cluster:
+        broker = cluster.brokers[0]
+        await shows(broker)
+        assert await visit(broker.metrics_address, "/readyz") == (200, "ok\n")
+
+        def fail(_: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(vfs, "_sync_data", fail)
+        pool = Pool(SystemClock())
+        session = await pool.session(broker.address)
+        with pytest.raises(RemoteError):
+            await session.call(send_request("orders"), b"lost", timeout_s=5)
+        await shows(broker, "store_failed")
+        status, text = await visit(broker.metrics_address, "/readyz")
+        assert status == 503 and text.startswith("store_failed: ")
+        _, metrics = await visit(broker.metrics_address, "/metrics")
+        assert 'condition="store_failed"' in metrics and 'severity="critical"' in metrics
+        async with Admin(cluster.namesrv) as admin:
+            wrong = [each for each in await admin.examine() if each.verdict is Verdict.WRONG]
+        assert any("store_failed" in each.what and each.mend == STORE_FAILED.remedy for each in wrong)
+        pool.close()
+        seen.append("all")

@@ -1,0 +1,18 @@
+"""What a broker tells by its conditions becomes findings."""
+
+from sparrowmq.client.admin.findings import Verdict, of_conditions, told_conditions
+
+TOLD = {
+    "condition.drained": (
+        '{"severity":"warning","what":"it takes no messages","sinceMs":1767225600000,"remedy":"undrain"}'
+    ),
+    "condition.of_another": "no JSON",
+    "putTps": "0",
+}
+
+
+def test_a_condition_is_a_finding_with_its_begin_and_its_remedy():
+    assert list(told_conditions(TOLD)) == ["drained"]
+    (found,) = of_conditions("broker a", TOLD)
+    assert found.verdict is Verdict.WRONG and found.mend == "undrain"
+    assert found.what == "broker a: it takes no messages (drained, since 2026-01-01 00:00:00+00:00)"
