@@ -42,7 +42,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.handler_thread import HandlerThread
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
+from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options, first
 from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.sending.outcome import SendResult
@@ -483,7 +483,7 @@ class SyncClient(Context[Client]):
         """As `Client.serve`, inside `with`: until another thread leaves the client, or until a consumer fails."""
         with self._serving, ExitStack() as stack:
             consumers = [stack.enter_context(each) for each in self._declared.consumers()]
-            self._thread.run(_first(self._asked_to_end.wait(), *(each._wait_closed() for each in consumers)))
+            self._thread.run(first(self._asked_to_end.wait(), *(each._wait_closed() for each in consumers)))
 
     def run(self) -> None:
         """As `Client.run`; only in the main thread, which gets the signals."""
@@ -497,18 +497,6 @@ class SyncClient(Context[Client]):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-async def _first(*waiting: Coroutine[Any, Any, object]) -> None:
-    """Return or raise as the first of the coroutines that ends; cancel the others."""
-    tasks = [asyncio.ensure_future(each) for each in waiting]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _told_in_threads(options: Any) -> Any:

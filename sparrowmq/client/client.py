@@ -40,7 +40,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
+from sparrowmq.client.declared import Declared, F, Middleware, Options, first, until_signalled
 from sparrowmq.client.home import at_home
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.life import Life
@@ -405,17 +405,23 @@ class Client:
 
     async def serve(self) -> None:
         """Consume with the declared handlers, inside `async with`, until cancelled or until a consumer fails."""
-        async with AsyncExitStack() as stack:
-            consumers = [await stack.enter_async_context(each) for each in self._declared.consumers()]
-            await asyncio.gather(*(each.closed() for each in consumers))
+        await self._serve_until(asyncio.Event())
 
     def run(self) -> None:
-        """Enter the client and consume with the declared handlers until Ctrl-C or SIGTERM; for a program's main."""
-        asyncio.run(until_signalled(self._live()))
+        """Enter the client and consume with the declared handlers until Ctrl-C or SIGTERM; for a program's main.
 
-    async def _live(self) -> None:
+        Running handlers may finish, as when a consumer is left. A second signal cuts them short.
+        """
+        asyncio.run(until_signalled(self._run))
+
+    async def _run(self, asked_to_end: asyncio.Event) -> None:
         async with self:
-            await self.serve()
+            await self._serve_until(asked_to_end)
+
+    async def _serve_until(self, asked_to_end: asyncio.Event) -> None:
+        async with AsyncExitStack() as stack:
+            consumers = [await stack.enter_async_context(each) for each in self._declared.consumers()]
+            await first(asked_to_end.wait(), *(each.closed() for each in consumers))
 
     # Life -----------------------------------------------------------------------------------------------------------
 

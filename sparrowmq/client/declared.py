@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -137,17 +137,36 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     return call_in_loop if is_coroutine_function(handler) else call
 
 
-async def until_signalled(work: Awaitable[None]) -> None:
-    """Do the work until Ctrl-C or SIGTERM cancels it."""
-    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Do the work. Ctrl-C or SIGTERM sets its event, so that it ends in order; a second signal cancels it."""
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    task = asyncio.ensure_future(work(asked))
+
+    def ask() -> None:
+        if asked.is_set():
+            task.cancel()
+        asked.set()
+
     for number in ENDING:
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, ask)
     try:
         with suppress(asyncio.CancelledError):
             await task
     finally:
         for number in ENDING:
             loop.remove_signal_handler(number)
+
+
+async def first(*waiting: Coroutine[Any, Any, object]) -> None:
+    """Return or raise as the first of the coroutines that ends; cancel the others."""
+    tasks = [asyncio.ensure_future(each) for each in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _arguments(handler: Callable[..., object]) -> list[str]:

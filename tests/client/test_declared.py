@@ -216,6 +216,48 @@ async def test_a_program_runs_until_it_is_asked_to_end(cluster, mq, number, text
         assert await program.wait() == 0
 
 
+SLOW = """
+import sys, time, sparrowmq, sparrowmq.sync
+
+mq = sparrowmq.connect(sys.argv[1])
+
+@mq.handler("orders", group="billing", start="earliest")
+def take(body: str) -> None:
+    print("begun", flush=True)
+    time.sleep(1)
+    print("done", flush=True)
+
+mq.run()
+print("in order", flush=True)
+"""
+
+
+@pytest.mark.guards("until_signalled: drop asked.set()", "until_signalled: drop cancel")
+@pytest.mark.parametrize(
+    ("text", "signals", "rest"),
+    [
+        (SLOW, 1, b"done\nin order\n"),
+        (SLOW.replace("mq = sparrowmq.", "mq = sparrowmq.sync."), 1, b"done\nin order\n"),
+        (SLOW.replace("sleep(1", "sleep(30"), 2, b"in order\n"),
+    ],
+    ids=["async", "blocking", "twice"],
+)
+async def test_a_plain_handler_may_finish_after_a_signal_but_not_after_a_second(
+    cluster, mq, text, signals, rest
+):
+    await mq.send("orders", b"hello")
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", text, cluster.namesrv, stdout=subprocess.PIPE
+    )
+    assert program.stdout is not None
+    async with asyncio.timeout(4):
+        assert await program.stdout.readline() == b"begun\n"
+        for _ in range(signals):
+            program.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+        assert await program.stdout.read() == rest
+
+
 def test_without_async_handlers_and_middleware_run_in_threads(rocketmq_server, rocketmq_topic):
     steps: list[object] = []
     ended = threading.Event()
