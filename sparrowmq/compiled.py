@@ -67,6 +67,8 @@ MODULES: Final = (
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.quotas",
     "sparrowmq.remoting.request_dispatch",
+    "sparrowmq.client.sending.window",
+    "sparrowmq.client.sending.gathering",
     "sparrowmq.broker.sql_matching",
     "sparrowmq.broker.held_pulls",
     "sparrowmq.broker.detour",

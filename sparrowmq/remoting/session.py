@@ -42,6 +42,7 @@ MUTE_S = 1.0
 # Requests are written at the end of a turn of the loop, or once there are so many pieces. So if a program makes
 # hundreds in one turn, the peer begins with the first while the program still makes the last.
 REQUEST_PIECES = 64
+LARGE_REQUEST_BYTES: Final = 16 * 1024  # it is worth a write of its own
 
 
 # The time for requests that arrived together. The rest of them is handled in the next turn of the loop.
@@ -432,7 +433,7 @@ class Session:
         self._out.append(head)
         if body:
             self._out.append(body)
-        if len(self._out) >= REQUEST_PIECES:
+        if len(self._out) >= REQUEST_PIECES or len(body) >= LARGE_REQUEST_BYTES:
             self._write_out()
         else:
             self._flush_soon()

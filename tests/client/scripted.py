@@ -8,6 +8,7 @@ from typing import Self
 
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, ConsumerList, QueueRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
 from sparrowmq.protocol.wire.body import Body
@@ -38,6 +39,7 @@ class Scripted:
             RequestCode.HEART_BEAT: lambda _: Answer(header=HeartBeatReply()),
             RequestCode.UNREGISTER_CLIENT: lambda _: Answer(),
             RequestCode.SEND_MESSAGE_V2: lambda _: stored(),
+            RequestCode.SEND_BATCH_MESSAGE: lambda command: stored(count=messages_in(command)),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda _: Answer(body=ConsumerList(["me"]).encode()),
         }
         self._scripts: dict[int, deque[Answer | None]] = {}
@@ -116,11 +118,12 @@ class Scripted:
         return Answer(body=ClusterTable(broker_addr_table=table).encode())
 
 
-def stored(code: int = 0, queue_id: int = 0, queue_offset: int = 7) -> Answer:
-    """The answer to a send."""
-    return Answer(
-        code,
-        SendMessageReply(
-            msg_id="7F00000100002A9F0000000000000000", queue_id=queue_id, queue_offset=queue_offset
-        ),
-    )
+def stored(code: int = 0, queue_id: int = 0, queue_offset: int = 7, count: int = 1) -> Answer:
+    """The answer to a send, or to a batch of so many messages."""
+    msg_id = ",".join(f"7F00000100002A9F{at:016X}" for at in range(count))
+    return Answer(code, SendMessageReply(msg_id=msg_id, queue_id=queue_id, queue_offset=queue_offset))
+
+
+def messages_in(command: Command) -> int:
+    """The number of messages that a send has."""
+    return len(batch.decode(command.body)) if command.code == RequestCode.SEND_BATCH_MESSAGE else 1

@@ -86,7 +86,7 @@ async def test_an_asynchronous_send_reports_success_or_after_two_retries_failure
     assert len(peer.sent) == min(failures + 1, 3)
 
 
-@pytest.mark.covers("S-PROD-07", breaks="Outbox._transmit: false item.future is None")
+@pytest.mark.covers("S-PROD-07", breaks="Outbox._transmit: false item.is_oneway")
 async def test_a_one_way_send_wants_no_answer_and_is_not_retried(peer: Scripted) -> None:
     peer.has("t")
     peer.script(SEND, BUSY)

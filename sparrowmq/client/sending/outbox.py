@@ -25,11 +25,15 @@ from typing import Any, Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.sending.gathering import Gathering
 from sparrowmq.client.sending.outcome import LESS_SAFE, is_slaves, may_go_right_again
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, SlowBrokers
+from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, Shares, SlowBrokers
+from sparrowmq.client.sending.together import Together
+from sparrowmq.client.sending.window import Window
 from sparrowmq.errors import (
+    AccessDenied,
     BrokerUnreachable,
     ClientClosed,
     InvalidMessage,
@@ -50,6 +54,13 @@ from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.session import Session
 
 BUSY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+OF_ONE: Final = frozenset(
+    {
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.INVALID_PARAMETER,
+    }
+)
 BACKED_UP_S: Final = 0.01
 ATTEMPT_S: Final = 1.0  # the shortest attempt of an idempotent producer, if there is time left
 PAUSE_S: Final = 0.2  # before the next attempt, when there is no other broker to turn to
@@ -75,10 +86,10 @@ class Outbox:
         self._spawn = spawn
         self._slow_brokers = SlowBrokers() if settings.avoid_slow_brokers else None
         self._round_robin = RoundRobin()
+        self._shares = Shares()
         self._waiting: deque[Outgoing] = deque()
-        self._waiting_bytes = 0
-        self._in_flight = 0
-        self._in_flight_bytes = 0
+        self.window = Window(settings.window, settings.window_bytes, settings.waiting_bytes)
+        self.gathering: Gathering | None = None
         self._parked: dict[str, list[Outgoing]] = {}
         # While an ordered message to a queue is in flight: the messages behind it.
         self._lanes: dict[MessageQueue, deque[Outgoing]] = {}
@@ -100,30 +111,34 @@ class Outbox:
         """
         if self._closed:
             raise ClientClosed("the client is closed; send inside its `with` block")
-        if self.has_room:
+        if not self._waiting and self.window.is_open:
             self._admit(item)
-        elif not is_awaited and self._waiting_bytes + item.cost_bytes > self._settings.waiting_bytes:
+        elif not is_awaited and not self.window.takes(item.cost_bytes):
             raise SendFailed(
-                f"{len(self._waiting)} messages wait to be sent already, and this one was not taken; "
+                f"{self.window.waiting} messages wait to be sent already, and this one was not taken; "
                 "call `drain()` now and then"
             )
         else:
             self._waiting.append(item)
-            self._waiting_bytes += item.cost_bytes
+            self.window.wait(item.count, item.cost_bytes)
+
+    def put_together(self, item: Together) -> None:
+        """Send gathered messages. They were taken before, so their senders get every error."""
+        try:
+            self.put(item, is_awaited=True)
+        except SparrowError as error:
+            item.fail(error)
+            self._wake_flushing()
 
     @property
     def has_room(self) -> bool:
         """Return whether the next message would be sent at once."""
-        return not self._waiting and self._window_is_open
-
-    @property
-    def _window_is_open(self) -> bool:
-        return self._in_flight < self._settings.window and self._in_flight_bytes < self._settings.window_bytes
+        return self.window.has_room
 
     @property
     def unanswered(self) -> int:
         """The number of messages that wait or are in flight."""
-        return len(self._waiting) + self._in_flight
+        return self.window.unanswered
 
     async def drain(self) -> None:
         """Wait until the next message would be sent at once. Callers return in their order. May be cancelled."""
@@ -154,8 +169,11 @@ class Outbox:
 
     def close(self) -> None:
         """Fail the messages that were not sent. Messages in flight may or may not be stored."""
-        self._closed = True
-        waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+        self._closed = self.window.is_shut = True
+        if self.gathering is not None:
+            self.gathering.close()  # `put` refuses them now
+        waiting, self._waiting = self._waiting, deque()
+        self.window.waiting = self.window.waiting_bytes = 0
         parked, self._parked = self._parked, {}
         held = [item for items in parked.values() for item in items]
         for lane in self._lanes.values():
@@ -171,8 +189,7 @@ class Outbox:
     # The way of a message -------------------------------------------------------------------------------------------
 
     def _admit(self, item: Outgoing) -> None:
-        self._in_flight += 1
-        self._in_flight_bytes += len(item.body)
+        self.window.enter(item.count, len(item.body))
         self._start_time(item)
         try:
             self._attempt(item)
@@ -205,6 +222,8 @@ class Outbox:
     def _next_queue(self, item: Outgoing, route: Route) -> MessageQueue:
         failed, slow = item.failed_brokers, self._slow_brokers
         if slow is None and not failed:
+            if item.count > 1:
+                return self._shares.next(route.writable, item.count)
             return self._round_robin.next(route.writable)
         wishes = [lambda name: name not in failed, lambda name: name not in failed[-1:]]
         if slow is not None:
@@ -251,7 +270,7 @@ class Outbox:
         if item.is_timed and not self._brokers.delivers_at_any_time(session):
             self._fail(item, _knows_levels_only(queue.broker_name))
             return
-        if item.future is None:
+        if item.is_oneway:
             self._transmit_oneway(item, queue, session)
             return
         item.attempts += 1
@@ -295,6 +314,8 @@ class Outbox:
                 self._retry_unsent(
                     item, BrokerUnreachable(item.queue.broker_name, "a slave is where its master was")
                 )
+            elif isinstance(item, Together) and item.count > 1 and self._may_be_of_one(item, error):
+                self._part(item)
             else:
                 self._retry(item, error)
         elif sent.code and self._settings.retry_not_stored and not item.stays and self._may_retry(item):
@@ -305,6 +326,29 @@ class Outbox:
                 item.succeed(sent)
             finally:
                 self._release(item)
+
+    def _may_be_of_one(self, item: Together, error: Exception) -> bool:
+        """Return whether a broker has stored nothing of a batch, perhaps because of one of its messages.
+
+        Apache's 4.9.7 answers SYSTEM_ERROR if one is too large, but also for other reasons.
+        """
+        if not isinstance(error, RemoteError) or isinstance(error, AccessDenied):
+            return False
+        is_last = error.code == ResponseCode.SYSTEM_ERROR and not self._may_retry(item)
+        return is_last or error.code in OF_ONE
+
+    def _part(self, item: Together) -> None:
+        """Send each message of a refused batch alone, so that what is wrong with one is its own error."""
+        for single in item.singles():
+            self.window.enter(1, len(single.body))
+            try:
+                if single.must_stay and single.queue is not None:
+                    self._connect(single, single.queue)
+                else:
+                    self._attempt(single)
+            except SparrowError as error:
+                self._fail(single, error)
+        self._release(item)
 
     # Waiting and failing --------------------------------------------------------------------------------------------
 
@@ -441,8 +485,7 @@ class Outbox:
 
     def _release(self, item: Outgoing) -> None:
         """Free the message's place in the window: admit the next message, and wake those that wait for room."""
-        self._in_flight -= 1
-        self._in_flight_bytes -= len(item.body)
+        self.window.enter(-item.count, -len(item.body))
         if item.has_lane:
             self._freed_lanes.append(item)
         if self._is_refilling:
@@ -454,6 +497,9 @@ class Outbox:
             self._is_refilling = False
         if self._room_wanted and not self._is_offering:
             self._offer_room()
+        self._wake_flushing()
+
+    def _wake_flushing(self) -> None:
         if self._end_wanted and not self.unanswered:
             ended, self._end_wanted = deque(self._end_wanted), []
             _wake(ended, len(ended))
@@ -462,9 +508,9 @@ class Outbox:
         while True:
             if self._freed_lanes:
                 self._advance_lane(self._freed_lanes.popleft())
-            elif self._waiting and self._window_is_open:
+            elif self._waiting and self.window.is_open:
                 following = self._waiting.popleft()
-                self._waiting_bytes -= following.cost_bytes
+                self.window.wait(-following.count, -following.cost_bytes)
                 if not following.is_abandoned:
                     self._admit(following)
             else:
@@ -496,7 +542,7 @@ class Outbox:
         """
         self._is_offering = False
         if self._room_wanted and self.has_room:
-            _wake(self._room_wanted, self._settings.window - self._in_flight)
+            _wake(self._room_wanted, self.window.size - self.window.in_flight)
             if self._room_wanted:
                 self._is_offering = True
                 asyncio.get_running_loop().call_soon(self._offer_room)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.packed import Packed
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, SendFailed, SparrowError
@@ -16,7 +21,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.remoting.request_in_flight import Response
 
-OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
+_PLACES: Final = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
 
 Sent = Response[SendMessageReply]
 
@@ -39,6 +44,7 @@ class Outgoing(Packed):
         unreachable: the number of failed connections.
         failed_brokers: brokers where attempts failed, the last one at the end. Unlike Java, which avoids only the last
             one: two failing brokers of three would get all attempts between them.
+        count: the places that it takes in the window.
         namespace: results leave it out of the topic.
         is_in_doubt: an attempt may have stored it, and only the answer was lost.
         stays: its topic is ordered, so that a retry goes to the same queue, before the messages behind it.
@@ -63,6 +69,12 @@ class Outgoing(Packed):
     stays: bool = False
     is_recognised: bool = False
     namespace: str = ""
+    count: int = 1
+
+    @property
+    def is_oneway(self) -> bool:
+        """Return whether no sender waits for an answer."""
+        return self.future is None
 
     @property
     def is_ordered(self) -> bool:
@@ -105,9 +117,10 @@ class Outgoing(Packed):
     def fail(self, error: BaseException) -> None:
         """Give the sender the error."""
         if self.future is not None and not self.future.done():
-            self.future.set_exception(self._failure(error))
+            self.future.set_exception(self.failure(error))
 
-    def _failure(self, error: BaseException) -> SparrowError:
+    def failure(self, error: BaseException) -> SparrowError:
+        """The error that a sender gets."""
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
         to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
@@ -131,6 +144,56 @@ class Outgoing(Packed):
         if self.is_in_doubt:
             return "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
         return "It is not stored: keep it and send it again later"
+
+
+def result_of(item: Outgoing, sent: Sent) -> SendResult:
+    """The result of a single message."""
+    return SendResult(
+        item.msg_ids[0],
+        sent.header.msg_id,
+        stored_in(item, sent),
+        sent.header.queue_offset,
+        SendStatus(sent.code),
+        sent.header.recall_handle,
+    )
+
+
+def results_of(item: Outgoing, sent: Sent) -> list[SendResult]:
+    """The results of the messages of a batch."""
+    offset_ids = sent.header.msg_id.split(",")
+    if len(offset_ids) != len(item.msg_ids):
+        # A 5.x broker that keeps a batch as one record answers one offset id.
+        offset_ids = offset_ids[:1] * len(item.msg_ids)
+    queue, first, status = stored_in(item, sent), sent.header.queue_offset, SendStatus(sent.code)
+    results = [
+        SendResult(msg_id, offset_id, queue, first + index, status)
+        for index, (msg_id, offset_id) in enumerate(zip(item.msg_ids, offset_ids, strict=True))
+    ]
+    return _apart(results, sent.header.stored_at) if sent.header.stored_at is not None else results
+
+
+def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
+    """The results of a repeated batch whose messages are not in a row, because a crash had cut it."""
+    places = [place.split(":") for place in stored_at.split(",")]
+    if len(places) != len(results) or not _PLACES.fullmatch(stored_at):
+        return results
+    return [
+        replace(
+            each,
+            queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)),
+            offset=int(offset),
+        )
+        for each, (queue_id, offset) in zip(results, places, strict=True)
+    ]
+
+
+def stored_in(item: Outgoing, sent: Sent) -> MessageQueue:
+    """The queue where it was stored. A broker chooses the queue itself when the request names one below 0."""
+    assert item.queue is not None, "it was sent to a queue"
+    queue = item.queue
+    if queue.queue_id != sent.header.queue_id:
+        queue = MessageQueue(item.topic, queue.broker_name, sent.header.queue_id)
+    return plain_queue(item.namespace, queue) if item.namespace else queue
 
 
 def no_queue(topic: str) -> NoRoute:

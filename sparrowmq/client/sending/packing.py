@@ -16,7 +16,14 @@ from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
-from sparrowmq.protocol.names import check_topic, is_closed_to_clients, with_namespace, without_namespace
+from sparrowmq.protocol.messages.property_names import OPEN
+from sparrowmq.protocol.names import (
+    RETRY,
+    check_topic,
+    is_closed_to_clients,
+    with_namespace,
+    without_namespace,
+)
 
 
 class Prepared(msgspec.Struct):
@@ -38,11 +45,11 @@ class Packing:
     def __init__(self, settings: ProducerSettings, next_id: Callable[[], str], namespace: str) -> None:
         self._settings = settings
         self._next_id = next_id
-        self._namespace = namespace
+        self.namespace = namespace
 
     def check(self, message: Message) -> None:
         """Raises: InvalidMessage, InvalidName, MessageTooLarge."""
-        topic = self.full_topic(message.topic) if self._namespace else message.topic
+        topic = self.full_topic(message.topic) if self.namespace else message.topic
         if is_closed_to_clients(check_topic(topic)):
             raise InvalidMessage(f"topic {topic} is written by brokers only; choose another")
         size = len(message.body)
@@ -61,9 +68,9 @@ class Packing:
         self.check(message)
         msg_id = self._next_id()
         if message.properties or message.keys or message.is_timed:
-            rest = _rendered(message, self._namespace)
+            rest = _rendered(message, self.namespace)
         else:
-            rest = _usual_properties(message.tag, message.delay_level, message.wait_stored, self._namespace)
+            rest = _usual_properties(message.tag, message.delay_level, message.wait_stored, self.namespace)
         return Prepared(message, msg_id, f"{rest}{Property.UNIQ_KEY}\x01{msg_id}\x02")
 
     def prepare_all(self, messages: Iterable[Message]) -> Iterator[Prepared]:
@@ -89,7 +96,7 @@ class Packing:
         if len(body) > self._settings.compress_over_bytes:
             body, sys_flag = _compressed(body)
         return Outgoing(
-            self.full_topic(message.topic) if self._namespace else message.topic,
+            self.full_topic(message.topic) if self.namespace else message.topic,
             body,
             prepared.properties,
             sys_flag,
@@ -97,7 +104,7 @@ class Packing:
             timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
             msg_ids=(prepared.msg_id,),
             is_timed=message.is_timed,
-            namespace=self._namespace,
+            namespace=self.namespace,
         )
 
     def pack_batch(self, batch: list[Prepared], timeout_s: float | None) -> Outgoing:
@@ -112,7 +119,7 @@ class Packing:
             is_batch=True,
             timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
             msg_ids=tuple(each.msg_id for each in batch),
-            namespace=self._namespace,
+            namespace=self.namespace,
         )
 
     def address(self, item: Outgoing, fifo: str | None, queue: MessageQueue | None) -> None:
@@ -127,17 +134,31 @@ class Packing:
             if fifo is not None:
                 raise InvalidMessage("give fifo= or queue=, not both")
             if self.full_topic(queue.topic) != item.topic:
-                topic = without_namespace(self._namespace, item.topic)
+                topic = without_namespace(self.namespace, item.topic)
                 raise InvalidMessage(
                     f"{queue} does not belong to topic {topic}; take one of `await mq.queues(topic)`"
                 )
-            item.queue = full_queue(self._namespace, queue) if self._namespace else queue
+            item.queue = full_queue(self.namespace, queue) if self.namespace else queue
             item.is_fixed = True
         item.key = fifo
 
     def full_topic(self, topic: str) -> str:
         """The topic as brokers know it."""
-        return with_namespace(self._namespace, topic) if self._namespace else topic
+        return with_namespace(self.namespace, topic) if self.namespace else topic
+
+
+def is_plain(message: Message) -> bool:
+    """Return whether a message may be gathered: a broker does with it in a batch what it does with it alone.
+
+    That is not so for a message that waits, or that has a property by which brokers do something, such as a request.
+    """
+    return (
+        message.wait_stored
+        and not message.is_delayed
+        and not message.flag
+        and not message.topic.startswith(RETRY)
+        and OPEN.isdisjoint(message.properties)
+    )
 
 
 @lru_cache(maxsize=1024)

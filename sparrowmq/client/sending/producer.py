@@ -12,20 +12,22 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Final, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
-from msgspec.structs import replace
-
-from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.client.home import Home, at_home, running_loop
 from sparrowmq.client.sending import batching
+from sparrowmq.client.sending.gathering import Gathering, GatheringLimits, Parts
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.outcome import SendResult, SendStatus
-from sparrowmq.client.sending.outgoing import Outgoing, Sent
-from sparrowmq.client.sending.packing import Packing, Prepared
-from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, OWN_GROUP, ProducerSettings
+from sparrowmq.client.sending.outcome import SendResult
+from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of
+from sparrowmq.client.sending.packing import Packing, Prepared, is_plain
+from sparrowmq.client.sending.producer_settings import (
+    DEFAULT_GROUP,
+    OWN_GROUP,
+    ProducerSettings,
+    check_timeout,
+)
 from sparrowmq.client.sending.send_arguments import (
     Body,
     MessageArguments,
@@ -36,6 +38,7 @@ from sparrowmq.client.sending.send_arguments import (
     sending,
 )
 from sparrowmq.client.sending.send_hooks import SendHookCalls, SendHooks
+from sparrowmq.client.sending.together import together
 from sparrowmq.client.sending.transaction import Ends, Transaction
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import ConfigError, InvalidMessage, SendManyFailed, SparrowError
@@ -45,7 +48,6 @@ from sparrowmq.protocol.requests.headers import RecallMessage
 
 R = TypeVar("R")
 NextId = Callable[[], str]
-_PLACES: Final = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
 
 
 @at_home("recall", "drain", "flush")
@@ -77,6 +79,14 @@ class Producer:
         self._settings = settings
         self._packing = Packing(settings, next_id, namespace)
         self._hooks = SendHookCalls(hooks) if hooks else None
+        limits = GatheringLimits(
+            settings.timeout_s,
+            min(settings.max_batch, settings.window),
+            settings.max_bytes,
+            min(settings.max_bytes, settings.compress_over_bytes),
+        )
+        self._gathering = Gathering(self._put_together, limits, outbox.window, next_id, self._home)
+        outbox.gathering = self._gathering
 
     async def send(
         self, topic: str | Message, body: Body | None = None, **arguments: Unpack[SendArguments]
@@ -108,6 +118,10 @@ class Producer:
         """
         __tracebackhide__ = True  # pytest leaves this frame out
         try:
+            if self._hooks is None:
+                future = self._gathering.take(topic, body, arguments, True)
+                if future is not None:
+                    return await future
             return await self._seen(sending(topic, body, **arguments), self._put_awaited)
         except SparrowError as error:  # as `short_tracebacks` does, without a coroutine more for each message
             raise shortened(error) from None
@@ -123,6 +137,10 @@ class Producer:
             InvalidMessage, InvalidName, ConfigError: raised at once; the future has the errors of sending.
             SendFailed: raised at once when far too many messages wait.
         """
+        if self._hooks is None:
+            future = self._gathering.take(topic, body, arguments, False)
+            if future is not None:
+                return future
         return self._seen(sending(topic, body, **arguments), self._put_one)
 
     def send_nowait(
@@ -242,8 +260,23 @@ class Producer:
         return self._hooks.around(wanted, put, is_half=put == self._put_half)
 
     def _put_one(self, wanted: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
-        item = self._packing.pack(self._packing.prepare(wanted.message), wanted.timeout_s)
-        return self._put(item, wanted.fifo, wanted.queue, _result, is_awaited=is_awaited)
+        message = wanted.message
+        prepared = self._packing.prepare(message)
+        if wanted.fifo is None and wanted.queue is None and is_plain(message):
+            self._home.check()
+            topic, timeout_s = self._packing.full_topic(message.topic), wanted.timeout_s
+            if not message.keys and not message.properties:
+                head = prepared.properties[: -len(prepared.msg_id) - 1]
+                self._gathering.learn(message.topic, topic, message.tag, head)
+            if self._gathering.fits(message.body, prepared.properties, is_awaited):
+                limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
+                properties = prepared.properties.encode()
+                return self._gathering.add(topic, message.body, properties, prepared.msg_id, limit_s)
+        item = self._packing.pack(prepared, wanted.timeout_s)
+        return self._put(item, wanted.fifo, wanted.queue, result_of, is_awaited=is_awaited)
+
+    def _put_together(self, parts: Parts) -> None:
+        self._outbox.put_together(together(parts, self._packing.namespace))
 
     def _put_awaited(self, wanted: Sending) -> asyncio.Future[SendResult]:
         return self._put_one(wanted, is_awaited=True)
@@ -252,7 +285,7 @@ class Producer:
         item = self._packing.pack(self._packing.prepare(wanted.message), wanted.timeout_s)
         item.sys_flag |= SysFlag.PREPARED
         item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._ends.group}\x02"
-        return self._put(item, None, None, _result, is_awaited=True)
+        return self._put(item, None, None, result_of, is_awaited=True)
 
     def _put_oneway(self, wanted: Sending) -> str:
         item = self._packing.pack(self._packing.prepare(wanted.message), None)
@@ -279,7 +312,7 @@ class Producer:
                 item = (
                     packing.pack(batch[0], timeout_s) if is_single else packing.pack_batch(batch, timeout_s)
                 )
-                answers.append(self._put(item, fifo, queue, _results, is_awaited=True))
+                answers.append(self._put(item, fifo, queue, results_of, is_awaited=True))
             await asyncio.wait(answers) if answers else None
         except BaseException:
             for answer in answers:
@@ -306,45 +339,6 @@ class Producer:
         return future
 
 
-def _result(item: Outgoing, sent: Sent) -> SendResult:
-    return SendResult(
-        item.msg_ids[0],
-        sent.header.msg_id,
-        _queue(item, sent),
-        sent.header.queue_offset,
-        SendStatus(sent.code),
-        sent.header.recall_handle,
-    )
-
-
-def _results(item: Outgoing, sent: Sent) -> list[SendResult]:
-    offset_ids = sent.header.msg_id.split(",")
-    if len(offset_ids) != len(item.msg_ids):
-        # A 5.x broker that keeps a batch as one record answers one offset id.
-        offset_ids = offset_ids[:1] * len(item.msg_ids)
-    queue, first, status = _queue(item, sent), sent.header.queue_offset, SendStatus(sent.code)
-    results = [
-        SendResult(msg_id, offset_id, queue, first + index, status)
-        for index, (msg_id, offset_id) in enumerate(zip(item.msg_ids, offset_ids, strict=True))
-    ]
-    return _apart(results, sent.header.stored_at) if sent.header.stored_at is not None else results
-
-
-def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
-    """The results of a repeated batch whose messages are not in a row, because a crash had cut it."""
-    places = [place.split(":") for place in stored_at.split(",")]
-    if len(places) != len(results) or not _PLACES.fullmatch(stored_at):
-        return results
-    return [
-        replace(
-            each,
-            queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)),
-            offset=int(offset),
-        )
-        for each, (queue_id, offset) in zip(results, places, strict=True)
-    ]
-
-
 def _all_results(
     batches: list[list[Prepared]], answers: list[asyncio.Future[list[SendResult]]]
 ) -> list[SendResult]:
@@ -357,12 +351,3 @@ def _all_results(
     if len(stored) == len(results):
         return stored
     raise SendManyFailed(results)
-
-
-def _queue(item: Outgoing, sent: Sent) -> MessageQueue:
-    """The queue where it was stored. A broker chooses the queue itself when the request names one below 0."""
-    assert item.queue is not None, "it was sent to a queue"
-    queue = item.queue
-    if queue.queue_id != sent.header.queue_id:
-        queue = MessageQueue(item.topic, queue.broker_name, sent.header.queue_id)
-    return plain_queue(item.namespace, queue) if item.namespace else queue

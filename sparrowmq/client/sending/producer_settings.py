@@ -38,6 +38,8 @@ class ProducerSettings:
     """Largest body (maxMessageSize); brokers have their own limit, which must be raised too."""
     compress_over_bytes: int = 4096
     """Size above which bodies are compressed with zlib (compressMsgBodyOverHowmuch)."""
+    max_batch: int = 128
+    """Messages that travel together, if they wait in the same turn of the loop (autoBatch); 1 sends each alone."""
     window: int = 512
     """Messages in flight."""
     window_bytes: int = 2 * 1024 * 1024
@@ -48,7 +50,7 @@ class ProducerSettings:
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout_s)
-        for name in ("max_bytes", "window", "window_bytes", "waiting_bytes"):
+        for name in ("max_bytes", "max_batch", "window", "window_bytes", "waiting_bytes"):
             check_count(name, getattr(self, name))
         check_kind("idempotent", self.idempotent, bool, "True or False")
         for name in ("retries", "compress_over_bytes"):

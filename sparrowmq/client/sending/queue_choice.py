@@ -46,6 +46,32 @@ class RoundRobin:
         return queues[turn % len(queues)]
 
 
+class Shares:
+    """Takes the queues of each topic in turn for batches: of two neighbours the one with fewer messages so far.
+
+    Plain turns would be unfair if large and small batches alternate.
+    """
+
+    def __init__(self, start: Callable[[int], int] = random.randrange) -> None:
+        self._start = start
+        self._turns: dict[str, int] = {}
+        self._sent: dict[MessageQueue, int] = {}
+
+    def next(self, queues: Sequence[MessageQueue], count: int) -> MessageQueue:
+        """Return the queue for so many messages. `queues` are all of one topic, and not empty."""
+        topic, sent = queues[0].topic, self._sent
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._start(1 << 16)
+        self._turns[topic] = turn + 1
+        one, other = queues[turn % len(queues)], queues[(turn + 1) % len(queues)]
+        queue = other if sent.get(other, 0) < sent.get(one, 0) else one
+        if queue not in sent:
+            sent[queue] = sent.get(one, 0)  # a queue that is new has no arrears
+        sent[queue] += count
+        return queue
+
+
 def _steps(queues: Sequence[MessageQueue], turn: int, wish: Callable[[str], bool]) -> int | None:
     """Count the queues before the first one whose broker fulfils the wish; None if there is none."""
     return next(

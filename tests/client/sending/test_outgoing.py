@@ -3,7 +3,8 @@ import asyncio
 import pytest
 
 from sparrowmq.client.cluster.route import Route
-from sparrowmq.client.sending.outgoing import OVERHEAD_BYTES, Outgoing, no_queue
+from sparrowmq.client.sending.gathering import OVERHEAD_BYTES
+from sparrowmq.client.sending.outgoing import Outgoing, no_queue
 from sparrowmq.errors import ClientClosed, NoRoute, RequestTimeout, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 

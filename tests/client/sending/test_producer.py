@@ -33,7 +33,7 @@ def sent_properties(command) -> dict[str, str]:
 
 
 @pytest.mark.covers("S-PROD-17")
-@pytest.mark.covers("S-PROD-20", breaks="producer._result: sent.header.queue_offset -> 0")
+@pytest.mark.covers("S-PROD-20", breaks="outgoing.result_of: sent.header.queue_offset -> 0")
 async def test_a_message_is_sent_with_all_that_belongs_to_it(peer, sender):
     result = await sender.send(
         "t", b"hello", tag="paid", keys=["k1", "k2"], delay="10s", properties={"a": "1"}

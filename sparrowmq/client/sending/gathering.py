@@ -1,0 +1,268 @@
+"""Gathers the messages of one turn of the loop, so that they travel as one batch.
+
+    send_soon ── nothing in flight ──────────────────────────────────> alone, at once
+              ── something in flight ─> gathered ── the turn ends ───> one batch for each topic
+                                                 └─ it is full ──────>
+
+A message that meets nothing in flight has nothing to wait for. While others are in flight, one that waits for the end
+of the turn loses nothing: it would wait in the socket. So a producer in a hurry makes large batches, and a quiet one
+makes none, as in Nagle's algorithm. A batch of one leaves as a single message.
+
+`take` is the short way of plain messages, without a `Message`, an `Outgoing` or a task for each. It takes only what
+came by the long way before: topics and tags that are checked, in the client's loop. So all rules are in the long way.
+Source: the idea of autoBatch, DefaultMQProducer, Java 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from librt.strings import BytesWriter, write_i16_be, write_i32_be
+
+from sparrowmq.client.home import Home, running_loop
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.window import Window
+from sparrowmq.protocol.messages.message import MessageQueue
+
+MAX_BODY_BYTES: Final = 4096  # a larger body gains little by company
+MAX_PROPERTIES_BYTES: Final = 8192
+MAX_BATCH_BYTES: Final = 128 * 1024
+OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
+_FRAME_BYTES: Final = 22  # of a message in a batch, besides body and properties
+_MOST_LEARNED: Final = 1024
+_KEYS: Final = b"KEYS\x01"
+_VALUE_END: Final = b"\x02"
+
+
+class Parts:
+    """The messages of one batch: what is sent of each, and who waits for it.
+
+    Attributes:
+        topic: as brokers know it.
+        size_bytes: of the batch, once it is encoded.
+        body_bytes: of the bodies alone.
+    """
+
+    __slots__ = (
+        "bodies",
+        "body_bytes",
+        "futures",
+        "msg_ids",
+        "properties",
+        "size_bytes",
+        "timeout_s",
+        "topic",
+    )
+
+    def __init__(self, topic: str, timeout_s: float) -> None:
+        self.topic = topic
+        self.timeout_s = timeout_s
+        self.bodies: list[bytes] = []
+        self.properties: list[bytes] = []
+        self.msg_ids: list[str] = []
+        self.futures: list[asyncio.Future[SendResult]] = []
+        self.size_bytes = 0
+        self.body_bytes = 0
+
+    def encode(self) -> bytes:
+        """The body of the batch: see protocol/messages/batch.py."""
+        out = BytesWriter()
+        for body, properties in zip(self.bodies, self.properties, strict=True):
+            write_i32_be(out, _FRAME_BYTES + len(body) + len(properties))
+            write_i32_be(out, 0)
+            write_i32_be(out, 0)
+            write_i32_be(out, 0)
+            write_i32_be(out, len(body))
+            out.write(body)
+            write_i16_be(out, len(properties))
+            out.write(properties)
+        return out.getvalue()
+
+    def is_abandoned(self) -> bool:
+        """Return whether all senders have given up."""
+        return all(future.done() for future in self.futures)
+
+    def succeed(
+        self, offset_ids: list[str], queue: MessageQueue, first_offset: int, status: SendStatus
+    ) -> None:
+        """Give each sender its result, as of a single message. A batch that is one record has one offset id."""
+        is_one_record = len(offset_ids) != len(self.futures)
+        for at, future in enumerate(self.futures):
+            if not future.done():
+                offset_id = offset_ids[0] if is_one_record else offset_ids[at]
+                result = SendResult(self.msg_ids[at], offset_id, queue, first_offset + at, status)
+                future.set_result(result)
+
+
+@dataclass(frozen=True)
+class GatheringLimits:
+    """The limits of gathering.
+
+    Attributes:
+        timeout_s: of messages without a limit of their own.
+        max_batch: the most messages in a batch; 1 gathers none.
+        max_bytes, max_body_bytes: the most bytes of a batch, and of one body.
+    """
+
+    timeout_s: float
+    max_batch: int
+    max_bytes: int
+    max_body_bytes: int
+
+
+class Gathering:
+    """The messages of one producer that wait for the end of this turn.
+
+    Args:
+        send: takes a batch when it is full, or when the turn ends.
+        limits: what it may gather.
+        window: counts the messages.
+        next_id: makes the ids of messages.
+        home: the client's loop, which alone may call.
+    """
+
+    __slots__ = (
+        "_heads",
+        "_home",
+        "_is_due",
+        "_max_batch",
+        "_max_body_bytes",
+        "_max_bytes",
+        "_next_id",
+        "_open",
+        "_send",
+        "_timeout_s",
+        "_topics",
+        "_window",
+    )
+
+    def __init__(
+        self,
+        send: Callable[[Parts], object],
+        limits: GatheringLimits,
+        window: Window,
+        next_id: Callable[[], str],
+        home: Home,
+    ) -> None:
+        self._home = home
+        self._send = send
+        self._window = window
+        self._next_id = next_id
+        self._timeout_s = limits.timeout_s
+        self._max_batch = limits.max_batch
+        self._max_bytes = min(limits.max_bytes, MAX_BATCH_BYTES)
+        self._max_body_bytes = min(limits.max_body_bytes, MAX_BODY_BYTES) if limits.max_batch > 1 else 0
+        self._topics: dict[str, str] = {}  # as programs name them: as brokers do
+        self._heads: dict[str | None, bytes] = {}  # by the tag: the properties, up to the message's id
+        self._open: dict[str, Parts] = {}
+        self._is_due = False
+
+    def take(
+        self, topic: object, body: object, arguments: Mapping[str, object], is_awaited: bool
+    ) -> asyncio.Future[SendResult] | None:
+        """Gather a plain message, and return the future of its result. None: it needs the long way."""
+        window = self._window
+        if not window.gathers or type(body) is not bytes or type(topic) is not str:
+            return None
+        full_topic = self._topics.get(topic)
+        size = len(body)
+        if full_topic is None or not 0 < size <= self._max_body_bytes:
+            return None
+        tag: object = None
+        key: object = None
+        for name, value in arguments.items():
+            if name == "tag":
+                tag = value
+            elif name == "keys" and isinstance(value, str) and _is_plain_key(value):
+                key = value
+            else:
+                return None
+        if tag is not None and not isinstance(tag, str):
+            return None
+        head = self._heads.get(tag)
+        if head is None:
+            return None
+        if not is_awaited and not window.takes(size + OVERHEAD_BYTES):
+            return None
+        if running_loop() is not self._home.loop:
+            return None
+        msg_id = self._next_id()
+        properties = head + msg_id.encode() + _VALUE_END
+        if isinstance(key, str):
+            properties = _KEYS + key.encode() + _VALUE_END + properties
+        return self.add(full_topic, body, properties, msg_id, self._timeout_s)
+
+    def fits(self, body: bytes, properties: str, is_awaited: bool) -> bool:
+        """Return whether others are in flight, and a message is small enough to be gathered and may wait."""
+        size = len(body)
+        return (
+            self._window.gathers
+            and size <= self._max_body_bytes
+            and len(properties) * 4 <= MAX_PROPERTIES_BYTES
+            and (is_awaited or self._window.takes(size + OVERHEAD_BYTES))
+        )
+
+    def learn(self, topic: str, full_topic: str, tag: str | None, head: str) -> None:
+        """Take the short way for plain messages of this topic with this tag, which were checked."""
+        for known in (self._topics, self._heads):
+            if len(known) >= _MOST_LEARNED:
+                known.clear()
+        self._topics[topic] = full_topic
+        self._heads[tag] = head.encode()
+
+    def add(
+        self, full_topic: str, body: bytes, properties: bytes, msg_id: str, timeout_s: float
+    ) -> asyncio.Future[SendResult]:
+        """Gather a message. It leaves at the end of the turn, or when its batch is full."""
+        loop = self._home.loop
+        size = len(body)
+        whole = size + len(properties) + _FRAME_BYTES
+        parts = self._open.get(full_topic)
+        if parts is not None and (parts.timeout_s != timeout_s or parts.size_bytes + whole > self._max_bytes):
+            self._close(parts)
+            parts = None
+        if parts is None:
+            parts = self._open[full_topic] = Parts(full_topic, timeout_s)
+            if not self._is_due:
+                self._is_due = True
+                loop.call_soon(self.close)
+        future: asyncio.Future[SendResult] = loop.create_future()
+        parts.bodies.append(body)
+        parts.properties.append(properties)
+        parts.msg_ids.append(msg_id)
+        parts.futures.append(future)
+        parts.size_bytes += whole
+        parts.body_bytes += size
+        self._window.gathered += 1
+        self._window.gathered_bytes += size + OVERHEAD_BYTES
+        if len(parts.futures) >= self._max_batch:
+            self._close(parts)
+        return future
+
+    def close(self) -> None:
+        """Send all that is gathered: the turn ends."""
+        self._is_due = False
+        while self._open:
+            self._close(next(iter(self._open.values())))
+
+    def _close(self, parts: Parts) -> None:
+        del self._open[parts.topic]
+        count = len(parts.futures)
+        self._window.gathered -= count
+        self._window.gathered_bytes -= parts.body_bytes + count * OVERHEAD_BYTES
+        self._send(parts)
+
+
+def _is_plain_key(key: str) -> bool:
+    """Return whether it is one key that can be sent as it is."""
+    return (
+        type(key) is str
+        and len(key) < 256
+        and key.isascii()
+        and key.isprintable()
+        and key != ""
+        and " " not in key
+    )
