@@ -103,7 +103,7 @@ class Concurrently:
     def _ack_together(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if owned.is_owned:
             owned.pace.done += len(messages)
-            owned.settle(*messages)
+            owned.settle_all(messages)
 
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:

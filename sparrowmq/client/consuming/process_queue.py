@@ -107,6 +107,7 @@ class ProcessQueue:
         # Invariant: offsets rise, because pulls come in order; so the first key is the lowest.
         self._unsettled: dict[int, int] = {}
         self._room = asyncio.Event()
+        self._is_awaited = False  # whether `_room` has waiters, perhaps cancelled ones
         self._idle = asyncio.Event()
 
     @property
@@ -137,13 +138,22 @@ class ProcessQueue:
         self._unsettled.update([(each.queue_offset, each.store_size) for each in pulled])
         self.unsettled_bytes += sum([each.store_size for each in pulled])
 
-    def settle(self, *messages: ReceivedMessage) -> None:
-        """Remove messages that were acknowledged or given back."""
+    def settle(self, message: ReceivedMessage) -> None:
+        """Remove a message that was acknowledged or given back."""
+        self.unsettled_bytes -= self._unsettled.pop(message.offset, 0)
+        if self._is_awaited and (self.has_room or self.is_leaving):
+            self._wake()
+
+    def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Remove messages that were acknowledged."""
         pop = self._unsettled.pop
-        for message in messages:
-            self.unsettled_bytes -= pop(message.offset, 0)
-        if not self._room.is_set() and (self.has_room or self.is_leaving):
-            self._room.set()
+        self.unsettled_bytes -= sum([pop(message.offset, 0) for message in messages])
+        if self._is_awaited and (self.has_room or self.is_leaving):
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_awaited = False
+        self._room.set()
 
     def leave(self) -> None:
         """Hand out nothing more, because another member is to have the queue."""
@@ -175,14 +185,17 @@ class ProcessQueue:
     async def room(self) -> None:
         """Wait until it may be pulled further. May be cancelled."""
         while not self.has_room:
-            self._room.clear()
-            await self._room.wait()
+            await self._change()
 
     async def settled(self) -> None:
         """Wait until every message that was handed out is settled; for a queue that is being given up."""
         while len(self._unsettled) > len(self.pending):
-            self._room.clear()
-            await self._room.wait()
+            await self._change()
+
+    async def _change(self) -> None:
+        self._is_awaited = True
+        self._room.clear()
+        await self._room.wait()
 
     def hand_out(self, portion: list[ReceivedMessage]) -> None:
         """Note messages that are being handled."""

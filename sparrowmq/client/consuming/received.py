@@ -194,10 +194,8 @@ class ReceivedMessage:
     @property
     def full_topic(self) -> str:
         """The topic as brokers know it."""
-        stored = self.stored
-        if stored.topic.startswith(RETRY):
-            return stored.properties.get(Property.RETRY_TOPIC, stored.topic)
-        return stored.topic
+        topic = self._source.topic
+        return self.properties.get(Property.RETRY_TOPIC, topic) if topic.startswith(RETRY) else topic
 
     @property
     def body(self) -> bytes:

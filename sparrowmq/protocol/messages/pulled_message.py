@@ -41,6 +41,11 @@ class PulledMessage(msgspec.Struct, gc=False):
         return stored
 
     @property
+    def topic(self) -> str:
+        """The topic, found without decoding the rest."""
+        return record.topic_behind_body(self._head, self._tail)
+
+    @property
     def tags(self) -> str | None:
         """The tags, found without decoding the rest."""
         return Properties.decode(record.properties_behind_body(self._head, self._tail)).tags
