@@ -451,6 +451,10 @@ class Handling:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if kind is None and not self._hooks:  # the usual end, with as few calls as it can have
+            for message in self._messages:
+                message.ack()
+            return False
         is_stray = kind is asyncio.CancelledError and _is_stray()
         return self._end(kind, error, is_stray)
 

@@ -52,7 +52,7 @@ def test_filtered_messages_move_what_is_committed():
     "ProcessQueue.has_room: true messages",
     "ProcessQueue.has_room: true size_bytes",
     "ProcessQueue.has_room: true span",
-    "ProcessQueue.settle: drop self._room.set",
+    "ProcessQueue.settle: drop self._wake",
 )
 @pytest.mark.parametrize(
     "limits", [FlowLimits(messages=3), FlowLimits(size_bytes=300), FlowLimits(span=2)], ids=str
