@@ -50,8 +50,9 @@ async def _send_pipelined(mq: Any, task: Task) -> Figures:
             await mq.drain()
         answers.append(mq.send_soon(task.topic, BODY))
         if len(answers) == UNANSWERED:
-            await answers.popleft()
-    await asyncio.gather(*answers)
+            _must_be_stored(await answers.popleft())
+    for sent in await asyncio.gather(*answers):
+        _must_be_stored(sent)
     return watch.figures(task.messages)
 
 
@@ -60,7 +61,7 @@ async def _send_in_turn(mq: Any, task: Task) -> Figures:
     watch, latencies_s = task.watch(), []
     for _ in range(task.messages):
         began = time.perf_counter()
-        await mq.send(task.topic, BODY)
+        _must_be_stored(await mq.send(task.topic, BODY))
         latencies_s.append(time.perf_counter() - began)
     return watch.figures(task.messages, latencies_s)
 
@@ -87,6 +88,11 @@ async def _consume_batches(mq: Any, task: Task) -> Figures:
     async with consumer:
         await asyncio.wait_for(done.wait(), LIMIT_S)
         return count.figures()
+
+
+def _must_be_stored(sent: sparrowmq.SendResult) -> None:
+    if sent.status is not sparrowmq.SendStatus.OK:
+        raise RuntimeError(f"a message was stored as {sent.status.name} only")
 
 
 async def _warm_up(mq: Any, task: Task) -> None:

@@ -1,16 +1,20 @@
 """The benchmark beside other brokers' Python clients, from its command line to its text."""
 
+import os
 import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from bench import peers
+from bench.clients import ours
 from bench.clients.task import BATCHES, BODY, IN_TURN, ONE_BY_ONE, PIPELINED, Count, Task
 from bench.peers import Contender, Running, Server, _start, measure
+from sparrowmq import SendStatus
 from tests.interop.kits import PEERS_LOCK, PeerMissing
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +78,18 @@ def test_a_consumer_is_measured_from_a_fifth_on_and_refuses_other_bodies():
     assert count.figures()["rate"] > 0
     with pytest.raises(ValueError, match=r"b'other', which is not what was sent"):
         count.take([b"other"])
+
+
+def test_our_client_goes_each_way_and_every_message_is_acknowledged(rocketmq_server, rocketmq_topic):
+    for way, run in ours.WAYS.items():
+        figures = run(Task(rocketmq_server.namesrv, rocketmq_topic, 300, server=os.getpid()))
+        assert figures["rate"] > 0 and figures["cpu_us"] > 0 and figures["peak_mib"] > 0, way
+        assert ("p99_us" in figures) == (way == IN_TURN)
+
+
+def test_a_message_that_is_less_safe_than_promised_ends_the_run():
+    with pytest.raises(RuntimeError, match="FLUSH_DISK_TIMEOUT only"):
+        ours._must_be_stored(Mock(status=SendStatus.FLUSH_DISK_TIMEOUT))
 
 
 def test_the_peers_are_locked_by_hash_and_are_no_dependency_of_ours():
