@@ -5,6 +5,7 @@ Each function raises ConfigError for what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 from types import UnionType
@@ -12,6 +13,7 @@ from typing import Final, TypeVar
 
 from sparrowmq.client.functions import is_generator_function
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
 
 T = TypeVar("T")
 
@@ -74,7 +76,30 @@ def check_kind(name: str, value: object, kind: type | UnionType, instead: str) -
         raise ConfigError(f"{name}={value!r}: give {instead}")
 
 
+def check_queue(queue: object) -> None:
+    """Check a queue, whose fields may have been given by hand."""
+    if not isinstance(queue, MessageQueue) or not _are_fields(queue.topic, queue.broker_name, queue.queue_id):
+        raise ConfigError(f"queue {queue!r} is no queue of a topic; take one of `queues(topic)`")
+
+
+def _are_fields(topic: object, broker_name: object, queue_id: object) -> bool:
+    return isinstance(topic, str) and isinstance(broker_name, str) and isinstance(queue_id, int)
+
+
+def check_queues(queues: object) -> None:
+    """Check that several queues were given, and not one."""
+    if isinstance(queues, str | MessageQueue) or not isinstance(queues, Iterable):
+        raise ConfigError(f"queues={queues!r}: give a list of queues, as `queues(topic)` returns it")
+
+
 def check_text(name: str, text: object, *, or_none: bool = False) -> None:
     """Check that a value is text; with `or_none` it may be None."""
     if not isinstance(text, str) and not (or_none and text is None):
         raise ConfigError(f"{name}={text!r}: give a text")
+    if isinstance(text, str) and not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{name}={text!r} has half of a surrogate pair, which is no text; fix the program that made it"
+            ) from None

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
+from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
@@ -44,6 +45,7 @@ from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options, first
 from sparrowmq.client.functions import is_coroutine_function
+from sparrowmq.client.home import check_main_thread
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
@@ -413,6 +415,7 @@ class SyncClient(Context[Client]):
 
     def reply(self, message: ReceivedMessage, body: bytes | bytearray | memoryview) -> bool:
         """Answer a request, as `await message.reply(body)` does."""
+        check_kind("message", message, ReceivedMessage, "a message of a consumer, which is a request")
         return self._thread.run(message.reply(body))
 
     @property
@@ -472,6 +475,7 @@ class SyncClient(Context[Client]):
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """As `Client.handler`, for a plain function; it runs in threads and may block."""
+        self._inner._subscription(topics, group, **options)
         return self._declared.handler(self.subscribe, topics, group, options)
 
     def middleware(self, function: BlockingMiddleware) -> BlockingMiddleware:
@@ -487,6 +491,7 @@ class SyncClient(Context[Client]):
 
     def run(self) -> None:
         """As `Client.run`; only in the main thread, which gets the signals."""
+        check_main_thread()
         before = {
             number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set))
             for number in ENDING

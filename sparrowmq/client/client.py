@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
 from ipaddress import ip_address
@@ -41,7 +41,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, first, until_signalled
-from sparrowmq.client.home import at_home
+from sparrowmq.client.home import at_home, check_main_thread, running_loop
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.life import Life
 from sparrowmq.client.requests import Requests
@@ -65,6 +65,7 @@ from sparrowmq.protocol.names import (
     check_topic,
 )
 from sparrowmq.protocol.requests.headers import UnregisterClient
+from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,9 @@ class Client:
         trace: bool | str = False,
         clock: Clock | None = None,
     ) -> None:
-        self._hooks = tuple(hooks)
+        check_kind("settings", settings, ProducerSettings | None, "ProducerSettings, or leave it out")
+        check_kind("trace", trace, bool | str, "True, or the name of a topic")
+        self._hooks = _checked_hooks(hooks)
         self._network = Network(
             namesrv,
             instance=instance,
@@ -218,6 +221,7 @@ class Client:
         Raises:
             ConfigError: this client has a producer of that group, or the group has a check.
         """
+        check_kind("settings", settings, ProducerSettings | None, "ProducerSettings, or leave it out")
         full = self._producer_group(group)
         # As Java's clients do, announce a group without transactions: brokers push answers to announced clients only.
         group = self._network.plain_name(full)
@@ -340,8 +344,7 @@ class Client:
         """
         if handler is not None:
             check_callable("handler", handler, "a function of one message, and a tag by its name: tag=")
-        settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
-        wanted = subscriptions(self._full_names(topics), tag, where, self._network.clock.now_ms())
+        settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
         hooks: tuple[ConsumeHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.consumes(self._network.plain_name(group)))
@@ -393,6 +396,7 @@ class Client:
         Raises:
             ConfigError: the function cannot be called with such arguments.
         """
+        self._subscription(topics, group, **options)  # Only checked here, and made again for each run.
         return self._declared.handler(self.subscribe, topics, group, options)
 
     def middleware(self, function: Middleware) -> Middleware:
@@ -411,7 +415,15 @@ class Client:
         """Enter the client and consume with the declared handlers until Ctrl-C or SIGTERM; for a program's main.
 
         Running handlers may finish, as when a consumer is left. A second signal cuts them short.
+
+        Raises:
+            ConfigError: an event loop runs already, or this is not the main thread, which gets the signals.
         """
+        if running_loop() is not None:
+            raise ConfigError(
+                "run() starts an event loop, and one runs already; use `await mq.serve()` instead"
+            )
+        check_main_thread()
         asyncio.run(until_signalled(self._run))
 
     async def _run(self, asked_to_end: asyncio.Event) -> None:
@@ -436,6 +448,7 @@ class Client:
             ConfigError: the client was entered before, or no handler was declared.
             AccessDenied: the account may not consume.
         """
+        self._home.check_if_entered()
         await self._life.start([self, *(self._declared.consumers() if serve else ())])
         return self
 
@@ -445,6 +458,9 @@ class Client:
         Raises:
             SparrowError: a consumer had failed, as when leaving it.
         """
+        if self._home.is_forked:
+            return  # It lives in the parent.
+        self._home.check_if_entered()
         await self._life.close()
 
     async def __aenter__(self) -> Self:
@@ -500,6 +516,21 @@ class Client:
         producer = Producer(tracing.GROUP, outbox, self._make_id, settings, ends, home=self._home)
         return Tracing(topic, producer, self._network.clock, self._make_id, self._network.namespace)
 
+    def _subscription(
+        self,
+        topics: Topics,
+        group: str,
+        *,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: int | None = None,
+        **tuning: Unpack[Tuning],
+    ) -> tuple[ConsumerSettings, dict[str, Subscription]]:
+        """Check the arguments of `subscribe`. Raises: ConfigError, InvalidName."""
+        settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
+        now_ms = self._network.clock.now_ms()
+        return settings, subscriptions(self._full_names(topics), tag, where, now_ms)
+
     def _full_names(self, topics: Topics) -> Topics:
         full = self._network.full_name
         if isinstance(topics, str):
@@ -507,6 +538,8 @@ class Client:
         if isinstance(topics, Mapping):
             return {full(topic): tags for topic, tags in topics.items()}
         check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
+        if isinstance(topics, Iterator):
+            raise ConfigError(f"topics={topics!r} can be read only once; give a list")
         return [full(topic) for topic in topics]
 
     def _unique_ids(self) -> UniqueIds:
@@ -538,6 +571,20 @@ def connect(
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
     return Client(namesrv, clock=clock, **arguments)
+
+
+def _checked_hooks(hooks: object) -> tuple[Hooks, ...]:
+    if not isinstance(hooks, Iterable) or isinstance(hooks, str | bytes | Mapping):
+        raise ConfigError(f"hooks={hooks!r}: give a list of Hooks, as in hooks=[Counting()]")
+    found = tuple(hooks)
+    for each in found:
+        check_kind(
+            "hooks",
+            each,
+            Hooks,
+            "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks",
+        )
+    return found
 
 
 def _check_producer_group(group: str) -> str:

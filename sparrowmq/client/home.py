@@ -89,6 +89,15 @@ class Home:
         )
 
 
+def check_main_thread() -> None:
+    """Check that this thread gets the signals. Raises: ConfigError."""
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError(
+            "run() waits for signals, which only the main thread gets; in another thread enter the client and call "
+            "serve()"
+        )
+
+
 def forked(process: int) -> ConfigError:
     """The error for a caller in a forked child."""
     return ConfigError(

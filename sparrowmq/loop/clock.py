@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from sparrowmq.loop.running_time import of_loop
 
@@ -23,6 +23,7 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
+@runtime_checkable
 class Clock(Protocol):
     """Time of day, elapsed time, and callbacks at a later time."""
 

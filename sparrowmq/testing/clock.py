@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sparrowmq.client.arguments import check_callable, check_count
 from sparrowmq.loop.running_time import TICK_S, Pauses
 
 T = TypeVar("T")
@@ -43,6 +44,9 @@ class ManualClock:
     def __init__(
         self, now_ms: int = 1_767_225_600_000, settle: Callable[[], Awaitable[None]] | None = None
     ) -> None:
+        check_count("now_ms", now_ms, at_least=0)
+        if settle is not None:
+            check_callable("settle", settle, "a coroutine function without arguments")
         self._settle = settle or _turns
         self._start_ms = now_ms
         self._elapsed_s = 0.0

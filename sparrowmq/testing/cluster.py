@@ -16,6 +16,7 @@ from typing import Any
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.client.arguments import check_count, check_kind
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -49,6 +50,10 @@ class Cluster:
         namesrv_settings: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
+        check_kind("path", path, Path | str, "the path of a folder")
+        check_count("brokers", brokers, at_least=0)
+        check_kind("clock", clock, Clock | None, "a clock, as ManualClock, or leave it out")
+        check_kind("namesrv_settings", namesrv_settings, Mapping | None, "a mapping of settings")
         self.brokers: list[Broker] = []
         self._path = Path(path)
         self._count = brokers

@@ -237,7 +237,7 @@ async def test_a_client_made_before_a_fork_is_another_one_in_the_child(cluster: 
     assert len({each.split(", ")[1] for each in said}) == 3
 
 
-@pytest.mark.guards("Concurrently._settle: running_loop() is not self._home.loop -> False")
+@pytest.mark.guards("Concurrently._check_home: running_loop() is not self._home.loop -> False")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_message_is_settled_where_it_was_delivered(mq: Client, ordered):
     await mq.send("t", b"x")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sparrowmq.client.admin.operations.broker_operations import broker_statistic, progress_of_all_groups
 from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.client.arguments import check_text
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, RemoteError
 from sparrowmq.protocol.requests.bodies import BrokerStats
 
@@ -47,6 +48,7 @@ async def address_of(servers: Servers, broker: str) -> str:
         ConfigError: there is no broker of this name.
         BrokerUnreachable: it has no master now.
     """
+    check_text("broker", broker)
     if ":" in broker:
         return broker
     master = (await place_of(servers, broker)).master
@@ -57,6 +59,7 @@ async def address_of(servers: Servers, broker: str) -> str:
 
 async def place_of(servers: Servers, broker: str) -> BrokerPlace:
     """Return the addresses of the brokers of one name. Raises: ConfigError, there is no broker of this name."""
+    check_text("broker", broker)
     places = {each.name: each for each in await servers.brokers()}
     if broker not in places:
         there = ", ".join(places) or "none"
@@ -92,6 +95,7 @@ async def _at_name_servers(
     servers: Servers, broker: str, change: Callable[[Servers, str, str], Coroutine[Any, Any, int]]
 ) -> int:
     """Change all name servers, as each has routes of its own; returns the greatest count of topics."""
+    check_text("broker", broker)
     if broker not in {each.name for each in await servers.brokers()}:
         raise ConfigError(f"there is no broker {broker!r} at name server {servers.namesrv}")
     counts, failures = await servers.each_namesrv(lambda address: change(servers, address, broker))

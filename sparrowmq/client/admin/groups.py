@@ -29,7 +29,7 @@ from sparrowmq.client.admin.operations.group_operations import (
 from sparrowmq.client.admin.operations.message_operations import offset_since
 from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.client.admin.servers import Masters, Servers
-from sparrowmq.client.arguments import INT32, check_count, check_time
+from sparrowmq.client.arguments import INT32, check_count, check_kind, check_time
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoGroup, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
@@ -46,6 +46,7 @@ from sparrowmq.protocol.requests.bodies import (
 ResetTo = Literal["earliest", "latest"] | datetime | int
 
 _TIMESTAMPS: Final = {"earliest": 0, "latest": -1}  # as the protocol says it to a broker
+_SWITCHES: Final = {"consume_enable": "may_consume", "consume_broadcast_enable": "may_broadcast"}
 _COUNTS: Final = {"retry_max_times": "max_retries", "retry_queue_nums": "retry_queues"}
 
 
@@ -173,10 +174,12 @@ async def change(
 
 
 def _check_counts(config: Mapping[str, object]) -> None:
-    """Raises: ConfigError, a count is outside the range of brokers."""
+    """Raises: ConfigError, a count is outside the range of brokers, or a switch is not True or False."""
     for key, name in _COUNTS.items():
         if key in config:
             check_count(name, config[key], at_least=0, at_most=INT32)
+    for key, name in _SWITCHES.items():
+        check_kind(name, config.get(key, True), bool, "True or False")
 
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
@@ -372,7 +375,7 @@ async def _members(servers: Servers, name: str, address: str) -> list[Connection
 
 def _check_target(to: ResetTo) -> None:
     is_offset = isinstance(to, int) and not isinstance(to, bool) and to >= 0
-    if not is_offset and to not in _TIMESTAMPS and not isinstance(to, datetime):
+    if not is_offset and to not in list(_TIMESTAMPS) and not isinstance(to, datetime):
         raise ConfigError(
             f"to={to!r} is unknown; use 'earliest', 'latest', a datetime, or an offset from 0 on"
         )

@@ -225,7 +225,7 @@ async def consumers_of(servers: Servers, topic: str) -> list[str]:
 
 def number_of(perm: TopicPerm) -> int:
     """Return a permission in the protocol's form. Raises: ConfigError."""
-    if perm not in PERMS:
+    if perm not in list(PERMS):  # A list, because what is given may be unhashable.
         raise ConfigError(f"perm={perm!r} is unknown; it is {', '.join(map(repr, PERMS))}")
     return PERMS[perm]
 

@@ -54,6 +54,10 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
     given = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
     if isinstance(given, str) and given.startswith(("http://", "https://")):
         return [], given
+    if not isinstance(given, str) and not _is_list_of_texts(given):
+        raise ConfigError(
+            f"namesrv={given!r}: give an address such as '127.0.0.1:9876', several in a list, or separated by ';'"
+        )
     words = split(given) if isinstance(given, str) else map(str.strip, given)
     addresses = list(dict.fromkeys(map(with_port, words)))
     for address in addresses:
@@ -66,6 +70,10 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
         f"no name server is known; give one, as in connect('127.0.0.1:9876'), or set {ADDRESSES} "
         f"(several are separated by ';'), or {DOMAIN} if an address server tells"
     )
+
+
+def _is_list_of_texts(given: object) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(each, str) for each in given)
 
 
 def with_port(address: str) -> str:

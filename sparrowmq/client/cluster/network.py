@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from sparrowmq.client.arguments import check_kind, check_text
+from sparrowmq.client.arguments import check_kind, check_queue, check_text
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.connection_hooks import ConnectionHookCalls, ConnectionHooks, Server
@@ -75,6 +75,11 @@ class Network:
         clock: Clock | None = None,
     ) -> None:
         self.home = Home()
+        check_text("namespace", namespace)
+        check_text("instance", instance)
+        check_text("client_id", client_id, or_none=True)
+        if clock is not None:
+            check_kind("clock", clock, Clock, "a clock, as sparrowmq.testing.ManualClock, or leave it out")
         addresses, page = addresses_of(namesrv)
         self.ip = local_ip(addresses)
         self.instance = instance
@@ -111,7 +116,8 @@ class Network:
         return without_namespace(self.namespace, name) if self.namespace else name
 
     def full_queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue, or the full one already, as brokers know it."""
+        """The queue, or the full one already, as brokers know it. Raises: ConfigError, no queue."""
+        check_queue(queue)
         return full_queue(self.namespace, queue) if self.namespace else queue
 
     def plain_queue(self, queue: MessageQueue) -> MessageQueue:

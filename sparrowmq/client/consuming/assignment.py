@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sparrowmq.client.arguments import check_offset
+from sparrowmq.client.arguments import check_offset, check_queues
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
@@ -325,6 +325,7 @@ class Assignment:
     def _those(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
         if queues is None:
             return list(self._owned)
+        check_queues(queues)
         found = [self._network.full_queue(queue) for queue in queues]
         for queue in found:
             if queue not in self._owned:

@@ -102,6 +102,7 @@ class Concurrently:
 
     def _ack_together(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if owned.is_owned:
+            self._check_home(owned, messages)
             owned.pace.done += len(messages)
             owned.settle_all(messages)
 
@@ -109,8 +110,7 @@ class Concurrently:
         if not owned.is_owned:
             return  # It is not committed, so its new owner gets it.
         if running_loop() is not self._home.loop:
-            message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
-            raise self._home.refusal()
+            self._check_home(owned, (message,))
         if outcome is DONE:
             owned.pace.done += 1
             owned.settle(message)
@@ -125,6 +125,13 @@ class Concurrently:
             task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
+
+    def _check_home(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Refuse another thread or loop. The messages can still be settled where they belong."""
+        if running_loop() is not self._home.loop:
+            for message in messages:
+                message._deliver_to(partial(self._settle, owned))
+            raise self._home.refusal()
 
     async def _give_back(
         self, retries: WayBack, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome

@@ -154,6 +154,8 @@ class Consumer:
             AccessDenied: the account may not consume any more.
         """
         self._home.check()
+        if max_count != 1:
+            check_count("max_count", max_count)
         try:
             return await self._delivery.take(max_count)
         except InboxClosed:

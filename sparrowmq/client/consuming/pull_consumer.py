@@ -26,7 +26,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Final
 
-from sparrowmq.client.arguments import check_count, check_offset, check_seconds
+from sparrowmq.client.arguments import check_count, check_offset, check_queues, check_seconds
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming import pulling
@@ -472,7 +472,8 @@ class PullConsumer:
         )
 
     def _full(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """The queues as brokers know them."""
+        """The queues as brokers know them. Raises: ConfigError, they are no queues."""
+        check_queues(queues)
         return [self._network.full_queue(queue) for queue in queues]
 
     def _reading(self, queue: MessageQueue) -> Reading:

@@ -36,7 +36,7 @@ from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.background import alone
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.delays import Delay, wait_of
-from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag, bytes_of
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.names import RETRY, without_namespace
 
@@ -360,7 +360,7 @@ class ReceivedMessage:
         if answers is None:
             raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
         answers.home.check()
-        return await answers.give(self.stored, self.queue.broker_name, bytes(body))
+        return await answers.give(self.stored, self.queue.broker_name, bytes_of(body))
 
     @property
     def is_current(self) -> bool:

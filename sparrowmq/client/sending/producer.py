@@ -175,6 +175,9 @@ class Producer:
             ClientClosed: the client is closed, or was not entered; none was sent.
         """
 
+        if not isinstance(messages, Iterable):
+            raise InvalidMessage(f"messages={messages!r}: give a list of Messages")
+
         def send(seen: Iterable[Message]) -> Coroutine[None, None, list[SendResult]]:
             return self._send_many(seen, fifo, queue, timeout_s)
 

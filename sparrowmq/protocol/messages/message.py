@@ -68,7 +68,7 @@ class Message:
     def check(self) -> None:
         """Check fields that were assigned later. Raises: InvalidMessage, as above."""
         if type(self.body) is not bytes:
-            self.body = _body(self.body)
+            self.body = bytes_of(self.body)
         if not isinstance(self.topic, str):
             raise InvalidMessage(f"the topic is {_kind(self.topic)}, not text")
         if self.tag is not None:
@@ -152,7 +152,8 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def _body(body: object) -> bytes:
+def bytes_of(body: object) -> bytes:
+    """Return the body of a message. Raises: InvalidMessage, it is not like bytes."""
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise InvalidMessage(

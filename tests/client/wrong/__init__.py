@@ -1,0 +1,1 @@
+"""Generated wrong calls of every public function: see test_wrong_calls.py."""
