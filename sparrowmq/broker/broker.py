@@ -319,8 +319,8 @@ class Broker:
         settings, clock, figures = self.settings, self._clock, self._figures
         announced, delays, folder = registration.announced, settings.delay_levels, settings.config_path
         topics, groups, offsets = state.topics, state.groups, state.offsets
-        clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
-        filters = Filters(settings.property_filter)
+        clients, locks = Clients(clock), QueueLocks(clock, folder)
+        filters, consumption = Filters(settings.property_filter), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
         rules = self._transaction_rules()

@@ -133,6 +133,7 @@ class ClientHandler:
         for queue in wish.mq_set:
             locked += self._locks.lock(wish.consumer_group, wish.client_id, [queue])
             yield
+        self._locks.save()
         return (yield from encoded(LockedQueues(locked)))
 
     @handles(UnlockBatchMq)
@@ -141,6 +142,7 @@ class ClientHandler:
         wish = LockQueues.of_request(body)
         self._check_id(wish, peer)
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
+        self._locks.save()
 
     @handles(CheckClientConfig)
     def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> Awaitable[None] | None:

@@ -118,6 +118,8 @@ class Assignment:
         """
         change = diff([queue for queue in self._owned if queue.topic == topic], wanted)
         self._stay(wanted)
+        if self.locks is not None:
+            await self.locks.unlock_owed()
         all_given_up = await self._give_up(change.drop)
         mine = await self.locks.lock(change.add) if self.locks and change.add else change.add
         failure: SparrowError | None = None

@@ -32,10 +32,12 @@ class QueueLocks:
         self._group = group
         self._client_id = client_id
         self._brokers = brokers
+        self._owed: set[MessageQueue] = set()  # given up while their broker was away
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer."""
         locked: set[MessageQueue] = set()
+        self._owed.difference_update(queues)
         for broker_name, portion in _by_broker(queues):
             try:
                 session = await self._brokers.of(broker_name)
@@ -46,13 +48,20 @@ class QueueLocks:
         return locked
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Unlock queues at once. If a broker does not answer, its locks end after 60 s."""
+        """Unlock queues at once. If a broker does not answer, `unlock_owed` tries again; its locks end after 60 s."""
         for broker_name, portion in _by_broker(queues):
+            self._owed.difference_update(portion)
             try:
                 session = await self._brokers.of(broker_name)
                 await session.call(UnlockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
             except SparrowError as error:
+                self._owed.update(portion)
                 log.debug("cannot unlock queues of %s: %s", broker_name, error)
+
+    async def unlock_owed(self) -> None:
+        """Unlock the queues that were given up while their broker was away: it remembers locks over a restart."""
+        if self._owed:
+            await self.unlock(set(self._owed))
 
     def _body(self, queues: Collection[MessageQueue]) -> bytes:
         return LockQueues(self._group, self._client_id, list(queues)).encode()

@@ -44,3 +44,16 @@ async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     await locks.unlock(QUEUES[1:])
     sent = [LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)]
     assert sent == [QUEUES[:1], QUEUES[1:]]
+
+
+@pytest.mark.guards("held_locks.QueueLocks.unlock: drop self._owed.update")
+async def test_queues_that_were_given_up_while_their_broker_was_away_are_unlocked_later(peer, brokers):
+    peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR), Answer())
+    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:1]).encode()))
+    locks = QueueLocks("g", "me", brokers)
+    await locks.unlock(QUEUES)
+    await locks.lock(QUEUES[:1])  # ours again
+    await locks.unlock_owed()
+    await locks.unlock_owed()
+    sent = [LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)]
+    assert [sorted(queues) for queues in sent] == [QUEUES, QUEUES[1:]]
