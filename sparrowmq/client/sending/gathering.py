@@ -242,6 +242,12 @@ class Gathering:
             self._close(parts)
         return future
 
+    def make_way(self, full_topic: str) -> None:
+        """Send what is gathered of a topic, because a message after it leaves now."""
+        parts = self._open.get(full_topic)
+        if parts is not None:
+            self._close(parts)
+
     def close(self) -> None:
         """Send all that is gathered: the turn ends."""
         self._is_due = False

@@ -294,6 +294,7 @@ class Producer:
         item = self._packing.pack(self._packing.prepare(wanted.message), None)
         self._packing.address(item, wanted.fifo, wanted.queue)
         self._home.check()
+        self._gathering.make_way(item.topic)
         self._outbox.put(item)
         return item.msg_ids[0]
 
@@ -338,6 +339,7 @@ class Producer:
             raise self._home.refusal()
         future: asyncio.Future[R] = loop.create_future()
         item.future, item.result = future, result
+        self._gathering.make_way(item.topic)
         self._outbox.put(item, is_awaited=is_awaited)
         return future
 

@@ -143,6 +143,18 @@ async def test_what_cannot_be_in_a_batch_goes_alone(peer):
     assert [messages_in(command) for command in peer.sent[1:]] == [1] * len(strangers) + [2]
 
 
+@pytest.mark.guards("Producer._put: drop make_way")
+async def test_sends_keep_the_order_of_their_calls(peer):
+    """One that goes alone does not pass those that are gathered."""
+    async with client(peer) as mq:
+        sends = [mq.send_soon("t", body) for body in (b"1", b"2", b"3" * 5000, b"4", b"5")]
+        mq.send_nowait("t", b"6")
+        await asyncio.gather(*sends)
+    assert [[body[:1] for body in each] for each in bodies(peer)] == [
+        [b"1", b"2"], [b"x"], [b"4", b"5"], [b"6"],
+    ]  # fmt: skip
+
+
 @pytest.mark.guards("Gathering.add: parts.timeout_s != timeout_s -> False")
 async def test_topics_and_time_limits_are_not_mixed(peer):
     peer.has("u")
