@@ -235,7 +235,7 @@ async def test_another_account_that_sends_first_makes_no_message_vanish(tmp_path
     (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
     half = ID | {"TRAN_MSG": "true", "PGROUP": "producers"}
     async with AsyncExitStack() as stack:
-        settings = {"acl": True, "acl_file": tmp_path / "plain_acl.yml"}
+        settings: dict[str, Any] = {"acl": True, "acl_file": tmp_path / "plain_acl.yml"}
         live = await stack.enter_async_context(live_broker(tmp_path / "stores", **settings))
         sessions = []
         for name in ("stranger", "sparkjob"):
