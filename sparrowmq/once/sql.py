@@ -34,7 +34,9 @@ try:
     from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.orm import Session
 except ImportError as error:
-    raise ConfigError(f"{__name__} needs the package sqlalchemy: pip install 'sparrowmq[sql]'") from error
+    raise ConfigError(
+        f"{__name__} needs the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
+    ) from error
 
 metadata: Final = sa.MetaData()
 MARKS: Final = sa.Table(
