@@ -8,7 +8,10 @@ Its sockets, tasks and futures belong to that loop, so calls from elsewhere woul
     before it was entered   refused: nothing would ever close what the call opens
 
 One comparison of the running loop finds all four, because a forked child runs no loop of its parent. The reason is
-looked for after that. Frequent calls compare in place, the others by `at_home`.
+looked for after that. Sends compare in place, the other calls by `at_home`.
+
+The running loop costs a system call in Python 3.11 (getpid). So what happens for each consumed message compares threads
+instead, which finds all but another loop in the same thread; a fork clears the thread.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import functools
 import inspect
 import os
 import threading
+import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar, cast
 
@@ -26,6 +30,7 @@ from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 C = TypeVar("C", bound=type)
 
 running_loop: Final = asyncio._get_running_loop  # None without a loop
+_NO_THREAD: Final = -1
 _NOWHERE: Final = cast(asyncio.AbstractEventLoop, object())
 
 
@@ -34,20 +39,22 @@ class Home:
 
     Attributes:
         loop: the event loop in which the client was entered.
+        thread: the thread of the loop; no thread's number before it was entered, and in a forked child.
     """
 
-    __slots__ = ("_is_left", "_process", "_thread", "loop")
+    __slots__ = ("__weakref__", "_is_left", "_process", "loop", "thread")
 
     def __init__(self) -> None:
         self.loop = _NOWHERE
+        self.thread = _NO_THREAD
         self._process = os.getpid()
-        self._thread = 0
         self._is_left = False
 
     def enter(self) -> None:
         """Live in the running loop."""
         self.loop = asyncio.get_running_loop()
-        self._process, self._thread = os.getpid(), threading.get_ident()
+        self._process, self.thread = os.getpid(), threading.get_ident()
+        _entered.add(self)
 
     def leave(self) -> None:
         self._is_left = True
@@ -77,7 +84,7 @@ class Home:
             return forked(self._process)
         if self._is_left:
             return ClientClosed("the client is closed; use it inside its `with` block")
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self.thread:
             return ConfigError(
                 "the client belongs to the event loop of another thread; call it there, by "
                 "asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe, or connect with sparrowmq.sync, whose "
@@ -87,6 +94,18 @@ class Home:
             "the client belongs to another event loop, in which it was entered; connect in this loop, inside the "
             "coroutine that you give to asyncio.run"
         )
+
+
+_entered: weakref.WeakSet[Home] = weakref.WeakSet()
+
+
+def _forget_threads() -> None:
+    """The child has none of its parent's loops, but its main thread has the number of the one that has forked."""
+    for home in list(_entered):
+        home.thread = _NO_THREAD
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def check_main_thread() -> None:

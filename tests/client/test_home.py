@@ -248,4 +248,7 @@ async def test_a_message_is_settled_where_it_was_delivered(mq: Client, ordered):
         assert message.is_unsettled
         message.ack()
         assert not message.is_unsettled
+        error = await asyncio.to_thread(elsewhere, lambda: asyncio.run(consumer.__anext__()))
+        assert isinstance(error, ConfigError)
+        assert in_child(lambda: asyncio.run(consumer.__anext__())).startswith("ConfigError")
         assert sum((await consumer.lag()).values()) == 0

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from threading import get_ident
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.inbox import Inbox
@@ -102,14 +103,15 @@ class Concurrently:
 
     def _ack_together(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if owned.is_owned:
-            self._check_home(owned, messages)
+            if get_ident() != self._home.thread:
+                self._check_home(owned, messages)
             owned.pace.done += len(messages)
             owned.settle_all(messages)
 
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:
             return  # It is not committed, so its new owner gets it.
-        if running_loop() is not self._home.loop:
+        if get_ident() != self._home.thread:
             self._check_home(owned, (message,))
         if outcome is DONE:
             owned.pace.done += 1

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from threading import get_ident
 from types import TracebackType
 from typing import Final
 
@@ -38,7 +39,7 @@ from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.workers import Workers
-from sparrowmq.client.home import at_home, running_loop
+from sparrowmq.client.home import at_home
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
@@ -130,8 +131,8 @@ class Consumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message; several tasks may iterate, each message goes to one. Cancelling takes none."""
-        if running_loop() is not self._home.loop:
-            raise self._home.refusal()
+        if get_ident() != self._home.thread:
+            self._home.check()
         while self._rest:
             message = self._rest.popleft()
             if message.is_current:

@@ -15,12 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from threading import get_ident
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage
-from sparrowmq.client.home import Home, running_loop
+from sparrowmq.client.home import Home
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.delays import level_s
@@ -138,7 +139,7 @@ class Orderly:
     def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if not owned.is_owned:
             return
-        if running_loop() is not self._home.loop:
+        if get_ident() != self._home.thread:
             message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
             raise self._home.refusal()
         if outcome is DONE:

@@ -206,7 +206,7 @@ class Trial:
                 self.faults.append(f"{call}: was not refused")
         except TimeoutError:
             self.ends["waits"] += 1
-            if call.target.name not in WAITING:
+            if not _may_wait(call):
                 self.faults.append(f"{call}: hangs")
         except BaseException as error:
             self.ends[type(error).__name__] += 1
@@ -247,6 +247,11 @@ class Trial:
             _raise_as_said(said)
         else:
             await asyncio.to_thread(_blocked, call, subject)
+
+
+def _may_wait(call: Call) -> bool:
+    timeout_s = call.arguments.get("timeout_s", 0)
+    return call.target.name in WAITING or (isinstance(timeout_s, int | float) and timeout_s >= LIMIT_S)
 
 
 def _twin(call: Call) -> type:
