@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 
 IsOver = Callable[[int], bool]
+_MISSING: Final = {Perm.READ_WRITE: "", Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
 _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 
@@ -496,7 +497,7 @@ class Broker:
 
     def _probes(self) -> Iterable[Probe]:
         """Yield what keeps the broker from its work, apart from its parts."""
-        yield kinds.DRAINED, lambda: less_than_all(self.settings_now.permission)
+        yield kinds.DRAINED, lambda: less_than_all(self.settings_now)
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: self._tls.problem
         if self.term is not None:
@@ -556,15 +557,12 @@ def _refuse_writes(registration: Registration, topics: Topics) -> None:
     topics.tell_anew()
 
 
-def less_than_all(permission: int) -> str:
-    """Return what a broker with this permission does not do; "" if it does all."""
-    lacks = {Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
-    missing = lacks.get(permission & Perm.READ_WRITE, "neither takes nor gives messages")
-    return (
-        ""
-        if permission & Perm.READ_WRITE == Perm.READ_WRITE
-        else f"it {missing}: brokerPermission = {permission}"
-    )
+def less_than_all(settings: BrokerSettings) -> str:
+    """Return what a broker with these settings does not do; "" if it does all."""
+    missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
+    if missing:
+        return f"it {missing}: brokerPermission = {settings.permission}"
+    return "producers do not find it: drained = true" if settings.drained else ""
 
 
 def _never(due_ms: int) -> bool:

@@ -199,6 +199,8 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Let consumers filter by SQL92 expressions."""
     permission: int = setting("brokerPermission", 6, integer(0, 7), live=True)
     """Permission of clients at this broker: 2 write, 4 read, 6 both."""
+    drained: bool = setting("drained", False, BOOLEAN, live=True)
+    """Hide the broker from producers, as `sparrowmq broker drain` does. It takes messages that come all the same."""
     max_pull_messages: int = setting("maxTransferCountOnMessageInMemory", 32, integer(1, 65_536), live=True)
     """Most messages in one answer to a pull."""
     max_pull_bytes: int = setting(

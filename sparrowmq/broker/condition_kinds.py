@@ -126,7 +126,8 @@ NO_MASTER: Final = Kind(
 DRAINED: Final = Kind(
     "drained",
     Severity.WARNING,
-    "`sparrowmq broker undrain NAME` when it shall take messages again",
+    "when it shall take messages again: `sparrowmq broker undrain NAME`, or `sparrowmq broker set NAME "
+    "brokerPermission=6`",
 )
 LOG_NOT_WRITTEN: Final = Kind(
     "log_not_written",

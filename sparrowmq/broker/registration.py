@@ -288,7 +288,9 @@ class Link:
     def _registration(
         self, version: DataVersion, topics: dict[str, TopicConfig]
     ) -> tuple[RegisterBroker, bytes]:
-        permission = self._settings.permission & self._permitted
+        permission = (
+            self._settings.permission & self._permitted & ~(Perm.WRITE if self._settings.drained else 0)
+        )
         if permission != Perm.READ_WRITE:
             topics = {
                 name: msgspec.structs.replace(topic, perm=topic.perm & (permission | ~Perm.READ_WRITE))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparrowmq import snapshot
 from sparrowmq.broker.broker import less_than_all
-from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.condition_kinds import (
     DISK_FULL,
     DRAINED,
@@ -64,11 +65,19 @@ def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("permission", "words"),
-    [(6, ""), (7, ""), (4, "takes no messages"), (2, "gives no"), (0, "neither takes nor")],
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"permission": 7}, ""),
+        ({"permission": 4}, "takes no messages"),
+        ({"permission": 2}, "gives no messages"),
+        ({"permission": 0}, "neither takes nor gives"),
+        ({"drained": True}, "producers do not find it"),
+    ],
 )
-def test_a_permission_that_lacks_something_is_a_condition(permission: int, words: str) -> None:
-    assert (words in less_than_all(permission)) and bool(words) == bool(less_than_all(permission))
+def test_a_broker_that_is_set_to_do_less_says_so(changes: dict[str, Any], words: str) -> None:
+    said = less_than_all(BrokerSettings(**changes))
+    assert words in said and bool(words) == bool(said)
 
 
 @pytest.mark.guards(

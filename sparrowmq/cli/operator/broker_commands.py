@@ -128,8 +128,8 @@ def stats(name: str) -> None:
 def drain(name: str, wait_s: float | None) -> None:
     """Hide the broker NAME from producers, so that it can be emptied and stopped.
 
-    Consumers continue. With --wait the exit status is 1 if a group still has lag. `undrain` reverts this; so does a
-    restart of the name servers.
+    Consumers continue. With --wait the exit status is 1 if a group still has lag. `undrain` reverts this. Restarts do
+    not, if the broker has a settings file.
     """
 
     async def run(admin: Admin) -> tuple[int, dict[str, int]]:

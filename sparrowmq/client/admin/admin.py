@@ -150,7 +150,8 @@ class Admin:
     async def drain(self, broker: str) -> int:
         """Hide a broker from producers, not from consumers; returns the number of its topics.
 
-        Every name server hides it until its restart.
+        The broker keeps this in its settings file, so restarts do not end it; without a file it lasts until the broker
+        ends. Apache's brokers do not know it: their name servers forget it at a restart.
 
         Raises:
             ConfigError: there is no such broker; ChangeFailed: a name server failed.

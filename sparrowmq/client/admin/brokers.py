@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from sparrowmq.client.admin.operations.broker_operations import broker_statistic, progress_of_all_groups
+from sparrowmq.client.admin.operations.broker_operations import (
+    broker_statistic,
+    change_broker_settings,
+    progress_of_all_groups,
+)
 from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.arguments import check_text
@@ -83,21 +87,27 @@ async def behind(servers: Servers, address: str) -> dict[str, int]:
 
 async def drain(servers: Servers, broker: str) -> int:
     """See `Admin.drain`."""
+    await _keep_drained(servers, broker, "true")
     return await _at_name_servers(servers, broker, hide_from_producers)
 
 
 async def undrain(servers: Servers, broker: str) -> int:
     """See `Admin.undrain`."""
+    await _keep_drained(servers, broker, "false")
     return await _at_name_servers(servers, broker, show_to_producers)
+
+
+async def _keep_drained(servers: Servers, broker: str, drained: str) -> None:
+    """Let the broker itself know, so that restarts do not forget it; Apache's ignores the setting."""
+    master = (await place_of(servers, broker)).master
+    if master is not None:
+        await change_broker_settings(servers, master, {"drained": drained})
 
 
 async def _at_name_servers(
     servers: Servers, broker: str, change: Callable[[Servers, str, str], Coroutine[Any, Any, int]]
 ) -> int:
     """Change all name servers, as each has routes of its own; returns the greatest count of topics."""
-    check_text("broker", broker)
-    if broker not in {each.name for each in await servers.brokers()}:
-        raise ConfigError(f"there is no broker {broker!r} at name server {servers.namesrv}")
     counts, failures = await servers.each_namesrv(lambda address: change(servers, address, broker))
     if failures:
         raise ChangeFailed(f"changing who finds broker {broker}", list(counts), failures)

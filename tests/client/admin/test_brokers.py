@@ -1,9 +1,12 @@
+import asyncio
+
 import pytest
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, RemoteError
+from sparrowmq.testing import Cluster
 
 
 async def test_a_broker_is_asked_by_its_name_or_its_address(two, admin):
@@ -38,6 +41,26 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
         assert {each.queue.broker_name for each in sent} == {"broker-0", "broker-1"}
     with pytest.raises(ConfigError, match="absent"):
         await admin.drain("absent")
+
+
+@pytest.mark.guards("Link._registration: self._settings.drained -> False")
+async def test_a_drain_is_kept_by_the_broker_so_restarts_do_not_forget_it(tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text("# ours\n")
+    async with Cluster(tmp_path / "stores", 2) as cluster, Admin(cluster.namesrv) as admin:
+        broker = cluster.brokers[0]
+        broker._changing._file = file
+        await admin.create_topic("orders", queues=2)
+        await admin.drain("broker-0")
+        assert "drained=true" in file.read_text()
+        cluster._namesrv.routes.expire(lambda _: 1e9)  # it forgets all brokers, as at a restart
+        while {each.name for each in await admin.brokers()} != {"broker-0", "broker-1"}:
+            await asyncio.sleep(0.05)
+        async with connect(cluster.namesrv) as mq:
+            sent = [await mq.send("orders", b"x") for _ in range(8)]
+        assert {each.queue.broker_name for each in sent} == {"broker-1"}
+        await admin.undrain("broker-0")
+        assert "drained=false" in file.read_text() and not broker.settings_now.drained
 
 
 async def test_a_name_server_that_is_away_is_told_with_those_that_took_it(two):
