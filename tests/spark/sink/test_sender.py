@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.errors import InvalidName, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -274,3 +275,24 @@ def test_without_anybody_to_give_it_to_an_illegal_message_ends_the_task(peer, se
         sending.put("T", part(number))
     with pytest.raises(SendFailed, match="the broker refuses messages to T"):
         sending.finish()
+
+
+@pytest.mark.guards("sender.Sender.queues: self._route(topic).keyed -> self._route(topic).writable")
+def test_the_queues_of_an_ordered_topic_stay_while_a_broker_is_away(tmp_path):
+    with BackgroundCluster(tmp_path, brokers=2) as cluster:
+        cluster.run(create_ordered(cluster.namesrv))
+        options = parse(SinkOptions, {"nameServer": cluster.namesrv, "retries": "2"})
+        cluster.run(cluster.cluster.brokers[1].__aexit__(None, None, None))
+        with connect_to(options) as network:
+            sending = Sender(network, options)
+            queues = [MessageQueue("T", f"broker-{broker}", number) for broker in (0, 1) for number in (0, 1)]
+            assert list(sending.queues("T")) == queues
+            assert {sending.any_queue("T").broker_name for _ in range(4)} == {"broker-0"}
+            sending.put_in_order(queues[3], part(1))
+            with pytest.raises(SendFailed, match="broker-1"):
+                sending.finish()
+
+
+async def create_ordered(namesrv):
+    async with Admin(namesrv) as admin:
+        await admin.create_topic("T", queues=2, ordered=True)
