@@ -56,7 +56,7 @@ def test_an_inbox_in_a_transaction_of_your_own(engine):
     assert rows_of(engine, BILLS) == 1 and rows_of(engine, MARKS) == 2
 
 
-@pytest.mark.guards("once.sql.forget: border <")
+@pytest.mark.guards("once.sql.forget: time.time() - older_than_s -> time.time()")
 def test_old_marks_are_forgotten(engine):
     with engine.begin() as connection:
         is_new(connection, received("U-1"), name="billing")
