@@ -11,7 +11,8 @@ handler for each message, "consume batches" for up to 256; "poll" is a pull cons
 
 Bound, by hand: a pipelined send is 2 to 3 us of Python here, and 2 us at the broker, as most travel in batches of 128
 (ADR 59): 300,000/s with a core for each. A send alone is some 12 us here and 9 us there. In turn it is both plus two
-passages through the kernel, 60 to 100 us: 10,000 to 16,000/s. Consuming is 2 us a message: 0.5 for its part of the pull and its objects, the rest for the handler's coroutine and its acknowledgement.
+passages through the kernel, 60 to 100 us: 10,000 to 16,000/s. Consuming is 2 us a
+message: 0.5 for its part of the pull and its objects, the rest for the handler's coroutine and its acknowledgement.
 """
 
 from __future__ import annotations
