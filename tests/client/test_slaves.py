@@ -52,9 +52,12 @@ def short_periods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def consumed(namesrv: str, group: str, count: int) -> list[bytes]:
-    """The bodies of the first messages that a new group gets."""
+    """The bodies of the first messages that a new group gets, in small pulls, so that each queue needs several."""
     bodies: list[bytes] = []
-    async with connect(namesrv) as mq, mq.subscribe("orders", group=group, start="earliest") as messages:
+    async with (
+        connect(namesrv) as mq,
+        mq.subscribe("orders", group=group, start="earliest", pull_batch=10) as messages,
+    ):
         async for message in messages:
             bodies.append(message.body)
             message.ack()
