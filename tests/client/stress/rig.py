@@ -136,6 +136,9 @@ class Rig:
     async def _carry_out(self, steps: list[Step], seconds: float) -> None:
         began = time.monotonic()
         for step in steps:
+            if time.monotonic() - began > seconds:
+                self._tell("the time is over before the plan: this machine is slow or busy")
+                break
             await asyncio.sleep(max(0.0, began + step.at_s - time.monotonic()))
             self._tell(f"{time.monotonic() - began:6.1f} s  {step.act.value} {step.on}")
             await self._do(step)
