@@ -17,6 +17,7 @@ from typing import Any
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.client.arguments import check_count, check_kind
+from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -60,7 +61,13 @@ class Cluster:
         self._clock = clock or SystemClock()
         self._settings = settings
         usual: dict[str, Any] = {"port": 0, "kv_path": self._path / "kvConfig.json"}
-        self._namesrv = Namesrv(NamesrvSettings(**(usual | dict(namesrv_settings or {}))), self._clock)
+        try:
+            settled = NamesrvSettings(**(usual | dict(namesrv_settings or {})))
+        except TypeError as error:  # There is no such setting.
+            raise ConfigError(
+                f"namesrv_settings={namesrv_settings!r}: {error}; see NamesrvSettings"
+            ) from None
+        self._namesrv = Namesrv(settled, self._clock)
         self._stack = AsyncExitStack()
 
     @property
