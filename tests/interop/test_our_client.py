@@ -49,6 +49,24 @@ async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queue
     }
 
 
+async def test_sends_of_one_turn_arrive_as_single_ones_do(mq, topic):
+    """They travel as batches, and keep ids, places, keys, tags and properties."""
+    sends = [
+        mq.send_soon(topic, b"%d" % number, tag="t", keys=f"k{number}", properties={"own": "1"})
+        for number in range(200)
+    ]
+    results = {result.msg_id: result for result in await asyncio.gather(*sends)}
+    messages = await read(mq, topic, 200)
+    assert {message.msg_id for message in messages} == results.keys()
+    for message in messages:
+        result = results[message.msg_id]
+        assert (message.queue, message.offset) == (result.queue, result.offset)
+        assert message.offset_msg_id == result.offset_msg_id
+        assert (message.tag, message.keys) == ("t", [f"k{int(message.body)}"])
+    assert len({frozenset(message.properties) for message in messages}) == 1
+    assert {message.properties["own"] for message in messages} == {"1"}
+
+
 @pytest.mark.covers("S-PROD-07")
 @pytest.mark.cell("oneway")
 async def test_a_one_way_message_is_stored(mq, topic):

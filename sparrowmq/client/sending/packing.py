@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -24,6 +25,8 @@ from sparrowmq.protocol.names import (
     with_namespace,
     without_namespace,
 )
+
+WAITS: Final = f"{Property.WAIT}\x01true\x02"
 
 
 class Prepared(msgspec.Struct):
@@ -159,6 +162,12 @@ def is_plain(message: Message) -> bool:
         and not message.topic.startswith(RETRY)
         and OPEN.isdisjoint(message.properties)
     )
+
+
+def without_wait(rendered: str) -> str:
+    """Leave the wish to wait out, which is granted anyway. Apache's brokers would store it with a batch's messages."""
+    kept, _, rest = rendered.rpartition(WAITS)
+    return kept + rest
 
 
 @lru_cache(maxsize=1024)

@@ -21,7 +21,7 @@ from sparrowmq.client.sending.gathering import Gathering, GatheringLimits, Parts
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of
-from sparrowmq.client.sending.packing import Packing, Prepared, is_plain
+from sparrowmq.client.sending.packing import Packing, Prepared, is_plain, without_wait
 from sparrowmq.client.sending.producer_settings import (
     DEFAULT_GROUP,
     OWN_GROUP,
@@ -268,13 +268,13 @@ class Producer:
         if wanted.fifo is None and wanted.queue is None and is_plain(message):
             self._home.check()
             topic, timeout_s = self._packing.full_topic(message.topic), wanted.timeout_s
+            properties = without_wait(prepared.properties)
             if not message.keys and not message.properties:
-                head = prepared.properties[: -len(prepared.msg_id) - 1]
+                head = properties[: -len(prepared.msg_id) - 1]
                 self._gathering.learn(message.topic, topic, message.tag, head)
-            if self._gathering.fits(message.body, prepared.properties, is_awaited):
+            if self._gathering.fits(message.body, properties, is_awaited):
                 limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
-                properties = prepared.properties.encode()
-                return self._gathering.add(topic, message.body, properties, prepared.msg_id, limit_s)
+                return self._gathering.add(topic, message.body, properties.encode(), prepared.msg_id, limit_s)
         item = self._packing.pack(prepared, wanted.timeout_s)
         return self._put(item, wanted.fifo, wanted.queue, result_of, is_awaited=is_awaited)
 

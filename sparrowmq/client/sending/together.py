@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from sparrowmq.client.sending.gathering import OVERHEAD_BYTES, Parts
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of, stored_in
-from sparrowmq.client.sending.packed import batch_properties
+from sparrowmq.client.sending.packing import WAITS
 
-_PROPERTIES = batch_properties(wait_stored=True)
+# Brokers wait for their durability unless a batch says otherwise. Apache's 4.9.7 gives each message what it says.
+_PROPERTIES: Final = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +59,7 @@ class Together(Outgoing):
                 yield Outgoing(
                     self.topic,
                     body,
-                    properties.decode(),
+                    WAITS + properties.decode(),
                     timeout_s=self.timeout_s,
                     msg_ids=(msg_id,),
                     future=future,
@@ -79,7 +81,7 @@ def together(parts: Parts, namespace: str) -> Together:
     return Together(
         parts.topic,
         parts.encode() if is_batch else parts.bodies[0],
-        _PROPERTIES if is_batch else parts.properties[0].decode(),
+        _PROPERTIES if is_batch else WAITS + parts.properties[0].decode(),
         is_batch=is_batch,
         timeout_s=parts.timeout_s,
         msg_ids=tuple(parts.msg_ids),
