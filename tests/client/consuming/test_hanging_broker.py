@@ -61,7 +61,6 @@ async def test_a_producer_that_cannot_be_made_keeps_no_group():
     assert mq.producer("p").group == "p"
 
 
-@pytest.mark.guards("readings._look: drop exception")
 @pytest.mark.parametrize("end", ["hangs", "dies"])
 async def test_a_consumer_that_leaves_while_its_broker_hangs_loses_no_error(hanging, end):
     seen: list[str] = []
