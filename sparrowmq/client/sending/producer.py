@@ -265,7 +265,8 @@ class Producer:
     def _put_one(self, wanted: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
         message = wanted.message
         prepared = self._packing.prepare(message)
-        if wanted.fifo is None and wanted.queue is None and is_plain(message):
+        gathers = self._outbox.window.gathers and wanted.fifo is None and wanted.queue is None
+        if gathers and is_plain(message):
             self._home.check()
             topic, timeout_s = self._packing.full_topic(message.topic), wanted.timeout_s
             properties = without_wait(prepared.properties)
