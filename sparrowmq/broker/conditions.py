@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import Kind, Probe, Severity
+from sparrowmq.broker.condition_kinds import Kind, Probe
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
@@ -75,12 +75,12 @@ class Conditions:
             what, before = probe(), self._now.get(kind.name)
             if what and before is None:
                 self._now[kind.name] = Condition(kind, what, self._clock.now_ms())
-                log.log(_LEVELS[kind.severity], "%s: %s. What to do: %s", kind.name, what, kind.remedy)
+                log.warning("%s: %s. What to do: %s", kind.name, what, kind.remedy)
             elif what and before is not None and before.what != what:
                 self._now[kind.name] = Condition(kind, what, before.since_ms)
             elif not what and before is not None:
                 del self._now[kind.name]
-                log.warning("%s is over", kind.name)
+                log.info("%s is over", kind.name)
 
     def now(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""
@@ -114,6 +114,3 @@ class Conditions:
 
     def _rows(self) -> Iterable[Row]:
         return [((each.kind.name, each.kind.severity.value), 1) for each in self.now()]
-
-
-_LEVELS: Final = {Severity.CRITICAL: logging.CRITICAL, Severity.WARNING: logging.WARNING}

@@ -36,6 +36,7 @@ def watched() -> tuple[Conditions, dict[str, str], ManualClock, Figures]:
 async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "sparrowmq")
     conditions, said, clock, figures = watched()
     assert conditions.now() == [] and await conditions.ready() == "ok\n"
     begun, said["drained"] = clock.now_ms(), "it takes no messages"

@@ -38,7 +38,6 @@ from sparrowmq.protocol.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 NEAR_BYTES: Final = 4 << 20
-ALL: Final = 1 << 62
 SETTLE_S: Final = 2.0  # below slaveTimeout: sends that wait get the answer of an epoch that is settled
 _LOOK_S: Final = 0.25
 
@@ -91,6 +90,7 @@ class InSync:
         self._left: set[int] = set()  # members in sync whose connection ended
         self._caught_up: dict[int, float] = {}
         self._end_before = 0
+        self._is_due = False  # whether more is shown when the log is shipped up to its end
         self._changed = asyncio.Event()
 
     def reported(self, member: int, end: int) -> None:
@@ -197,9 +197,25 @@ class InSync:
     def shown_end(self) -> int:
         """Return the end of the log that consumers may see: the next master has everything before it.
 
-        Otherwise a consumer could continue after an offset where the next master has other messages.
+        Otherwise a consumer could continue after an offset where the next master has other messages. A master that is
+        alone in sync can be the next one itself, after a power cut: so it shows what it would ship.
         """
-        return min((self._ends.get(member, 0) for member in self._others), default=ALL)
+        others = self._others
+        if not others:
+            self._show_when_shipped()
+            return self.shipped.value
+        return min(self._ends.get(member, 0) for member in others)
+
+    def _show_when_shipped(self) -> None:
+        end = self.log_end()
+        if end > self.shipped.value and not self._is_due:
+            self._is_due = True
+            self.shipped.when(end, self._shipped)
+
+    def _shipped(self, error: BaseException | None) -> None:
+        self._is_due = False
+        if error is None:
+            self.on_advance()
 
     def _wanted(self) -> set[int] | None:
         """Return the members to report to etcd; None if there is nothing to report."""

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from sparrowmq.broker.failover.group_state import GroupState, with_in_sync
-from sparrowmq.broker.failover.in_sync import ALL, NEAR_BYTES, SETTLE_S, InSync
+from sparrowmq.broker.failover.in_sync import NEAR_BYTES, SETTLE_S, InSync
 from sparrowmq.errors import EtcdFailed, NoSlaveNear
 from sparrowmq.testing import ManualClock
 
@@ -124,7 +124,7 @@ async def test_consumers_see_what_the_next_master_has_whoever_it_is() -> None:
     async with account(told, clock) as found:
         found.on_advance = lambda: risen.append(found.shown_end())
         found.shipped.advance(1000)
-        assert found.shown_end() == ALL  # no other one can be elected
+        assert found.shown_end() == 1000  # no other one can be elected, and it has that on disk
         found.reported(2, 400)
         await settle()
         assert found.shown_end() == 400  # though it is not in sync yet
@@ -137,7 +137,20 @@ async def test_consumers_see_what_the_next_master_has_whoever_it_is() -> None:
         assert found.shown_end() == 0  # nothing more, for as long as etcd takes it for one that can be
         told.answer = "yes"
         await clock.advance(1)
-        assert found.shown_end() == risen[-1] == ALL
+        assert found.shown_end() == risen[-1] == 1000
+
+
+@pytest.mark.guards("InSync.shown_end: drop self._show_when_shipped")
+async def test_alone_in_sync_it_shows_what_is_on_disk_as_a_power_cut_takes_the_rest() -> None:
+    told, clock, risen = Told(1), ManualClock(), list[int]()
+    async with account(told, clock) as found:
+        found.on_advance = lambda: risen.append(found.shown_end())
+        found.log_end = lambda: 700
+        found.shipped.advance(500)
+        assert found.shown_end() == found.shown_end() == 500
+        found.shipped.advance(700)
+        await settle()
+        assert risen == [700]
 
 
 async def test_a_slave_that_is_far_behind_is_not_waited_for():
@@ -369,7 +382,9 @@ async def test_the_only_member_in_sync_settles_at_once() -> None:
     async with account(told, clock) as found:
         assert found.lacks(100) is not None and not found.hides_log
         await settle()
-        assert told.members == [1] and told.state.settled == 3 and found.shown_end() == ALL
+        assert told.members == [1] and told.state.settled == 3
+        found.shipped.advance(50)
+        assert found.shown_end() == 50
 
 
 async def test_a_former_member_in_sync_that_lacks_much_is_not_taken_over() -> None:
