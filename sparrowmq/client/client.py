@@ -91,8 +91,8 @@ def by_its_producer(
     return call
 
 
-@at_home("request", "flush", "queues", "serve")
 @short_tracebacks
+@at_home("request", "flush", "queues", "serve")
 class Client:
     """A program's client of a cluster; use it as an async context manager.
 

@@ -112,11 +112,11 @@ async def test_queues_are_shared_out_every_20_s_whoever_forgets_to_tell(cluster:
 
 
 @pytest.mark.covers("S-CONS-10")
-async def test_a_pull_brings_up_to_32_messages(cluster: Cluster, mq: Client) -> None:
+async def test_a_pull_brings_as_many_messages_as_are_asked_for(cluster: Cluster, mq: Client) -> None:
     await mq.admin.create_topic("orders", queues=1)
     for answer in [mq.send_soon("orders", b"x") for _ in range(70)]:
         await answer
-    async with mq.pull_consumer(group="g", start="earliest") as reader:
+    async with mq.pull_consumer(group="g", start="earliest", pull_batch=32) as reader:
         reader.assign(await reader.queues("orders"))
         counts: list[int] = []
         while sum(counts) < 70:

@@ -43,8 +43,8 @@ from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 TIMEOUT_S: Final = 5.0
 
 
-@at_home()
 @short_tracebacks
+@at_home()
 class Admin:
     """Asks and changes a cluster; use it in `async with`, or take `Client.admin`.
 

@@ -59,8 +59,8 @@ log = logging.getLogger(__name__)
 LEAVE_S: Final = 3.0
 
 
-@at_home()
 @short_tracebacks
+@at_home()
 class PullConsumer:
     """Reads the assigned queues, or its share of topics. Made by `Client.pull_consumer`; use it as an async context
     manager.
