@@ -152,7 +152,7 @@ class Stage:
         mq = await self._client(name)
         fail, tries = int(how.get("fail", "0")), dict[bytes, int]()
 
-        def handle(message: ReceivedMessage) -> None:
+        async def handle(message: ReceivedMessage) -> None:
             tries[message.body] = number = tries.get(message.body, 0) + 1
             again = f", try {message.reconsume_times + 1}" if message.reconsume_times else ""
             refused = number <= fail
