@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import SendFailed as SendFailed
     from sparrowmq.errors import SendManyFailed as SendManyFailed
     from sparrowmq.errors import SparrowError as SparrowError
+    from sparrowmq.errors import StillUnread as StillUnread
     from sparrowmq.errors import StoreError as StoreError
     from sparrowmq.errors import StoreFailed as StoreFailed
     from sparrowmq.errors import StoreLocked as StoreLocked
@@ -155,6 +156,7 @@ _HOMES = {
     "Server": "client.cluster.connection_hooks",
     "SparrowError": "errors",
     "Standing": "client.admin.standings",
+    "StillUnread": "errors",
     "StoreError": "errors",
     "StoreFailed": "errors",
     "StoreLocked": "errors",

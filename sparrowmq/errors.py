@@ -23,6 +23,7 @@
     ├── NoMessage                 no broker has a message of this id
     ├── AlreadyThere              what is to be created exists
     ├── ChangeFailed              a change reached some brokers and not all
+    ├── StillUnread               queues that were to go have messages that groups have not consumed
     ├── SendFailed                every attempt to send failed
     │   └── SendManyFailed        some of many messages failed; it has what became of each
     ├── TransactionEnded          a transaction was used before it began, or ended twice
@@ -362,6 +363,29 @@ class ChangeFailed(SparrowError):
         failed = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
         done = f"it was done at {', '.join(self.done)}" if self.done else "it was done nowhere"
         return f"{self.what} failed at {failed}; {done}"
+
+
+class StillUnread(SparrowError):
+    """A topic keeps its read queues, because some of them have messages that were not consumed.
+
+    Attributes:
+        topic: its name.
+        groups: the number of messages by group; "" has those of queues that no group has consumed.
+    """
+
+    def __init__(self, topic: str, read_queues: int, groups: Mapping[str, int]) -> None:
+        super().__init__(topic, read_queues, groups)
+        self.topic = topic
+        self.read_queues = read_queues
+        self.groups = dict(groups)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{group or 'without a group'} {count}" for group, count in self.groups.items())
+        return (
+            f"topic {self.topic} gets no more messages in queues from {self.read_queues} on, but these still have "
+            f"messages that were not consumed ({counts}); change it again when they are, or give hide_unread=True "
+            "(--yes), which hides them from consumers"
+        )
 
 
 class SendFailed(SparrowError):

@@ -139,8 +139,8 @@ def change_topic(topic: Topic) -> Action:
         topic.name,
         f"Change {topic.name}",
         done=f"topic {topic.name} is changed",
-        explanation="To have fewer queues without losing messages, lower the write queues first, wait until all is "
-        "consumed, and then lower the read queues.",
+        explanation="Queues that are to go get no more messages. They are read until all is consumed; then lower their "
+        "number once more.",
         fields=(
             Field("read_queues", "Read queues on each broker", "number", first.read_queues, least=0),
             Field("write_queues", "Write queues on each broker", "number", first.write_queues, least=0),

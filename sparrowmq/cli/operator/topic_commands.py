@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import time
+from typing import Any, Final
 
 import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import HELP, ask, verb
 from sparrowmq.cli.terminal.output import confirm, tables
+from sparrowmq.cli.terminal.progress_line import Progress
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.topics import PERMS
+from sparrowmq.errors import StillUnread
 
+_LOOK_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
 _COUNT = click.IntRange(1)
 
@@ -79,11 +85,38 @@ def create(name: str, **given: Any) -> None:
 @click.option("--read-queues", type=_COUNT, help="Queues that are consumed, if another number.")
 @click.option("--write-queues", type=_COUNT, help="Queues that messages are sent to, if another number.")
 @click.option("--perm", type=_PERM, help="What clients may do with it.")
-def change(name: str, **given: Any) -> None:
-    """Change the topic NAME at every master that has it; what is not given stays as it is."""
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Wait at most this long until queues that are to go are consumed.",
+)
+@click.option("--yes", "hide_unread", is_flag=True, help="Hide messages that were not consumed.")
+def change(name: str, wait_s: float, hide_unread: bool, **given: Any) -> None:
+    """Change the topic NAME at every master that has it; what is not given stays as it is.
+
+    Queues that are to go get no more messages at once. While they have messages that a group has not consumed, they are
+    still read, and the exit status is 1.
+    """
     refuse_no_change(given)
-    brokers = ask(lambda admin: admin.change_topic(name, **given))
+    brokers = ask(lambda admin: _change(admin, name, wait_s, given | {"hide_unread": hide_unread}))
     tell("changed", name, brokers)
+
+
+async def _change(admin: Admin, name: str, wait_s: float, given: dict[str, Any]) -> list[str]:
+    """Change a topic; try again until its queues are consumed, or the time is over."""
+    end = time.monotonic() + wait_s
+    with Progress() as progress:
+        while True:
+            try:
+                return await admin.change_topic(name, **given)
+            except StillUnread as left:
+                if time.monotonic() >= end:
+                    raise
+                progress.tell(f"{sum(left.groups.values()):,} messages are to be consumed")
+                await asyncio.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
 
 
 @verb(topic)

@@ -234,16 +234,18 @@ class Admin:
         read_queues: int | None = None,
         write_queues: int | None = None,
         perm: TopicPerm | None = None,
+        hide_unread: bool = False,
         cluster: str | None = None,
     ) -> list[str]:
         """Change a topic at every master that has it; without a value a setting stays. Returns their names.
 
-        To have fewer queues without losing messages, lower `write_queues`, wait until all messages are consumed, and
-        then lower `read_queues`.
+        If queues that are to go have messages that a group has not consumed, only the write queues are lowered.
 
         Args:
             queues: for both of them.
+            hide_unread: lower the read queues all the same. Consumers do not see these messages any more.
         Raises:
+            StillUnread: the read queues stay; try again when the messages are consumed.
             NoRoute: it does not exist; ChangeFailed.
             ConfigError: it is ordered, and another number of queues would move its keys.
         """
@@ -254,6 +256,7 @@ class Admin:
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
             perm=perm,
+            hide_unread=hide_unread,
         )
 
     async def delete_topic(self, name: str, *, cluster: str | None = None) -> list[str]:

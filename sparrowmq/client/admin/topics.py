@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from sparrowmq.client.admin import topic_order
+from sparrowmq.client.admin.fewer_queues import unread
 from sparrowmq.client.admin.operations.namesrv_operations import (
     delete_route,
     system_topics_of_cluster,
@@ -25,7 +26,7 @@ from sparrowmq.client.admin.operations.topic_operations import (
 )
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.cluster.route import fixed_queues
-from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute
+from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute, StillUnread
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicOffset
@@ -128,6 +129,7 @@ async def change(
     read_queues: int | None,
     write_queues: int | None,
     perm: TopicPerm | None,
+    hide_unread: bool = False,
 ) -> list[str]:
     """See `Admin.change_topic`."""
     masters = await _masters(servers, check_new_topic(name), cluster)
@@ -135,17 +137,24 @@ async def change(
     order = await topic_order.known(servers, name)
     if order is not None:
         topic_order.check_counts(name, order, read_queues, write_queues)
+    left: dict[str, int] = {}
+    if read_queues is not None and not hide_unread:
+        left = await unread(servers, name, masters, read_queues)
 
     async def at(_: str, address: str) -> None:
         config = (await topic_table(servers, address)).get(name)
         if config is None:
             raise NoRoute(name, address)
-        config.read_queue_nums = config.read_queue_nums if read_queues is None else read_queues
+        if read_queues is not None and (not left or read_queues > config.read_queue_nums):
+            config.read_queue_nums = read_queues
         config.write_queue_nums = config.write_queue_nums if write_queues is None else write_queues
         config.perm = config.perm if number is None else number
         await put_topic(servers, address, config)
 
-    return await servers.change(f"changing topic {name}", masters, at)
+    done = await servers.change(f"changing topic {name}", masters, at)
+    if left and read_queues is not None:
+        raise StillUnread(servers.network.plain_name(name), read_queues, left)
+    return done
 
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
