@@ -32,7 +32,7 @@ _UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
 _BLOCK: Final = 64  # of SHA-1, in bytes
 _SMALL_NUMBERS: Final = 32  # prepared as text: most fields are small numbers
 _SMALL: Final = [str(number) for number in range(_SMALL_NUMBERS)]
-_SEND_FIELDS: Final = len(SendMessageV2.__struct_fields__)
+_SEND_FIELDS: Final = len(SendMessageV2.__struct_fields__) - 1  # those of one letter
 _values_of: Final = msgspec.structs.astuple
 # The methods of a hash, looked up once: each request calls six of them.
 _Hash: Final = type(hashlib.sha1())
@@ -117,7 +117,10 @@ def content(fields: Mapping[str, str], body: Buffer) -> bytes:
 def send_content(header: SignedSend, body: Buffer) -> bytes:
     """The `content` of a send, with its fields as Java writes them."""
     # The names of a send's own fields are letters in their order; those in capitals come before them.
-    texts = [header.access_key, header.ons_channel or "", header.security_token or ""]
+    texts = [header.access_key]
+    if header.may_be_stored is not None:
+        texts.append("true" if header.may_be_stored else "false")
+    texts += (header.ons_channel or "", header.security_token or "")
     for value in _values_of(header)[:_SEND_FIELDS]:
         if type(value) is str:
             texts.append(value)

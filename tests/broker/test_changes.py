@@ -81,6 +81,11 @@ async def test_what_clients_may_do_and_name_servers_tell(live: Live) -> None:
     async with asyncio.timeout(10):
         while await perms() != {6}:
             await asyncio.sleep(0.01)
+    await change(live, drained="true")
+    async with asyncio.timeout(10):
+        while await perms() != {4}:
+            await asyncio.sleep(0.01)
+    await live.send()  # from a producer that does not know it yet
 
 
 async def test_where_those_go_on_that_are_far_behind(live: Live) -> None:

@@ -59,7 +59,9 @@ RESET = {"topic": "T", "group": "CG", "timestamp": -1, "isForce": "true"}
 BEAT_ANSWER = {
     "IS_SUPPORT_HEART_BEAT_V2": "true",
     "IS_SUB_CHANGE": "true",
-    "TIMER_MAX_DELAY_SEC": "3456000",  # ours alone: how our clients learn what delays they may ask for
+    # Ours alone: how our clients learn what delays they may ask for, and for how long repeats are recognised.
+    "TIMER_MAX_DELAY_SEC": "3456000",
+    "REPEAT_WINDOW_MS": "3600000",
 }
 BEAT = {"clientID": "c1", "producerDataSet": [], "consumerDataSet": []}
 

@@ -76,6 +76,8 @@ def test_what_a_client_signs_is_verified(token: str | None) -> None:
             "batch": False,
             "broker_name": "b",
         },
+        {"may_be_stored": True, "broker_name": "b"},
+        {"may_be_stored": False},
     ],
 )
 @pytest.mark.parametrize("token", [None, "sts-token"])

@@ -12,7 +12,7 @@ KEYS = {"AccessKey": "ak", "Signature": "s"}
 
 def test_a_signed_send_has_its_own_fields_in_their_order_behind_the_capital_ones() -> None:
     names = SendMessageV2.__struct_encode_fields__
-    assert list(names) == sorted(names)
+    assert list(names[:-1]) == sorted(names[:-1]) and names[-1] == "MAY_BE_STORED"
     assert set(SignedSend.__struct_encode_fields__[: len(names)]) == set(names)
 
 
