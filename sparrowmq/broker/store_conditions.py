@@ -26,8 +26,9 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
 
     def full() -> str:
         failure = store.flushed.error
-        cause = failure.__cause__ if failure is not None else store.intake.full
-        return str(cause) if isinstance(cause, DiskFull) else ""
+        if failure is not None:
+            return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
+        return str(store.intake.full or "")
 
     def hangs() -> str:
         if store.flushed.value >= store.end or failed():

@@ -38,7 +38,7 @@ def test_what_java_sends_comes_to_us_and_comes_again(target, java, ours, inside)
         (first,) = messages.take()
         assert (first.topic, first.queue.topic, first.text()) == (topic, topic, "from Java")
         assert first.properties["INSTANCE_ID"] == NAMESPACE
-        first.retry(1)
+        first.retry(delay_level=1)
         (again,) = messages.take()
         assert (again.topic, again.reconsume_times) == (topic, 1)
         assert again.queue.topic == f"%RETRY%{group}"

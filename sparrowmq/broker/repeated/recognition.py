@@ -103,6 +103,8 @@ class Repeats:
 
     def told(self) -> dict[str, str]:
         """The line of `brokerStatus`."""
+        if not any(self._counts.values()):
+            return {}
         return {"repeatedSends": " ".join([f"{name}:{count}" for name, count in self._counts.items()])}
 
     def before(self, entry: Entry, is_repeated: bool) -> Before | None:

@@ -39,7 +39,7 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
     if start == "latest":
         return await newest(queue, brokers) if committed is None or committed < 0 else 0
     chosen = await (newest(queue, brokers) if start == "new" else offset_at(queue, start, brokers))
-    if committed == 0 and (chosen == 0 or await offsets.has(queue)):
+    if committed == 0 and await offsets.has(queue):
         return 0
     if start == "new":
         await offsets.commit({queue: chosen})

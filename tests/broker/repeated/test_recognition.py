@@ -40,7 +40,7 @@ async def counts(live: Live) -> dict[str, int]:
     table = KVTable.decode((await live.session.call(GetBrokerRuntime())).body).table
     return {
         name: int(count)
-        for name, _, count in (each.partition(":") for each in table["repeatedSends"].split())
+        for name, _, count in (each.partition(":") for each in table.get("repeatedSends", "").split())
     }
 
 

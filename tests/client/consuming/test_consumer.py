@@ -430,7 +430,7 @@ async def test_a_topic_that_does_not_exist_is_told_of_once_with_its_neighbours(m
 
 
 async def test_only_what_is_sent_from_now_on_is_new(mq):
-    await numbers(mq, "t", 8)
+    await numbers(mq, "t", 8)  # in one queue; the others are empty
     got: list[bytes] = []
     async with mq.subscribe("t", lambda message: got.append(message.body), group="g", start="new"):
         await mq.send("t", b"new")

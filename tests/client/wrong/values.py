@@ -65,7 +65,7 @@ RIGHT: dict[str, Any] = {
     "hooks": lambda: [Hooks()],
     "flow": FlowLimits,
     "clock": SystemClock,
-    "path": lambda: Path("/nowhere/at/all"),
+    "path": lambda: Path("/dev/null/at/all"),
     "access_key": "key",
     "secret_key": "secret",
     "seconds": 5,
