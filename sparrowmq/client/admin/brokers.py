@@ -6,6 +6,7 @@ Source: the classes of org.apache.rocketmq.tools.command.broker and .namesrv, Ja
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from sparrowmq.client.admin.operations.broker_operations import (
@@ -16,7 +17,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.arguments import check_text
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, RemoteError
+from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NetworkError, RemoteError
 from sparrowmq.protocol.requests.bodies import BrokerStats
 
 TAKEN: Final = ("putTps",)
@@ -98,10 +99,14 @@ async def undrain(servers: Servers, broker: str) -> int:
 
 
 async def _keep_drained(servers: Servers, broker: str, drained: str) -> None:
-    """Let the broker itself know, so that restarts do not forget it; Apache's ignores the setting."""
+    """Let the broker itself know, so that restarts do not forget it; Apache's ignores the setting.
+
+    One that does not answer is only hidden at the name servers.
+    """
     master = (await place_of(servers, broker)).master
     if master is not None:
-        await change_broker_settings(servers, master, {"drained": drained})
+        with suppress(NetworkError):
+            await change_broker_settings(servers, master, {"drained": drained})
 
 
 async def _at_name_servers(

@@ -11,18 +11,23 @@ from __future__ import annotations
 from sparrowmq.client.admin.operations.group_operations import group_progress
 from sparrowmq.client.admin.operations.topic_operations import groups_of_topic, topic_offsets
 from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.errors import SparrowError
 
 
-async def unread(servers: Servers, topic: str, masters: Masters, read_queues: int) -> dict[str, int]:
+async def unread(
+    servers: Servers, topic: str, masters: Masters, read_queues: int
+) -> tuple[dict[str, int], dict[str, SparrowError]]:
     """Count, by group, the messages that it has not consumed in the queues from number `read_queues` on.
 
-    The key "" has the messages of queues that no group has consumed.
+    Returns: the counts; the key "" has the messages of queues that no group has consumed. And the errors of brokers
+        that could not be asked.
     """
+    tables, failures = await servers.each(masters, lambda _, at: _at(servers, topic, at, read_queues))
     found: dict[str, int] = {}
-    for counts in (await servers.all(masters, lambda _, at: _at(servers, topic, at, read_queues))).values():
+    for counts in tables.values():
         for group, count in counts.items():
             found[group] = found.get(group, 0) + count
-    return {group: count for group, count in sorted(found.items()) if count}
+    return {group: count for group, count in sorted(found.items()) if count}, failures
 
 
 async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> dict[str, int]:

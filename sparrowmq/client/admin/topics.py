@@ -26,7 +26,7 @@ from sparrowmq.client.admin.operations.topic_operations import (
 )
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.cluster.route import fixed_queues
-from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute, StillUnread
+from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute, SparrowError, StillUnread
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicOffset
@@ -138,10 +138,13 @@ async def change(
     if order is not None:
         topic_order.check_counts(name, order, read_queues, write_queues)
     left: dict[str, int] = {}
+    unknown: dict[str, SparrowError] = {}
     if read_queues is not None and not hide_unread:
-        left = await unread(servers, name, masters, read_queues)
+        left, unknown = await unread(servers, name, masters, read_queues)
 
-    async def at(_: str, address: str) -> None:
+    async def at(broker: str, address: str) -> None:
+        if broker in unknown:
+            raise unknown[broker]
         config = (await topic_table(servers, address)).get(name)
         if config is None:
             raise NoRoute(name, address)
