@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -84,7 +85,7 @@ def etcd() -> Iterator[LiveEtcd]:
 
 
 @pytest.fixture
-async def members(tmp_path: Path, etcd: LiveEtcd, request: pytest.FixtureRequest) -> AsyncIterator[Members]:
-    found = Members(tmp_path, etcd, f"broker-{abs(hash(request.node.name))}")
+async def members(tmp_path: Path, etcd: LiveEtcd) -> AsyncIterator[Members]:
+    found = Members(tmp_path, etcd, f"broker-{uuid4().hex}")  # a test that is run again finds no traces
     yield found
     await found.stop_all()
