@@ -12,6 +12,7 @@ A machine without Java or Maven raises `kits.PeerMissing`, a skip.
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import time
@@ -158,13 +159,14 @@ def java_program(
     return _run(jars or client_jars(version), (*jvm, str(source.resolve()), *args), limit_s)
 
 
+_CHANCE: Final = random.SystemRandom()  # processes of one test run must not choose the same
+
+
 def free_ports(count: int) -> range:
-    """`count` neighbouring ports that nobody listens on."""
+    """`count` neighbouring ports that nobody listens on, below those that the system gives to connections."""
     for _ in range(100):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            start = int(first.getsockname()[1])
-        if start + count < 65536 and all(is_free(port) for port in range(start, start + count)):
+        start = _CHANCE.randrange(12_000, 30_000)
+        if all(is_free(port) for port in range(start, start + count)):
             return range(start, start + count)
     raise OSError(f"no {count} neighbouring free ports")
 
