@@ -20,12 +20,11 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures, Row
-from sparrowmq.protocol.requests.bodies import ToldCondition
+from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-PREFIX: Final = "condition."
 
 
 class NotReady(SparrowError):
@@ -94,7 +93,7 @@ class Conditions:
     def told(self) -> dict[str, str]:
         """Return the lines of `brokerStatus`; no tool of Apache reads them."""
         return {
-            PREFIX + each.kind.name: ToldCondition(
+            CONDITION + each.kind.name: ToldCondition(
                 severity=each.kind.severity.value,
                 what=each.what,
                 since_ms=each.since_ms,

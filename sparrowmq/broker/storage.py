@@ -18,16 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.store_conditions import store_probes
+from sparrowmq.broker.store_conditions import set_aside, store_probes
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.log.flush import ROOM_BYTES
-from sparrowmq.store.log.set_aside import FORKED, pieces
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.vfs import Disk
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +67,11 @@ def storage(
         "time from which on the index lacks keys, or 0",
         lambda: store.filling.lacks_from_ms,
     )
-    figures.gauge("sparrowmq_set_aside_bytes", "bytes in the folder set-aside", lambda: _set_aside(store)[0])
+    figures.gauge("sparrowmq_set_aside_bytes", "bytes in the folder set-aside", lambda: set_aside(store)[0])
     figures.gauge(
         "sparrowmq_set_aside_forked",
         "parts of the log in set-aside that no other broker had",
-        lambda: _set_aside(store)[1],
+        lambda: set_aside(store)[1],
     )
     figures.gauge("sparrowmq_newest_message_ms", "time of the newest message, or 0", lambda: store.newest_ms)
     figures.gauge("sparrowmq_store_failed", "1 after a failed write or sync", lambda: int(has_failed(store)))
@@ -119,12 +117,6 @@ async def _await_failure(store: MessageStore, on_failure: Callable[[], object]) 
     finally:
         if has_failed(store):
             on_failure()
-
-
-def _set_aside(store: MessageStore) -> tuple[int, int]:
-    """The size of set-aside, and the number of its pieces of a forked log."""
-    kept = pieces(Disk(), store.settings.layout)
-    return sum(piece.size for piece in kept), sum(piece.why == FORKED for piece in kept)
 
 
 def _free_bytes(path: Path) -> int:

@@ -7,9 +7,9 @@ from typing import Final
 
 from sparrowmq.broker import condition_kinds as kinds
 from sparrowmq.broker.condition_kinds import Probe
+from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.log.set_aside import FORKED, pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
@@ -31,14 +31,11 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         return str(store.intake.full or "")
 
     def hangs() -> str:
-        if store.flushed.value >= store.end or failed():
-            return ""
-        first = store.record_at(store.flushed.value)
-        age_s = (clock.now_ms() - store_timestamp_ms(first)) / 1000 if first is not None else 0.0
+        age_s = 0.0 if failed() else lag_s(store, store.flushed.value, clock.now_ms())
         return f"for {age_s:.0f} s no message came to the disk" if age_s > HANGS_S else ""
 
     def forked() -> str:
-        count = sum(piece.why == FORKED for piece in pieces(Disk(), store.settings.layout))
+        _, count = set_aside(store)
         return f"{count} files in set-aside have messages that no other member had" if count else ""
 
     def lacks_keys() -> str:
@@ -58,6 +55,12 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.FORKED_MESSAGES, forked),
         (kinds.INDEX_INCOMPLETE, lacks_keys),
     )
+
+
+def set_aside(store: MessageStore) -> tuple[int, int]:
+    """Return the size of set-aside, and the number of its pieces of a forked log."""
+    kept = pieces(Disk(), store.settings.layout)
+    return sum(piece.size for piece in kept), sum(piece.why == FORKED for piece in kept)
 
 
 def _places(how: str, places: dict[int, int]) -> str:

@@ -23,7 +23,7 @@ from sparrowmq.store import checkpoint
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
-from tests.store.stores import HOST, message
+from tests.store.stores import HOST, let_go, message
 
 QUEUES = (("Orders", 0), ("Orders", 1), ("Bills", 0))
 MESSAGES = 240
@@ -81,13 +81,7 @@ def make(folder: Path, closed: bool, checkpoint_last: bool = False) -> Bodies:
         return sent
     store.checkpoint() if checkpoint_last else store.flush()
     store.dispatch()
-    store._log.close()
-    store.queues.files.close()
-    store._ends.close()
-    if store._index is not None:
-        store._index.close()
-    assert store._lock is not None
-    store._lock.close()
+    let_go(store)
     return sent
 
 

@@ -29,6 +29,17 @@ from sparrowmq.store.vfs import Disk, Vfs
 HOST = hosts.pack("127.0.0.1:10911")
 
 
+def let_go(store: MessageStore) -> None:
+    """Close the files of a store without a last write, as the end of its process does."""
+    store._log.close()
+    store.queues.files.close()
+    store._ends.close()
+    if store._index is not None:
+        store._index.close()
+    if store._lock is not None:
+        store._lock.close()
+
+
 class Stores:
     """Opens the stores of one test, and remembers them.
 
@@ -69,13 +80,7 @@ class Stores:
     def crash(self, store: MessageStore) -> None:
         """As a process ends that is killed when it has just written to the log: the queues learn nothing more."""
         store._log.write_out()
-        store._log.close()
-        store.queues.files.close()
-        store._ends.close()
-        if store._index is not None:
-            store._index.close()
-        if store._lock is not None:
-            store._lock.close()
+        let_go(store)
         self._open.remove(store)
 
     def leave_damaged(self) -> None:

@@ -31,6 +31,7 @@ from sparrowmq.client.admin.servers import BrokerPlace, Servers, masters_in
 from sparrowmq.errors import NetworkError, NoGroup, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, dlq_topic
+from sparrowmq.protocol.requests.bodies import CONDITION
 
 DISK_WARNING: Final = 0.75
 DISK_FULL: Final = 0.90
@@ -178,7 +179,7 @@ def _disk_full(settings: Mapping[str, str]) -> float:
 def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Finding]:
     used, check = float(status.get("commitLogDiskRatio", 0)), "commitLogDiskRatio of its brokerStatus"
     mend = "free some space there, or lower fileReservedTime; writes go on by themselves"
-    if used >= full and "condition.disk_full" not in status:
+    if used >= full and f"{CONDITION}disk_full" not in status:
         what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
     if used >= DISK_WARNING:
@@ -271,7 +272,7 @@ def _permission(who: str, status: Mapping[str, str], settings: Mapping[str, str]
     """Check whether the broker takes and gives messages. Ours say it by a condition, Apache's do not."""
     check = "brokerPermission of its settings (26)"
     told = _number(settings, "brokerPermission", _READ_AND_WRITE)
-    if told == _READ_AND_WRITE or "condition.drained" in status:
+    if told == _READ_AND_WRITE or f"{CONDITION}drained" in status:
         return []
     may = {4: "it takes no messages", 2: "it gives no messages"}.get(told, "it neither takes nor gives any")
     mend = "mqadmin updateBrokerConfig -b ADDRESS -k brokerPermission -v 6, once it shall"

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Final
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.protocol.requests.bodies import ToldCondition
-
-_PREFIX: Final = "condition."
+from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
 
 class Verdict(Enum):
@@ -40,9 +37,9 @@ def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
     """Return the conditions in a brokerStatus, by their names; those that are not ours are left out."""
     found = {}
     for key, value in status.items():
-        if key.startswith(_PREFIX):
+        if key.startswith(CONDITION):
             try:
-                found[key.removeprefix(_PREFIX)] = ToldCondition.decode(value.encode())
+                found[key.removeprefix(CONDITION)] = ToldCondition.decode(value.encode())
             except SparrowError:
                 continue
     return found
@@ -54,6 +51,6 @@ def of_conditions(who: str, status: Mapping[str, str]) -> list[Finding]:
     for name, each in told_conditions(status).items():
         since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         what = f"{who}: {each.what} ({name}, since {since})"
-        check = f"condition.{name} of its brokerStatus"
+        check = f"{CONDITION}{name} of its brokerStatus"
         found.append(Finding(Verdict.WRONG, what, check, each.remedy))
     return found

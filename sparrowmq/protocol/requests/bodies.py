@@ -68,6 +68,9 @@ class KVTable(Body):
     table: dict[str, str] = {}
 
 
+CONDITION: Final = "condition."  # the begin of its key in a brokerStatus; the name of the condition follows
+
+
 class ToldCondition(Body):
     """A condition in which a broker does less than people expect, in its brokerStatus. Ours (broker/conditions.py)."""
 

@@ -26,7 +26,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.store.mutated import QUEUES, SECTOR, settings_of
-from tests.store.stores import message
+from tests.store.stores import let_go, message
 
 MESSAGES = 90
 FILE_SIZE = 8192
@@ -333,13 +333,7 @@ def follow(store: MessageStore, master: MessageStore, limit: int) -> None:
 def kill(store: MessageStore) -> None:
     """End a store as kill -9 does."""
     store._log.write_out()
-    store._log.close()
-    store.queues.files.close()
-    store._ends.close()
-    if store._index is not None:
-        store._index.close()
-    assert store._lock is not None
-    store._lock.close()
+    let_go(store)
 
 
 def overwrite(path: Path, at: int, content: bytes) -> None:

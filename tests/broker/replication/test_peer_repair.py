@@ -171,6 +171,22 @@ async def test_damage_found_while_it_runs_is_repaired_by_another_member(
     assert len(broker.store.read("orders", 0, 11, 1).views) == 1
 
 
+async def fenced_off(members: Members) -> None:
+    """The first runs without the message that its start has fenced off; the second has it, and does not run."""
+    await two_with_messages(members)
+    await members.stop(2)
+    await members.stop(1)
+    flip(members, 1, TEXTS[7])
+    await members.start(1, corrupt_policy=CorruptPolicy.QUARANTINE, **SAFE)
+
+
+async def second_gives_back(members: Members) -> None:
+    await members.start(2, **SAFE)
+    await members.in_sync(1, 2)
+    for number in (1, 2):
+        await has_all_in_time(members, number)
+
+
 async def has_all_in_time(members: Members, number: int) -> None:
     async with asyncio.timeout(15):
         while True:
@@ -182,15 +198,8 @@ async def has_all_in_time(members: Members, number: int) -> None:
 
 @pytest.mark.slow
 async def test_a_quarantined_member_gets_back_what_it_fenced_off(members: Members) -> None:
-    await two_with_messages(members)
-    await members.stop(2)
-    await members.stop(1)
-    flip(members, 1, TEXTS[7])
-    await members.start(1, corrupt_policy=CorruptPolicy.QUARANTINE, **SAFE)
-    await members.start(2, **SAFE)
-    await members.in_sync(1, 2)
-    for number in (1, 2):
-        await has_all_in_time(members, number)
+    await fenced_off(members)
+    await second_gives_back(members)
 
 
 @pytest.mark.guards(
@@ -199,14 +208,7 @@ async def test_a_quarantined_member_gets_back_what_it_fenced_off(members: Member
 async def test_a_look_without_peers_does_not_delay_the_repair_from_the_first_that_comes(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await two_with_messages(members)
-    await members.stop(2)
-    await members.stop(1)
-    flip(members, 1, TEXTS[7])
-    await members.start(1, corrupt_policy=CorruptPolicy.QUARANTINE, **SAFE)
+    await fenced_off(members)
     await members.leader()
     await asyncio.sleep(2 * LOOK_S)
-    await members.start(2, **SAFE)
-    await members.in_sync(1, 2)
-    for number in (1, 2):
-        await has_all_in_time(members, number)
+    await second_gives_back(members)
