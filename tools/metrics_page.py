@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.metrics.names_of_5x import ALSO
+from sparrowmq.broker.metrics.names_of_5x import ALSO, ALSO_OF_MASTERS
 
 PACKAGE: Final = Path(__file__).parents[1] / "sparrowmq"
 _SECTIONS: Final = {
@@ -32,8 +32,9 @@ _KINDS: Final = {
 _INTRODUCTION: Final = """\
 # All metrics
 
-Metrics of a broker also have the labels `cluster`, `node_type` and `node_id`; those of other programs have
-`node_type`. [Metrics and health](metrics.md) explains how to switch metrics on, and what to alert on.
+Metrics of a broker also have the labels `cluster`, `node_type`, `node_id` (its name) and `role` (`master` or `slave`);
+those of other programs have `node_type`. Metrics of topics and groups are those of masters, because slaves have copies.
+[Metrics and health](metrics.md) explains how to switch metrics on, and what to alert on.
 
 Every program also has `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds` and others
 about its process. A console also has `sparrowmq_loop_lag_seconds` and `sparrowmq_gc_pause_seconds`.
@@ -55,7 +56,7 @@ def metrics_page() -> str:
     for folder, title in _SECTIONS.items():
         files = [file for file in (PACKAGE / folder).rglob("*.py") if file.name != "exporter_names.py"]
         rows = {row.name: row for file in files for row in declared(file.read_text(encoding="utf-8"))}
-        for name, other in ALSO.items() if folder == "broker" else ():
+        for name, other in (ALSO | ALSO_OF_MASTERS).items() if folder == "broker" else ():
             rows[name] = rows[other]._replace(name=name)
         parts.append(f"## {title}\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|")
         parts += [

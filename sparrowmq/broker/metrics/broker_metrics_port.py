@@ -34,14 +34,19 @@ def metrics_part(
     """
     progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
-    exporter_names.declare(of_exporter, parts, progress, settings, clock)
+    if not settings.is_slave:  # Apache's exporter asks masters only
+        exporter_names.declare(of_exporter, parts, progress, settings, clock)
+    role = "slave" if settings.is_slave else "master"
 
     port = MetricsPort(
         door,
         settings,
         parts.figures,
-        {"cluster": settings.cluster, "node_type": "broker", "node_id": settings.name},
-        {"service.name": "sparrowmq-broker", "service.instance.id": settings.name},
+        {"cluster": settings.cluster, "node_type": "broker", "node_id": settings.name, "role": role},
+        {
+            "service.name": "sparrowmq-broker",
+            "service.instance.id": f"{settings.name}:{settings.broker_id}",
+        },
         clock,
         ready=ready,
         lookup=lambda: progress.looked_up(settings.metrics_series),

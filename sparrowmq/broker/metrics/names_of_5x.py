@@ -3,6 +3,9 @@
 Unlike 5.x: `rocketmq_messages_in_total` counts since a topic was created, not since the broker started.
 `rocketmq_messages_out_total` forgets a group that received nothing for a minute. There is no `message_type`, as 4.9's
 topics have none. Ages are `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters spell it.
+
+A slave has the topics, groups and transactions of its master. Only the master shows them, so sums over all brokers
+count nothing twice.
 Source: BrokerMetricsConstant and DefaultStoreMetricsConstant, Java 5.3.
 """
 
@@ -27,6 +30,8 @@ from sparrowmq.remoting.latencies import Latencies
 ALSO: Final = {
     "rocketmq_storage_flush_behind_bytes": "sparrowmq_flush_behind_bytes",
     "rocketmq_storage_dispatch_behind_bytes": "sparrowmq_dispatch_behind_bytes",
+}
+ALSO_OF_MASTERS: Final = {
     "rocketmq_half_messages": "sparrowmq_transactions_open",
     "rocketmq_commit_messages_total": "sparrowmq_transactions_committed_total",
     "rocketmq_rollback_messages_total": "sparrowmq_transactions_rolled_back_total",
@@ -44,34 +49,40 @@ def declare(
         "permission of clients: 2 write, 4 read, 6 both",
         lambda: settings.permission,
     )
-    figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
-    figures.gauge(
-        "rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all())
-    )
     figures.gauge("rocketmq_storage_size", "size of the log in bytes", lambda: store.end - store.begin)
-    _declare_messages(parts, progress, clock)
+    _declare_received(parts)
+    if not settings.is_slave:
+        _declare_topics(parts, progress, clock)
     _declare_clients(figures, parts.clients)
     declare_latencies(figures, latencies)
     declare_lags(store, clock, figures)
     figures.times("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
-    for name, own in ALSO.items():
+    for name, own in (ALSO if settings.is_slave else ALSO | ALSO_OF_MASTERS).items():
         figures.also(name, own)
 
 
-def _declare_messages(parts: Measured, progress: Progress, clock: Clock) -> None:
-    """Messages that come in, go out and wait, by topic and group."""
+def _declare_received(parts: Measured) -> None:
+    """Messages that groups receive; a slave serves some of them."""
+    parts.figures.counters(
+        "rocketmq_messages_out_total",
+        "messages that a group received",
+        _OF_GROUP,
+        lambda: [((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()],
+    )
+
+
+def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
+    """Topics and groups, and the messages that come in and wait."""
     figures = parts.figures
+    figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
+    figures.gauge(
+        "rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all())
+    )
     figures.counters(
         "rocketmq_messages_in_total",
         "messages of a topic since it was created",
         ("topic", "is_system"),
         lambda: [((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()],
-    )
-    figures.counters(
-        "rocketmq_messages_out_total",
-        "messages that a group received",
-        _OF_GROUP,
-        lambda: [((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()],
     )
     figures.gauges(
         "rocketmq_consumer_lag_messages",

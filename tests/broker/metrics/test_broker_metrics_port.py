@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
+from sparrowmq import Message
 from sparrowmq.client.client import connect
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.metrics.visits import ON, samples, visit
+from tests.broker.replication.pairs import pair
 
 
 async def test_a_broker_has_no_such_port_unless_asked_for(tmp_path):
@@ -36,6 +40,37 @@ async def test_ones_own_labels_are_on_every_metric(tmp_path):
     async with Cluster(tmp_path, **ON, metrics_labels=(("zone", "a"),)) as cluster:
         found = await samples(cluster.brokers[0].metrics_address, "zone", "node_id", "node_type")
         assert found["rocketmq_topic_number"].keys() == {("a", "broker-0", "broker")}
+
+
+REPLICATED = (
+    "rocketmq_messages_in_total",
+    "rocketmq_consumer_lag_messages",
+    "rocketmq_consumer_lag_latency_milliseconds",
+    "rocketmq_topic_number",
+    "rocketmq_consumer_group_number",
+    "rocketmq_half_messages",
+    "rocketmq_commit_messages_total",
+    "rocketmq_rollback_messages_total",
+)
+
+
+@pytest.mark.guards("names_of_5x.declare: true not settings.is_slave")
+async def test_a_sum_over_a_master_and_its_slave_counts_nothing_twice(tmp_path):
+    async with pair(tmp_path, **ON) as both:
+        master, slave = await both.start("master"), await both.start("slave")
+        async with connect(both.namesrv) as mq:
+            await mq.send_many([Message("t", b"x")] * 10)
+            async with mq.subscribe("t", group="g", start="earliest") as messages:
+                await anext(aiter(messages))
+        await both.same()
+        of_master, of_slave = [
+            await samples(each.metrics_address, "node_id", "role") for each in (master, slave)
+        ]
+        assert set(REPLICATED) <= of_master.keys() and not set(REPLICATED) & of_slave.keys()
+        assert of_master["rocketmq_storage_size"].keys() == {("broker-a", "master")}
+        assert of_slave["rocketmq_storage_size"].keys() == {("broker-a", "slave")}
+        exporter = await samples(slave.metrics_address, path="/metrics?compat=exporter")
+        assert exporter == {}, "Apache's exporter asks masters only"
 
 
 async def test_two_that_ask_at_once_are_both_answered(tmp_path):
