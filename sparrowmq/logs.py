@@ -17,6 +17,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Final
 
 from sparrowmq.safe_text import shown
@@ -63,6 +64,15 @@ def problem() -> str:
         f"the log file {file} cannot be written ({why}): its lines go to stderr"
         for file, why in _unwritable.items()
     )
+
+
+def files() -> list[Path]:
+    """Return the files that this process logs to."""
+    return [
+        Path(each.baseFilename)
+        for each in logging.getLogger().handlers
+        if isinstance(each, logging.FileHandler) and getattr(each, "unwritable", None) is _unwritable
+    ]
 
 
 def use(settings: LogSettings) -> None:

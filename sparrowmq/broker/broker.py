@@ -150,6 +150,11 @@ class Broker:
         self._figures = Figures()
         self._conditions = Conditions(self._clock, self._figures)
         self._stack = AsyncExitStack()
+        self._figures.gauge(
+            "sparrowmq_drained",
+            "1 while producers do not find the broker (drained=true)",
+            lambda: int(self.settings_now.drained),
+        )
 
     @property
     def settings_now(self) -> BrokerSettings:
@@ -273,6 +278,7 @@ class Broker:
         dispatcher.audit = access.audit
         self._server.quotas = dispatcher.quotas = self._quotas
         self._measuring.begin(dispatcher)
+        self._declare_port(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
         stack.push_async_callback(registration.leave)
@@ -408,6 +414,14 @@ class Broker:
 
         latencies, ready = self._measuring.latencies, self._conditions.ready
         return metrics_part(self._metrics, self.settings, parts, latencies, self._clock, ready)
+
+    def _declare_port(self, dispatcher: Dispatcher) -> None:
+        if not self.settings.is_measured:
+            return
+        from sparrowmq.metrics.server_figures import Port, declare_port
+
+        client = self.settings.client_certificate if self.settings.talks_tls else None
+        declare_port(self._figures, Port(self._server, dispatcher, self._tls, client))
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures

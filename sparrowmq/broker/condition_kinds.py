@@ -49,6 +49,11 @@ DISK_FULL: Final = Kind(
     "free some space on that disk, or lower fileReservedTime; writes go on by themselves",
     is_unready=True,
 )
+DISK_NEARLY_FULL: Final = Kind(
+    "disk_nearly_full",
+    Severity.WARNING,
+    "free some space on that disk, give it more, or lower fileReservedTime before the disk is full",
+)
 DISK_HANGS: Final = Kind(
     "disk_hangs",
     Severity.CRITICAL,
@@ -141,7 +146,15 @@ CERTIFICATE: Final = Kind(
 )
 
 KINDS: Final = (
-    *(STORE_FAILED, DISK_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, FORKED_MESSAGES, INDEX_INCOMPLETE),
-    *(STATE_NOT_LOGGED, STATE_NOT_SAVED, UNREGISTERED, NAME_SERVER_AWAY, NO_SLAVE, SLAVE_GONE),
+    *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, FORKED_MESSAGES),
+    *(
+        INDEX_INCOMPLETE,
+        STATE_NOT_LOGGED,
+        STATE_NOT_SAVED,
+        UNREGISTERED,
+        NAME_SERVER_AWAY,
+        NO_SLAVE,
+        SLAVE_GONE,
+    ),
     *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
 )

@@ -22,7 +22,7 @@ from sparrowmq.broker.store_conditions import set_aside, store_probes
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.log.flush import ROOM_BYTES
 from sparrowmq.store.message_store import MessageStore
@@ -57,23 +57,17 @@ def storage(
         "bytes not in the queues yet",
         lambda: store.end - store.dispatched.value,
     )
-    figures.gauge("sparrowmq_oldest_message_ms", "time of the oldest message, or -1", lambda: _oldest(store))
+    _declare_times(store, figures)
     scrubber = store.scrubber
     figures.gauge("sparrowmq_scrub_rounds", "complete checks of the log for damage", lambda: scrubber.rounds)
     figures.gauge("sparrowmq_scrub_bytes", "bytes checked for damage", lambda: scrubber.checked_bytes)
     figures.gauge("sparrowmq_log_damages", "damaged places in the log", lambda: len(scrubber.damaged))
-    figures.gauge(
-        "sparrowmq_index_lacks_from_ms",
-        "time from which on the index lacks keys, or 0",
-        lambda: store.filling.lacks_from_ms,
-    )
     figures.gauge("sparrowmq_set_aside_bytes", "bytes in the folder set-aside", lambda: set_aside(store)[0])
     figures.gauge(
         "sparrowmq_set_aside_forked",
         "parts of the log in set-aside that no other broker had",
         lambda: set_aside(store)[1],
     )
-    figures.gauge("sparrowmq_newest_message_ms", "time of the newest message, or 0", lambda: store.newest_ms)
     figures.gauge("sparrowmq_store_failed", "1 after a failed write or sync", lambda: int(has_failed(store)))
     return Part(
         tasks=(
@@ -82,6 +76,33 @@ def storage(
         ),
         probes=store_probes(store, clock),
     )
+
+
+def _declare_times(store: MessageStore, figures: Figures) -> None:
+    """Declare times in seconds since 1970. A time that does not exist has no series."""
+
+    figures.gauges(
+        "sparrowmq_oldest_message_timestamp_seconds",
+        "store time of the oldest message",
+        (),
+        lambda: _moment(_oldest(store)),
+    )
+    figures.gauges(
+        "sparrowmq_newest_message_timestamp_seconds",
+        "store time of the newest message",
+        (),
+        lambda: _moment(store.newest_ms),
+    )
+    figures.gauges(
+        "sparrowmq_index_lacks_from_timestamp_seconds",
+        "time from which on the index lacks keys",
+        (),
+        lambda: _moment(store.filling.lacks_from_ms),
+    )
+
+
+def _moment(time_ms: int) -> Rows:
+    return [((), time_ms / 1000)] if time_ms > 0 else []
 
 
 def has_failed(store: MessageStore) -> bool:

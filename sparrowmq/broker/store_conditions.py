@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker import condition_kinds as kinds
@@ -10,11 +13,13 @@ from sparrowmq.broker.condition_kinds import Probe
 from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.disks import disk_use, with_logs
 from sparrowmq.store.log.set_aside import FORKED, pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
 
 HANGS_S: Final = 10.0
+NEARLY: Final = 0.05  # below the share of the disk from which no message is taken
 
 
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
@@ -29,6 +34,15 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
         return str(store.intake.full or "")
+
+    def nearly_full() -> str:
+        if full():
+            return ""
+        limit = store.settings.disk_full_ratio
+        used, folder = max(_uses(store), default=(0.0, ""))
+        if used < limit - NEARLY:
+            return ""
+        return f"{used:.0%} of the disk of {folder} is used, from {limit:.0%} on no message is taken"
 
     def hangs() -> str:
         age_s = 0.0 if failed() else lag_s(store, store.flushed.value, clock.now_ms())
@@ -49,12 +63,32 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
     return (
         (kinds.STORE_FAILED, failed),
         (kinds.DISK_FULL, full),
+        (kinds.DISK_NEARLY_FULL, nearly_full),
         (kinds.DISK_HANGS, hangs),
         (kinds.LOG_DAMAGED, lambda: _places("damaged", scrubber.damaged)),
         (kinds.LOG_FENCED, lambda: _places("fenced off", scrubber.fenced)),
         (kinds.FORKED_MESSAGES, forked),
         (kinds.INDEX_INCOMPLETE, lacks_keys),
     )
+
+
+def folders(store: MessageStore) -> dict[str, str | Path]:
+    """Return the folders of a store that may be on disks of their own, by the files in them."""
+    layout = store.settings.layout
+    return {
+        "commitlog": layout.commit_log,
+        "consumequeue": layout.consume_queue,
+        "index": layout.index,
+        "timers": layout.timers,
+        "config": Path(layout.root) / "config",
+    }
+
+
+def _uses(store: MessageStore) -> Iterator[tuple[float, str]]:
+    """Yield the used share of each disk of the broker, and a folder on it."""
+    for folder in with_logs(folders(store)).values():
+        with suppress(OSError):  # a folder that does not exist yet
+            yield disk_use(folder).used, str(folder)
 
 
 def set_aside(store: MessageStore) -> tuple[int, int]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.metrics.figures import Figures, Histograms
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.remoting.latencies import Latencies, name_of
+from sparrowmq.remoting.latencies import Latencies, name_of, response_name
 
 LABELS: Final = ("protocol_type", "request_code", "response_code", "is_long_polling")
 # In microseconds: 5.x's bounds of 1, 3, 5, 7, 10, 100 ms and 1, 2, 3 s, and some between and below.
@@ -26,7 +25,7 @@ def declare_latencies(figures: Figures, latencies: Latencies) -> None:
     def read() -> Histograms:
         for code, response_code, held, seen in latencies.kinds():
             is_held = "true" if held else "false"
-            yield ("remoting", name_of(code).lower(), _response(response_code), is_held), seen
+            yield ("remoting", name_of(code).lower(), response_name(response_code), is_held), seen
 
     figures.histograms(
         "rocketmq_rpc_latency_milliseconds",
@@ -42,10 +41,3 @@ def declare_latencies(figures: Figures, latencies: Latencies) -> None:
         ("request_code",),
         lambda: [((name_of(code).lower(),), times) for code, times in sorted(latencies.long_steps.items())],
     )
-
-
-def _response(code: int) -> str:
-    try:
-        return ResponseCode(code).name.lower()
-    except ValueError:
-        return str(code)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.build import declare_build
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -78,6 +79,7 @@ class MetricsPort:
         self._lookup = lookup
         self._exporter = exporter
         self._one_at_a_time = asyncio.Lock()
+        declare_build(figures)
         pauses = Pauses(figures)
         self.tasks: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {"pauses": pauses.run}
         if door is not None:

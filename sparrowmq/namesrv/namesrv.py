@@ -94,7 +94,7 @@ class Namesrv:
             await stack.enter_async_context(tasks)
             stack.push_async_callback(server.stop)
             await server.start()
-            self._open_metrics(stack, tasks, access)
+            self._open_metrics(stack, tasks, dispatch, tls, access)
             tasks.spawn(server.drop_silent_peers(), "silent peers")
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
@@ -122,7 +122,14 @@ class Namesrv:
 
         return NamesrvAccess(self._settings, self._clock)
 
-    def _open_metrics(self, stack: AsyncExitStack, tasks: Background, access: NamesrvAccess | None) -> None:
+    def _open_metrics(
+        self,
+        stack: AsyncExitStack,
+        tasks: Background,
+        dispatch: Dispatcher,
+        tls: ServerTls,
+        access: NamesrvAccess | None,
+    ) -> None:
         settings, server = self._settings, self._server
         self._metrics = metrics_door(settings, settings.bind_address, settings.insecure)
         if not settings.is_measured or server is None:
@@ -130,13 +137,14 @@ class Namesrv:
         if self._metrics is not None:
             stack.callback(self._metrics.close)
         # Its library takes 5 MB, so it is loaded only for metrics.
+        from sparrowmq.metrics.server_figures import Port
         from sparrowmq.namesrv.namesrv_metrics import metrics_port
 
         port = metrics_port(
             self._metrics,
             settings,
             self.routes,
-            lambda: len(server.sessions),
+            Port(server, dispatch, tls),
             self._measuring.latencies,
             self._clock,
             access.audit if access is not None else None,

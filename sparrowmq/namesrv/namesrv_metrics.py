@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.denials import declare_denials
+from sparrowmq.metrics.disks import declare_disks
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.metrics.latency_histograms import declare_latencies
 from sparrowmq.metrics.metrics_port import MetricsPort
+from sparrowmq.metrics.server_figures import Port, declare_port
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.remoting.door import Door
@@ -23,7 +25,7 @@ def metrics_port(
     door: Door | None,
     settings: NamesrvSettings,
     routes: Routes,
-    connections: Callable[[], int],
+    port: Port,
     latencies: Latencies,
     clock: Clock,
     audit: Audit | None = None,
@@ -43,9 +45,16 @@ def metrics_port(
     figures.gauge(
         "sparrowmq_namesrv_topics", "topics of all brokers", lambda: len(routes.topics().topic_list)
     )
-    figures.gauge("sparrowmq_connections", "connected clients and brokers", connections)
+    declare_port(figures, port)
+    declare_disks(figures, _folders(settings))
     declare_latencies(figures, latencies)
     declare_denials(figures, audit)
     place = f"{settings.bind_address}:{settings.port}"
     program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}
     return MetricsPort(door, settings, figures, {"node_type": "namesrv"}, program, clock)
+
+
+def _folders(settings: NamesrvSettings) -> dict[str, Path]:
+    """Return the folders with files of the name server, by what they are for."""
+    folders = {"kv": settings.kv_path.parent}
+    return folders if settings.audit_path is None else folders | {"audit": settings.audit_path.parent}

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.stats import Histogram
 
@@ -30,6 +30,8 @@ Rooms = Sequence[tuple[str, float]]  # each step, and the time on the clock at w
 # Seconds between two lines about one code: a disk that hangs makes every send slow.
 SILENCE_S: Final = 1.0
 LONG_STEP_S: Final = 0.005  # no request keeps the event loop for longer (ADR 0046)
+# The response code under which denials count; clients get SYSTEM_ERROR, the code that 4.9 has for them.
+DENIED: Final = 0xFFFF
 _HELD: Final = 1 << 16
 _NEVER: Final = 1e18
 
@@ -114,6 +116,16 @@ def name_of(code: int) -> str:
     """Return the name of a request code."""
     row = BY_CODE.get(code)
     return RequestCode(code).name if row is not None else f"code {code}"
+
+
+def response_name(code: int) -> str:
+    """Return the name of a response code."""
+    if code == DENIED:
+        return "access_denied"
+    try:
+        return ResponseCode(code).name.lower()
+    except ValueError:
+        return str(code)
 
 
 def _parts(began: float, rooms: Rooms) -> list[str]:

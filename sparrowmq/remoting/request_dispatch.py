@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -25,7 +26,15 @@ import msgspec
 from librt.strings import BytesWriter
 
 from sparrowmq.compiled import mypyc_attr
-from sparrowmq.errors import AccessDenied, DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
+from sparrowmq.errors import (
+    AccessDenied,
+    DiskFull,
+    NotSafeInTime,
+    OutOfResources,
+    RemoteError,
+    SparrowError,
+    StoreFailed,
+)
 from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.waiting import tell
@@ -36,7 +45,7 @@ from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.latencies import LONG_STEP_S, Latencies
+from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, response_name
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Buffer, Session
@@ -142,6 +151,18 @@ _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
 # These requests wait on purpose when there is nothing to return yet.
 _HELD: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
+# The reasons under which errors count; another RemoteError counts under the name of its code.
+_REASON_OF: Final = {
+    AccessDenied: "access_denied",
+    OutOfResources: "out_of_resources",
+    DiskFull: "disk_full",
+    StoreFailed: "store_failed",
+}
+_UNKNOWN: Final = "unknown_request"
+_INVALID: Final = "invalid_request"
+_BUG: Final = "internal_error"
+_REASONS: Final = (*_REASON_OF.values(), _UNKNOWN, _INVALID, _BUG, "system_busy", "service_not_available")
+
 _NO_FIELDS: Final = msgspec.Raw(b"")
 
 # The requests of each method marked with `handles`.
@@ -189,6 +210,7 @@ class Dispatcher:
         latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
         audit: notes requests, if it is set.
         quotas: refuse requests of callers that use too much.
+        refused: the number of requests that got an error, by the reason.
     Raises:
         ValueError: a row of the role has no handler, or a code has two.
     """
@@ -203,6 +225,7 @@ class Dispatcher:
         self.latencies: Latencies | None = None
         self.audit: Audit | None = None
         self.quotas: Quotas | None = None
+        self.refused: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
         self._routes = _collect(handlers)
         self._spawn = spawn
         self._guard = guard
@@ -225,6 +248,7 @@ class Dispatcher:
         began = latencies.now() if latencies is not None and is_watched else 0.0
         header: Request[Any] | None = None
         done: Done | None = None
+        denied = 0
         try:
             header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
@@ -237,9 +261,8 @@ class Dispatcher:
                 done = self.audit.begin(session, command, header)
             result = method(header, command.body, session)
         except Exception as error:
-            if self.audit is not None and isinstance(error, AccessDenied):
-                self.audit.denied(session, command, header, error)
-            result = failure(error, command, session)
+            denied = DENIED if isinstance(error, AccessDenied) else 0
+            result = self._failed(error, command, session, header)
         if latencies is not None and is_watched and latencies.now() - began > LONG_STEP_S:
             latencies.add_long_step(command.code)
         if isinstance(result, After):
@@ -251,7 +274,7 @@ class Dispatcher:
             if done is not None:
                 done(code, result.remark if isinstance(result, Answer) else None)
             if latencies is not None:
-                self._answered(session, command, code, latencies)
+                self._answered(session, command, denied or code, latencies)
         elif isinstance(result, Later):
             self._hold(session, command, result, session.last_read)
         else:
@@ -364,9 +387,10 @@ class Dispatcher:
         for after in parked if error is not None else ():
             if isinstance(error, NotSafeInTime):
                 code = error.code
+                self.refused[reason_of(error)] += 1
                 session.reply(after.command, code, after.reply, str(error))
             elif error is not None:
-                code = _reply(session, after.command, failure(error, after.command, session))
+                code = _reply(session, after.command, self._failed(error, after.command, session))
         if burst is not None and self.latencies is not None:
             burst.count(parked, self.latencies, self.latencies.now(), code)
 
@@ -385,12 +409,12 @@ class Dispatcher:
             self._hold(session, command, result, began)
             return
         if error is not None:
-            if self.audit is not None and isinstance(error, AccessDenied):
-                self.audit.denied(session, command, None, error)
-            result = failure(error, command, session)
+            result = self._failed(error, command, session)
         code = _reply(session, command, result)
         if done is not None:
             done(code, result.remark if isinstance(result, Answer) else None)
+        if isinstance(error, AccessDenied):
+            code = DENIED
         latencies = self.latencies
         if latencies is None:
             return
@@ -398,8 +422,17 @@ class Dispatcher:
         if latencies.add(command.code, code, now - began, held=command.code in _HELD):
             latencies.tell(command.code, session.address, began, [("handled", handled), ("waited", now)])
 
-    @staticmethod
-    def _refuse_unknown(session: Session, command: Command) -> None:
+    def _failed(
+        self, error: BaseException, command: Command, session: Session, header: Request[Any] | None = None
+    ) -> Answer:
+        """Count an error, and return the reply for it."""
+        if self.audit is not None and isinstance(error, AccessDenied):
+            self.audit.denied(session, command, header, error)
+        self.refused[reason_of(error)] += 1
+        return failure(error, command, session)
+
+    def _refuse_unknown(self, session: Session, command: Command) -> None:
+        self.refused[_UNKNOWN] += 1
         row = BY_CODE.get(command.code)
         why = (
             f"{row.name} is not served here: {row.unserved or 'ask another server'}"
@@ -453,6 +486,16 @@ def _reply(session: Session, command: Command, answer: Header | Answer | None) -
             return _reply(session, command, failure(error, command, session))
     session.reply(command, answer.code, answer.header, answer.remark, body)
     return answer.code
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason under which an error counts."""
+    for kind, reason in _REASON_OF.items():
+        if isinstance(error, kind):
+            return reason
+    if isinstance(error, RemoteError | NotSafeInTime):
+        return response_name(error.code)
+    return _INVALID if isinstance(error, SparrowError) else _BUG
 
 
 def failure(error: BaseException, command: Command, session: Session) -> Answer:

@@ -68,6 +68,7 @@ class Server:
     Attributes:
         dispatch: handles requests; may be replaced between `bind` and `start`, when handlers need the port.
         quotas: limit the connections of addresses.
+        refused: the number of connections that were closed, by the reason: `limit` or `quota`.
     Args:
         tls: decides by the first byte which connections are encrypted; without it none is.
     """
@@ -87,6 +88,7 @@ class Server:
         self.sessions: set[Session] = set()
         self.dispatch = dispatch
         self.quotas: Quotas | None = None
+        self.refused = {"limit": 0, "quota": 0}
         self._clock = clock
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
@@ -96,6 +98,7 @@ class Server:
         self._others: list[tuple[Door, Dispatch]] = []
         # Those that have sent no request when they were last looked at; the oldest first.
         self._strangers: dict[Session, None] = {}
+        self._bytes_ended = [0, 0]  # received and sent in connections that have ended
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
 
@@ -152,6 +155,19 @@ class Server:
         await asyncio.sleep(0)  # Let the transports report their end.
 
     @property
+    def most_connections(self) -> int:
+        """The number of connections that may be open."""
+        return self._limits.connections
+
+    def received_bytes(self) -> int:
+        """Return the bytes that all connections have brought."""
+        return self._bytes_ended[0] + sum(session.received_bytes for session in self.sessions)
+
+    def sent_bytes(self) -> int:
+        """Return the bytes that all connections have got."""
+        return self._bytes_ended[1] + sum(session.sent_bytes for session in self.sessions)
+
+    @property
     def _doors(self) -> list[Door]:
         return [self._door, *(door for door, _ in self._others)]
 
@@ -200,6 +216,7 @@ class Server:
 
     def _admit(self, session: Session) -> None:
         if self.quotas is not None and self.quotas.is_on and not self.quotas.connect(session):
+            self.refused["quota"] += 1
             session.abort()
             return
         self.sessions.add(session)
@@ -208,9 +225,12 @@ class Server:
         if len(self.sessions) > self._limits.connections:
             self._oldest_stranger().abort()
             self._refused += 1
+            self.refused["limit"] += 1
             self._tell_of_refusals()
 
     def _part(self, session: Session) -> None:
+        self._bytes_ended[0] += session.received_bytes
+        self._bytes_ended[1] += session.sent_bytes
         self.sessions.discard(session)
         self._strangers.pop(session, None)
 

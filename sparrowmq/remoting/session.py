@@ -92,6 +92,7 @@ class Session:
     Attributes:
         partial_since: the time at which the unfinished frame began (`pending_bytes`).
         on_mute: called some times a second while the peer `is_mute`.
+        received_bytes, sent_bytes: what came from the peer, and what was handed to the socket for it.
     """
 
     def __init__(
@@ -118,6 +119,8 @@ class Session:
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
         self.parked: list[Any] = []
+        self.received_bytes = 0
+        self.sent_bytes = 0
         self.last_read = clock.monotonic()
         self.partial_since = self.last_read
         self.on_mute: Callable[[], object] | None = None
@@ -230,7 +233,7 @@ class Session:
         if self._transport is not None and not self.closed:
             self._undone.clear()
             if self._out:
-                self._transport.write(b"".join(self._out))
+                self._send(b"".join(self._out))
                 self._out.clear()
             self._transport.close()
 
@@ -291,6 +294,7 @@ class Session:
 
     def data_received(self, data: bytes) -> None:
         self.last_read = self._clock.monotonic()
+        self.received_bytes += len(data)
         received = self._receive(data)
         if self._wire.pending_bytes or self._is_partial:
             self._mark_partial(len(received) > 0)
@@ -455,14 +459,19 @@ class Session:
             return
         most = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
         if self._out_bytes <= most:
-            self._transport.write(b"".join(self._out))
+            self._send(b"".join(self._out))
             self._out.clear()
             self._out_bytes = 0
         else:
-            self._transport.write(self._next_piece(most))
+            self._send(self._next_piece(most))
             self._loop.call_soon(self._flush_soon)  # in another turn, so that other connections have theirs
         if self._undone or self._wire.has_more:
             self._go_on_soon()
+
+    def _send(self, piece: bytes) -> None:
+        self.sent_bytes += len(piece)
+        if self._transport is not None:
+            self._transport.write(piece)
 
     def _next_piece(self, rest: int) -> bytes:
         """Take the first `rest` bytes of the output, which is longer."""

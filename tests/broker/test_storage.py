@@ -24,7 +24,7 @@ def desk(tmp_path: Any, clock: Any) -> Any:
 
 def test_the_figures_follow_the_store(desk: Desk) -> None:
     figures = desk.figures
-    assert figures.value("sparrowmq_oldest_message_ms") == -1
+    assert figures.values("sparrowmq_oldest_message_timestamp_seconds") == {}
     stored_ms = desk.clock.now_ms()
     desk.send(b"one")
     end = desk.store.end
@@ -38,7 +38,9 @@ def test_the_figures_follow_the_store(desk: Desk) -> None:
     ) == (end, 0)
     desk.store.flush()
     assert figures.value("sparrowmq_flush_behind_bytes") == 0
-    assert figures.value("sparrowmq_oldest_message_ms") == stored_ms
+    for which in ("oldest", "newest"):
+        assert figures.value(f"sparrowmq_{which}_message_timestamp_seconds") == stored_ms / 1000
+    assert figures.values("sparrowmq_index_lacks_from_timestamp_seconds") == {}
 
 
 async def test_a_failed_disk_is_told_once(desk: Desk) -> None:

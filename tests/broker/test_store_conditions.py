@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker import store_conditions
 from sparrowmq.broker.condition_kinds import STORE_FAILED
 from sparrowmq.broker.store_conditions import HANGS_S, store_probes
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.metrics.disks import DiskUse
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store import vfs
 from sparrowmq.store.message_store import MessageStore
@@ -41,6 +44,39 @@ def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
     assert list(said(store, ManualClock())) == ["disk_full"]
     store.intake.full = None
     assert said(store, ManualClock()) == {}
+
+
+@pytest.mark.guards(
+    "store_conditions.store_probes.nearly_full: true full()",
+    "store_conditions.store_probes.nearly_full: limit - NEARLY -> limit",
+)
+def test_a_nearly_full_disk_shows_before_no_message_is_taken(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, used = stores.open(), [0.84]
+    monkeypatch.setattr(store_conditions, "disk_use", lambda _: DiskUse(used[0], 0, 0))
+    assert said(store, ManualClock()) == {}
+    used[0] = 0.86
+    text = said(store, ManualClock())["disk_nearly_full"]
+    assert text.startswith("86% of the disk of ") and text.endswith("from 90% on no message is taken")
+    store.settings = replace(store.settings, disk_full_ratio=0.95)
+    assert said(store, ManualClock()) == {}
+    used[0] = 0.94
+    assert list(said(store, ManualClock())) == ["disk_nearly_full"]
+    store.intake.full = DiskFull("/store", 100)
+    assert list(said(store, ManualClock())) == ["disk_full"]
+
+
+@pytest.mark.guards(
+    "store_conditions._uses: with_logs(folders(store)).values() -> [store.settings.layout.commit_log]"
+)
+def test_a_nearly_full_disk_of_another_folder_shows(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores.open()
+    folder = store.settings.layout.consume_queue
+    monkeypatch.setattr(
+        store_conditions, "disk_use", lambda path: DiskUse(0.99 if path == folder else 0.1, 0, 0)
+    )
+    assert folder in said(store, ManualClock())["disk_nearly_full"]
 
 
 @pytest.mark.guards("store_conditions.store_probes.hangs: age_s > HANGS_S -> False")

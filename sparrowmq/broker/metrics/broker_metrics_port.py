@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics import exporter_names, names_of_5x
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.part import Part, Task
+from sparrowmq.broker.store_conditions import folders
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.disks import declare_disks
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.remoting.door import Door
@@ -34,6 +37,7 @@ def metrics_part(
     """
     progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
     names_of_5x.declare(parts, progress, settings, latencies, clock)
+    declare_disks(parts.figures, folders(parts.store) | _audit_folder(settings))
     if not settings.is_slave:  # Apache's exporter asks masters only
         exporter_names.declare(of_exporter, parts, progress, settings, clock)
     role = "slave" if settings.is_slave else "master"
@@ -53,3 +57,7 @@ def metrics_part(
         exporter=of_exporter,
     )
     return Part(tasks=tuple(Task(name, start) for name, start in port.tasks.items()))
+
+
+def _audit_folder(settings: BrokerSettings) -> dict[str, str | Path]:
+    return {} if settings.audit_path is None else {"audit": settings.audit_path.parent}

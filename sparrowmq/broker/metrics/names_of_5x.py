@@ -1,8 +1,10 @@
 """A broker's figures under the names that 5.x's own exporter gives them.
 
 Unlike 5.x: `rocketmq_messages_in_total` counts since a topic was created, not since the broker started.
-`rocketmq_messages_out_total` forgets a group that received nothing for a minute. There is no `message_type`, as 4.9's
-topics have none. Ages are `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters spell it.
+`rocketmq_send_to_dlq_messages_total` counts as long, and by dead-letter topic, as dead letters are counted where they
+are stored. `rocketmq_messages_out_total` forgets a group that received nothing for a minute. There is no
+`message_type`, as 4.9's topics have none. Ages are `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters
+spell it.
 
 A slave has the topics, groups and transactions of its master. Only the master shows them, so sums over all brokers
 count nothing twice.
@@ -12,18 +14,19 @@ Source: BrokerMetricsConstant and DefaultStoreMetricsConstant, Java 5.3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.replication.replica_lag import declare_lags
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.metrics.latency_histograms import declare_latencies
-from sparrowmq.protocol.names import RETRY, is_system_topic
+from sparrowmq.protocol.names import DLQ, RETRY, is_system_group, is_system_topic
 from sparrowmq.remoting.latencies import Latencies
 
 # Names of 5.x for figures that parts of the broker declare.
@@ -84,6 +87,12 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         ("topic", "is_system"),
         lambda: [((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()],
     )
+    figures.counters(
+        "rocketmq_send_to_dlq_messages_total",
+        "dead letters of a group; topic is its dead-letter topic",
+        ("consumer_group", "topic", "is_system"),
+        lambda: _dead_letters(parts.groups, progress.found.ends),
+    )
     figures.gauges(
         "rocketmq_consumer_lag_messages",
         "messages that a group has not consumed",
@@ -99,6 +108,15 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
             for each, stored_ms in progress.found.waiting
         ],
     )
+
+
+def _dead_letters(groups: Groups, ends: Mapping[str, int]) -> Rows:
+    """Every group has a row, because the rise from a missing row to the first dead letter is no rise for Prometheus."""
+    names = {topic.removeprefix(DLQ) for topic in ends if topic.startswith(DLQ)} | {
+        group.group_name for group in groups.all()
+    }
+    for group in sorted(names):
+        yield (group, DLQ + group, _flag(is_system_group(group))), ends.get(DLQ + group, 0)
 
 
 def _declare_clients(figures: Figures, clients: Clients) -> None:

@@ -136,7 +136,7 @@ class Status:
             "commitLogMaxOffset": str(end),
             "putMessageSizeTotal": str(stored),
             "putMessageAverageSize": str(stored / (self._number("sparrowmq_messages_received_total") or 1)),
-            "earliestMessageTimeStamp": str(self._number("sparrowmq_oldest_message_ms")),
+            "earliestMessageTimeStamp": self._ms("sparrowmq_oldest_message_timestamp_seconds", "-1"),
             "dispatchBehindBytes": str(self._number("sparrowmq_dispatch_behind_bytes")),
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToFlush": _bytes(self._number("sparrowmq_flush_behind_bytes")),
@@ -153,7 +153,7 @@ class Status:
         has_slaves = "sparrowmq_slaves" in self._figures and self._number("sparrowmq_slaves")
         if not has_slaves and not self._settings.is_slave:
             return {}
-        return {"newestMessageTimeStamp": str(self._number("sparrowmq_newest_message_ms"))}
+        return {"newestMessageTimeStamp": self._ms("sparrowmq_newest_message_timestamp_seconds", "0")}
 
     def _about_disk(self) -> dict[str, str]:
         disk = os.statvfs(self._settings.store_path)
@@ -176,6 +176,12 @@ class Status:
 
     def _number(self, name: str) -> int:
         return int(self._figures.value(name))
+
+    def _ms(self, name: str, absent: str) -> str:
+        """A time, in milliseconds since 1970; `absent` if there is none."""
+        for seconds in self._figures.values(name).values():
+            return str(round(seconds * 1000))
+        return absent
 
     def _date(self) -> date:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000).date()

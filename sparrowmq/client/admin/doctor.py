@@ -182,7 +182,7 @@ def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Fin
     if used >= full and f"{CONDITION}disk_full" not in status:
         what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
-    if used >= DISK_WARNING:
+    if used >= DISK_WARNING and f"{CONDITION}disk_nearly_full" not in status:
         what = f"{who} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
         return [Finding(Verdict.WARNING, what, check, mend)]
     return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]

@@ -49,6 +49,8 @@ class ServerTls:
     Attributes:
         mode: the kinds of connections that are accepted.
         context: for new connections; None while there is no certificate.
+        ends_at: when the certificate of the file ends, if it says so.
+        refused: the number of connections that were refused.
     Raises:
         ConfigError: the files cannot be used, or the settings contradict each other.
     """
@@ -64,23 +66,24 @@ class ServerTls:
         self._files = [path for path in files if path is not None]
         self._loaded: Stamp | None = _stamp(self._files)
         self._complaint = ""
-        self._ends_at: datetime | None = None
+        self.ends_at: datetime | None = None
+        self.refused = 0
         _refuse_contradictions(settings)
         if self.mode is not TlsMode.DISABLED and settings.certificate is not None:
             self.context = server_context(settings)
-            self._ends_at = ends_at(settings.certificate)
+            self.ends_at = ends_at(settings.certificate)
 
     @property
     def problem(self) -> str:
         """The problem of the certificate; "" if it has none, and does not end soon."""
         if self._complaint:
             return f"the changed TLS files are not used: {self._complaint}"
-        if self._ends_at is None or self.context is None:
+        if self.ends_at is None or self.context is None:
             return ""
-        days = (self._ends_at.timestamp() - self._clock.now_ms() / 1000) / _DAY_S
+        days = (self.ends_at.timestamp() - self._clock.now_ms() / 1000) / _DAY_S
         if days > EXPIRES_SOON_DAYS:
             return ""
-        moment = f"{self._ends_at:%Y-%m-%d %H:%M} UTC"
+        moment = f"{self.ends_at:%Y-%m-%d %H:%M} UTC"
         name = self._settings.certificate
         return f"{name} ended at {moment}; clients refuse it" if days < 0 else f"{name} ends at {moment}"
 
@@ -120,6 +123,7 @@ class ServerTls:
 
     def tell(self, peer: str, why: str) -> None:
         """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
+        self.refused += 1
         key, now = (peer.rpartition(":")[0], why), self._clock.monotonic()
         if now - self._told.get(key, -TOLD_AGAIN_S) < TOLD_AGAIN_S:
             return
@@ -139,7 +143,7 @@ class ServerTls:
         else:
             self._complaint = ""
             if self._settings.certificate is not None:
-                self._ends_at = await asyncio.to_thread(ends_at, self._settings.certificate)
+                self.ends_at = await asyncio.to_thread(ends_at, self._settings.certificate)
             log.info("the TLS files have changed; new connections get %s", self._settings.certificate)
 
     def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:

@@ -2,6 +2,8 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
+
 from sparrowmq import Message, MessageQueue
 from sparrowmq.client.client import connect
 from sparrowmq.metrics.series import OTHERS
@@ -56,6 +58,22 @@ async def test_a_group_whose_lag_is_shown_is_not_without_members_because_those_a
             while len(found["rocketmq_consumer_connections"]) < 3 or ("g3",) not in found[LAG]:
                 found = await samples(cluster.brokers[0].metrics_address, "consumer_group")
         assert set(found[LAG]) == set(found["rocketmq_consumer_connections"]) == {("g2",), ("g3",), (OTHERS,)}
+
+
+@pytest.mark.guards("names_of_5x._dead_letters: ends.get(DLQ + group, 0) -> 0")
+async def test_dead_letters_count_by_group_from_0_on(tmp_path):
+    name = "rocketmq_send_to_dlq_messages_total"
+    async with Cluster(tmp_path, **ON) as cluster, connect(cluster.namesrv) as mq:
+        address = cluster.brokers[0].metrics_address
+        await mq.send("t", b"x")
+        async with mq.subscribe("t", group="g", start="earliest") as messages:
+            message = await anext(aiter(messages))
+            found = await samples(address, "consumer_group", "topic", "is_system")
+            assert found[name][("g", "%DLQ%g", "false")] == 0
+            async with message.process():
+                message.reject("no such order")
+        found = await samples(address, "consumer_group")
+        assert found[name][("g",)] == 1
 
 
 async def test_topics_groups_and_transactions_are_counted(tmp_path):
