@@ -99,7 +99,7 @@ def properties_in(text: str) -> dict[str, str]:
 def create_topic() -> Action:
     """Create a topic at every master."""
 
-    async def run(view: View, asked: Asked) -> None:
+    async def run(view: View, asked: Asked) -> str:
         values = asked.values
         clusters = await view.admin.clusters()
         await view.admin.create_topic(
@@ -108,6 +108,7 @@ def create_topic() -> Action:
             perm=values["perm"],
             cluster=values["cluster"] or (clusters[0] if len(clusters) == 1 else None),
         )
+        return f"topic {values['name']} is created"
 
     return Action(
         "create topic",
@@ -162,6 +163,7 @@ def delete_topic(topic: Topic) -> Action:
         submit="Delete",
         color="negative",
         explanation=f"This deletes {topic.count:,} messages on {len(topic.shares)} brokers. Nothing can restore them.",
+        done=f"topic {topic.name} is deleted",
         typed=lambda _: topic.name,
         to=lambda _: ("topics",),
     )
@@ -274,9 +276,10 @@ def skip_waiting(lag: GroupLag) -> Action:
 def create_group() -> Action:
     """Create a consumer group at every master."""
 
-    async def run(view: View, asked: Asked) -> None:
+    async def run(view: View, asked: Asked) -> str:
         name, retries, cluster = (asked.values[each] for each in ("name", "max_retries", "cluster"))
         await view.admin.create_group(name, max_retries=retries or 0, cluster=cluster or None)
+        return f"group {name} is created"
 
     return Action(
         "create group",
@@ -330,6 +333,7 @@ def delete_group(group: str) -> Action:
         submit="Delete",
         color="negative",
         explanation="This also deletes its offsets, retries and dead letters. An online member creates it again.",
+        done=f"group {group} is deleted",
         typed=lambda _: group,
         to=lambda _: ("groups",),
     )
@@ -480,15 +484,19 @@ def use_name_servers(addresses: Sequence[str]) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAccounts:
-    """The accounts of one master, and the addresses of all."""
+    """The accounts of one master, and the addresses of all by name."""
 
-    address: str
-    masters: Sequence[str]
+    broker: str
+    masters: Mapping[str, str]
     accounts: AccountList
 
-    def places(self, values: Values) -> Sequence[str]:
+    @property
+    def address(self) -> str:
+        return self.masters[self.broker]
+
+    def places(self, values: Values) -> Mapping[str, str]:
         """The masters that a form names."""
-        return self.masters if values["everywhere"] else [self.address]
+        return self.masters if values["everywhere"] else {self.broker: self.address}
 
 
 def put_account(of: BrokerAccounts) -> Action:
@@ -506,9 +514,11 @@ def put_account(of: BrokerAccounts) -> Action:
             topic_perms=values["topics"],
             group_perms=values["groups"],
         )
-        for address in of.places(values):
-            await account_operations.put_account(view.look.servers, address, wanted)
-        return f"account {wanted.access_key} is saved"
+        servers, what = view.look.servers, f"saving account {wanted.access_key}"
+        done = await servers.change(
+            what, of.places(values), lambda _, at: account_operations.put_account(servers, at, wanted)
+        )
+        return f"account {wanted.access_key} is saved at {', '.join(done)}"
 
     return Action(
         "save account",
@@ -534,10 +544,14 @@ def put_account(of: BrokerAccounts) -> Action:
 def set_white_addresses(of: BrokerAccounts) -> Action:
     """Replace the addresses that need no account."""
 
-    async def run(view: View, asked: Asked) -> None:
-        for address in of.places(asked.values):
-            patterns = asked.values["patterns"]
-            await account_operations.set_white_addresses(view.look.servers, address, patterns)
+    async def run(view: View, asked: Asked) -> str:
+        servers, patterns = view.look.servers, asked.values["patterns"]
+        done = await servers.change(
+            "saving the addresses without account",
+            of.places(asked.values),
+            lambda _, at: account_operations.set_white_addresses(servers, at, patterns),
+        )
+        return f"the addresses are saved at {', '.join(done)}"
 
     return Action(
         "set addresses without account",
@@ -553,7 +567,6 @@ def set_white_addresses(of: BrokerAccounts) -> Action:
             Field("everywhere", "On all masters", "box", False),
         ),
         color="warning",
-        done="the addresses are saved",
     )
 
 

@@ -71,7 +71,7 @@ def add_pages(look: Look, samples: Samples, prefix: str) -> None:
 def _served(page: Page, look: Look, samples: Samples, prefix: str) -> Callable[[Request], Awaitable[None]]:
     async def serve(request: Request) -> None:
         view = View(request, look, samples, prefix)
-        view.end_with_session()
+        view.open()
         title = page.title.format_map(view.args)
         ui.page_title(f"{title} · SparrowMQ")
         with frame(view, title, dark_of(request.cookies.get(DARK_COOKIE)), PAGES):

@@ -11,15 +11,20 @@ import pytest
 
 import sparrowmq.console
 from sparrowmq.client.admin.groups import Group, GroupLag, QueueLag
+from sparrowmq.client.admin.operations import account_operations
 from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.client.admin.topics import Topic, TopicShare
+from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
 from sparrowmq.console.actions import BrokerAccounts, ResetEffect, hidden, position_of, properties_in
 from sparrowmq.console.layout.action_dialog import Asked
 from sparrowmq.console.layout.view import Forbidden
+from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
+from sparrowmq.errors import ChangeFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import AccountList, GroupConfig
+from sparrowmq.testing import Cluster
 from tests.console.layout.seeing import page, seen
 
 FOLDER = Path(sparrowmq.console.__file__).parent
@@ -27,7 +32,7 @@ QUEUES = [MessageQueue("t", "b", number) for number in range(3)]
 TOPIC = Topic("orders", (TopicShare("b", 2, 2, "rw"),), ())
 GROUP = Group("billing", {"b": GroupConfig("billing")}, {})
 LAG = GroupLag("billing", (QueueLag(QUEUES[0], 10, 4, None),), 0.0)
-ACCOUNTS = BrokerAccounts("a:1", ["a:1"], AccountList())
+ACCOUNTS = BrokerAccounts("b", {"b": "a:1"}, AccountList())
 NOTHING: Any = SimpleNamespace(msg_id="id")
 SAMPLES = {
     each.name: each
@@ -218,3 +223,22 @@ def test_properties_are_pairs_or_json(text, expected):
 def test_invalid_properties_are_an_error(text):
     with pytest.raises(ValueError, match="propert"):
         properties_in(text)
+
+
+async def test_a_change_of_accounts_goes_on_after_a_broker_that_fails_and_names_it(tmp_path):
+    accounts = tmp_path / "accounts.yml"
+    accounts.write_text("accounts: [{accessKey: administrator, secretKey: secretOfAdmin, admin: true}]\n")
+    keys = Credentials("administrator", "secretOfAdmin")
+    async with (
+        Cluster(tmp_path / "store", acl=True, acl_file=accounts) as cluster,
+        Look(cluster.namesrv, keys) as look,
+    ):
+        view = seen(role=Role.ADMIN, look=look)
+        masters = {"absent": "127.0.0.1:1", "broker-0": cluster.brokers[0].address}
+        of = BrokerAccounts("broker-0", masters, AccountList())
+        with pytest.raises(ChangeFailed, match=r"failed at absent: .*it was done at broker-0"):
+            await carried_out(view, actions.put_account(of), key="newcomer", secret="secretOfNewcomer")
+        found = await account_operations.accounts(look.servers, masters["broker-0"])
+        assert "newcomer" in {each.access_key for each in found.plain_access_configs}
+        with pytest.raises(ChangeFailed, match=r"failed at absent: .*it was done at broker-0"):
+            await carried_out(view, actions.set_white_addresses(of), patterns="10.9.8.7", everywhere=True)

@@ -119,13 +119,15 @@ class _Opened:
                 ui.label(action.explanation).classes("text-sm opacity-80")
             self._asked = Asked(action.fields)
             if action.typed is not None:
-                self._typed = ui.input().classes("w-full").props("outlined dense")
+                self._typed = ui.input().classes("w-full").props("outlined dense autofocus")
+                self._typed.on("keydown.enter", self._submit)
             if action.check is not None:
                 ui.button(action.check.label, icon=action.check.icon, on_click=self._check).props(PLAIN)
             with ui.row().classes("w-full justify-end gap-2"):
                 ui.button("Cancel", on_click=self._dialog.close).props("flat")
                 self._button = ui.button(action.submit, on_click=self._submit).props(f"color={action.color}")
         self._asked.on_change(self._follow)
+        self._asked.on_enter(self._submit)
         self._follow()
         self._dialog.on("hide", self._hidden)
 
@@ -146,6 +148,8 @@ class _Opened:
 
     async def _submit(self) -> None:
         action, values = self._action, self._asked.values
+        if not self._button.enabled:  # Enter was pressed twice
+            return
         if action.typed is not None and self._typed.value != (wanted := action.typed(values)):
             self._view.complain(f"type {wanted} to confirm")
             return
@@ -154,9 +158,11 @@ class _Opened:
         self._button.enable()
         if done is None:
             return
-        self._view.say(done)
-        self._dialog.close()
         if action.to is not None:
+            self._view.say_there(done)
             self._view.go(*action.to(values))
-        else:
+            return
+        self._view.say(done)
+        if self._view.is_open:
+            self._dialog.close()
             await self._view.redraw()

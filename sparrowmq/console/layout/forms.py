@@ -74,8 +74,10 @@ class Form:
             each.on_value_change(then)
 
     def on_enter(self, then: Callable[[], object]) -> None:
-        for each in self._elements.values():
-            each.on("keydown.enter", then)
+        """Call back when the visitor presses Enter where it means nothing else: in a line of text or a number."""
+        for name, each in self._elements.items():
+            if self._fields[name].kind in ("text", "secret", "number"):
+                each.on("keydown.enter", then)
 
     def _show_fields(self) -> None:
         values = self.values

@@ -15,7 +15,7 @@ from nicegui import ui
 from nicegui.events import KeyEventArguments
 
 from sparrowmq.console.layout.described_page import Page
-from sparrowmq.console.layout.page_style import STYLE
+from sparrowmq.console.layout.page_style import COLORS, STYLE
 from sparrowmq.console.layout.view import View
 
 DARK_COOKIE: Final = "sparrowmq_dark"
@@ -26,7 +26,7 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
     """Draw the frame; the page's own elements go inside."""
     places = [page for page in pages if page.key]
     ui.add_css(STYLE)
-    ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed")
+    ui.colors(**COLORS)
     mode = ui.dark_mode(dark)
     with ui.header().classes("items-center gap-2 py-1 px-3 no-wrap").props("elevated"):
         menu = ui.button(icon="menu").props('flat round dense color=white aria-label="Menu"')

@@ -8,11 +8,26 @@ from __future__ import annotations
 
 from typing import Final
 
+# White text on each of them has a contrast of 4.5 at least.
+COLORS: Final = {
+    "primary": "#0f766e",
+    "secondary": "#475569",
+    "accent": "#7c3aed",
+    "positive": "#15803d",
+    "negative": "#b91c1c",
+    "warning": "#b45309",
+}
+
 # Below what Quasar insists on, and above what it only suggests: the layers are NiceGUI's.
 _CLASSES: Final = r"""
 @layer base { svg { display: block; } a { color: inherit; text-decoration: inherit; } }
 /* Of what is important the first layer wins. */
-@layer base { body.body--dark :is(.q-btn--outline, .q-btn--flat).text-primary { color: #2dd4bf !important; } }
+@layer base {
+body.body--dark :is(.q-btn--outline, .q-btn--flat).text-primary { color: #2dd4bf !important; }
+body.body--dark :is(.q-btn--outline, .q-btn--flat).text-negative { color: #f87171 !important; }
+body.body--dark .bg-primary { background: #0f766e !important; }
+body.body--dark .bg-negative { background: #b91c1c !important; }
+}
 @layer utilities {
 .w-full { width: 100%; } .w-40 { width: 10rem; } .w-64 { width: 16rem; } .w-\[32rem\] { width: 32rem; }
 .max-w-full { max-width: 100%; }

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
-from nicegui import context, ui
+from nicegui import Client, context, ui
 from starlette.requests import Request
 
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import forwarded_prefix
-from sparrowmq.console.login.sessions import Session
+from sparrowmq.console.login.sessions import Notice, Session
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
 from sparrowmq.errors import SparrowError
@@ -52,6 +53,8 @@ class View:
         self.args: Mapping[str, str] = dict(request.path_params)
         self.query: dict[str, str] = dict(request.query_params)
         self._prefix = forwarded_prefix(request.headers) + prefix
+        self._client: Client | None = None
+        self._was_connected = False
 
     # Addresses ------------------------------------------------------------------------------------------------------
 
@@ -112,17 +115,29 @@ class View:
     # Notifications --------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        ui.notify(text, type="positive", position="bottom-right")
+        self.session.notify(Notice(text), self)
+
+    def say_there(self, text: str) -> None:
+        """Show a text on the page to which this one goes now."""
+        self.session.waiting.append(Notice(text))
 
     def complain(self, error: SparrowError | str) -> None:
-        ui.notify(
-            str(error),
-            type="negative",
-            position="bottom-right",
-            timeout=12_000,
-            multi_line=True,
-            actions=[{"label": "OK", "color": "white"}],
-        )
+        self.session.notify(Notice(str(error), is_failure=True), self)
+
+    def show(self, notice: Notice) -> None:
+        """Show a notice on this page."""
+        with self._client or nullcontext():
+            if not notice.is_failure:
+                ui.notify(notice.text, type="positive", position="bottom-right")
+                return
+            ui.notify(
+                notice.text,
+                type="negative",
+                position="bottom-right",
+                timeout=12_000,
+                multi_line=True,
+                actions=[{"label": "OK", "color": "white"}],
+            )
 
     async def attempt(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of some work; None if it failed, with a notification of the reason."""
@@ -153,17 +168,26 @@ class View:
 
         return ui.timer(seconds, again, immediate=False)
 
-    def end_with_session(self) -> None:
-        """Close this page when its visitor logs out, here or in another window."""
-        client = context.client
+    # The page and its session ---------------------------------------------------------------------------------------
 
-        def close() -> None:
-            if client.has_socket_connection:
-                client.run_javascript(f"location.assign({json.dumps(self.url('login'))})")
+    def open(self) -> None:
+        """Add the page to the session: it shows the session's notices, and is closed when the visitor logs out."""
+        self._client = context.client
+        self._client.on_connect(self._connected)
+        self._client.on_delete(lambda: self.session.left(self))
+        self.session.opened(self)
 
-        def forget() -> None:
-            if close in self.session.on_end:
-                self.session.on_end.remove(close)
+    @property
+    def is_open(self) -> bool:
+        """Whether a browser shows the page, or loads it."""
+        if self._client is None:
+            return True
+        return self._client.has_socket_connection or not (self._was_connected or self._client.is_deleted)
 
-        self.session.on_end.append(close)
-        client.on_delete(forget)
+    def close(self) -> None:
+        """Show the log-in page instead, here or in another window."""
+        if self._client is not None and self._client.has_socket_connection:
+            self._client.run_javascript(f"location.assign({json.dumps(self.url('login'))})")
+
+    def _connected(self) -> None:
+        self._was_connected = True

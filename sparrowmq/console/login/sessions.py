@@ -10,15 +10,36 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from sparrowmq.console.users import Role
 from sparrowmq.loop.clock import Clock
 
 LIFE_S: Final = 12 * 3600.0
 _MOST: Final = 1000  # sessions; the oldest makes room
+_MOST_NOTICES: Final = 20  # that wait for a page
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The result of an action, or the reason of its failure."""
+
+    text: str
+    is_failure: bool = False
+
+
+class OpenPage(Protocol):
+    """A page that a visitor has opened."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a browser still shows it."""
+
+    def show(self, notice: Notice) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -27,18 +48,39 @@ class Session:
 
     Attributes:
         ends_s: by the clock's `monotonic`.
-        on_end: called once, when it ends: closes the pages that are open.
+        pages: the pages that are open, the newest last; they are closed when it ends.
+        waiting: notices for the next page, because no page was open.
     """
 
     name: str
     role: Role
     ends_s: float
     is_alive: bool = True
-    on_end: list[Callable[[], None]] = field(default_factory=list)
+    pages: list[OpenPage] = field(default_factory=list)
+    waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MOST_NOTICES))
 
     def may(self, role: Role) -> bool:
         """Return whether the visitor has this role, and is logged in."""
         return self.is_alive and self.role >= role
+
+    def notify(self, notice: Notice, of: OpenPage) -> None:
+        """Show a notice on the page where it arose; or, if the visitor has left that page, on the page that follows."""
+        found = next((each for each in (of, *reversed(self.pages)) if each.is_open), None)
+        if found is not None:
+            found.show(notice)
+        else:
+            self.waiting.append(notice)
+
+    def opened(self, page: OpenPage) -> None:
+        """Add a page, and show there what waits."""
+        self.pages.append(page)
+        while self.waiting:
+            page.show(self.waiting.popleft())
+
+    def left(self, page: OpenPage) -> None:
+        """Forget a page."""
+        if page in self.pages:
+            self.pages.remove(page)
 
 
 class Sessions:
@@ -85,8 +127,8 @@ class Sessions:
     def _end(self, ident: str) -> None:
         session = self._sessions.pop(ident)
         session.is_alive = False
-        for close in session.on_end:
-            close()
+        for page in session.pages:
+            page.close()
 
     def _ident(self, cookie: str | None) -> str | None:
         ident, _, signature = (cookie or "").partition(".")

@@ -27,19 +27,25 @@ COLUMNS: Final[Columns[AccountEntry]] = (
 
 
 async def draw(view: View) -> None:
-    masters = [each for each in await view.look.brokers() if each.silence is None and each.number == 0]
+    masters = [each for each in await view.look.brokers() if each.number == 0]
     for each in masters:
         heading(f"{each.name} at {each.address}")
         try:
+            if each.silence is not None:
+                raise each.silence
             found = await accounts(view.look.servers, each.address)
         except SparrowError as error:
-            why = f"Access control is off, or the broker does not report it: {error}"
-            ui.label(why).classes("text-sm opacity-80")
+            why = (
+                "It does not answer"
+                if each.silence
+                else "Access control is off, or the broker does not report it"
+            )
+            ui.label(f"{why}: {error}").classes("text-sm opacity-80")
             continue
         white = ", ".join(found.global_white_addrs) or "none"
         ui.label(f"Addresses that need no account: {white}").classes("text-sm")
         Table(view, COLUMNS, found.plain_access_configs, "no account")
-        of = BrokerAccounts(each.address, [other.address for other in masters], found)
+        of = BrokerAccounts(each.name, {other.name: other.address for other in masters}, found)
         with ui.row().classes("gap-2"):
             for action in (put_account, set_white_addresses, delete_account):
                 action(of).button(view)

@@ -70,7 +70,7 @@ def _doctor(view: View) -> None:
 
 
 def _show(finding: Finding) -> None:
-    color = "red-8" if finding.verdict is Verdict.WRONG else "orange-9"
+    color = "red-8" if finding.verdict is Verdict.WRONG else "deep-orange-10"
     with ui.card().classes("w-full gap-1").props("flat bordered"):
         with ui.row().classes("items-center gap-2 no-wrap"):
             ui.badge(finding.verdict.value).props(f"color={color}")

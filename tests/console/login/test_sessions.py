@@ -1,6 +1,40 @@
-from sparrowmq.console.login.sessions import LIFE_S, Sessions
+from sparrowmq.console.login.sessions import LIFE_S, Notice, Session, Sessions
 from sparrowmq.console.users import Role
 from sparrowmq.testing import ManualClock
+
+
+class Shown:
+    """A page that a browser would show."""
+
+    def __init__(self):
+        self.is_open = True
+        self.is_closed = False
+        self.shown = []
+
+    def show(self, notice):
+        self.shown.append(notice.text)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_a_notice_is_shown_where_it_arose_or_on_the_page_that_follows():
+    session = Session("alice", Role.VIEW, 1e9)
+    first, second, third = Shown(), Shown(), Shown()
+    session.opened(first)
+    session.opened(second)
+    session.notify(Notice("here"), first)
+    assert (first.shown, second.shown) == (["here"], [])
+    first.is_open = False
+    session.notify(Notice("elsewhere"), first)
+    assert second.shown == ["elsewhere"]
+    second.is_open = False
+    session.left(second)
+    session.notify(Notice("later"), second)
+    session.opened(third)
+    assert third.shown == ["later"]
+    session.opened(Shown())
+    assert third.shown == ["later"] and not session.waiting
 
 
 def test_a_cookie_finds_its_session_until_log_out():
@@ -9,10 +43,10 @@ def test_a_cookie_finds_its_session_until_log_out():
     session = sessions.find(cookie)
     assert session is not None and session.name == "alice"
     assert session.may(Role.VIEW) and session.may(Role.OPERATE) and not session.may(Role.ADMIN)
-    told = []
-    session.on_end.append(lambda: told.append(1))
+    page = Shown()
+    session.opened(page)
     sessions.end(cookie)
-    assert told == [1] and sessions.find(cookie) is None
+    assert page.is_closed and sessions.find(cookie) is None
     assert not session.may(Role.VIEW), "a page that is still open may nothing"
     sessions.end(cookie)
 
