@@ -32,6 +32,7 @@ from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import Guard
+from sparrowmq.console.login.socket_sessions import BoundSockets
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.errors import ConfigError
@@ -88,7 +89,7 @@ class Console:
             self._metrics.bind()
         self._socket = _listen(self._settings.host, self._settings.port)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        guard = Guard(app, self._settings, self._clock)
+        guard = Guard(BoundSockets(app), self._settings, self._clock)
         requests = CountedRequests(guard)
         # NiceGUI has all other addresses.
         app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))

@@ -1,0 +1,107 @@
+"""The check that a socket only uses pages of its own session.
+
+    the page      was drawn for a request, which had a session
+    the socket    began with a request of a browser, which had a session, too
+
+NiceGUI finds the page of an event by the id that the browser sends. It does not know sessions: without this check a
+visitor who has seen the id of another visitor's page could press its buttons, and read what it shows. The same holds
+for a request that continues a socket of another session by its id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from inspect import isawaitable
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from nicegui import Client, core
+from socketio.exceptions import ConnectionRefusedError  # type: ignore[import-untyped]
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sparrowmq.console.login.sessions import Session
+
+log = logging.getLogger(__name__)
+
+_NAMESPACE: Final = "/"  # NiceGUI has one
+_REFUSED: Final = "this page belongs to another log-in"
+
+Handler = Callable[..., Any]
+
+
+class BoundSockets:
+    """An ASGI application before NiceGUI's: a request may continue only a socket of its own session."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        handlers = core.sio.handlers[_NAMESPACE]
+        for event, handler in handlers.items():
+            if event != "disconnect" and not hasattr(handler, "__wrapped__"):
+                handlers[event] = _on_connect(handler) if event == "connect" else _on_event(event, handler)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket") and not _continues_own(HTTPConnection(scope)):
+            if scope["type"] == "websocket":
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
+            else:
+                await PlainTextResponse("this socket belongs to another log-in\n", 403)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _continues_own(request: HTTPConnection) -> bool:
+    """Return whether a request continues no socket, or one of its own session."""
+    environ = core.sio.environ.get(request.query_params.get("sid", ""))
+    return environ is None or _session_in(environ) is request.state.session
+
+
+def _on_connect(handler: Handler) -> Callable[..., Awaitable[Any]]:
+    """Check the page that a new socket names in its address."""
+
+    @wraps(handler)
+    async def checked(sid: str, environ: Mapping[str, Any], *rest: Any) -> Any:
+        ident = parse_qs(environ.get("QUERY_STRING", "")).get("client_id", [""])[0]
+        if not may_use(environ, ident):
+            raise ConnectionRefusedError(_REFUSED)
+        return await _result(handler(sid, environ, *rest))
+
+    return checked
+
+
+def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
+    """Check the page that a message names."""
+
+    @wraps(handler)
+    async def checked(sid: str, message: Mapping[str, Any]) -> Any:
+        environ, ident = core.sio.get_environ(sid), message["client_id"]
+        if environ is not None and may_use(environ, ident):
+            return await _result(handler(sid, message))
+        session = _session_in(environ or {})
+        log.warning(
+            "a socket of %s may not send %s to a page of another log-in", session and session.name, event
+        )
+        return False
+
+    return checked
+
+
+def may_use(environ: Mapping[str, Any], ident: str) -> bool:
+    """Return whether a socket has the session of a page, which has not ended. An absent page does no harm."""
+    page, session = Client.instances.get(ident), _session_in(environ)
+    if page is None:
+        return True
+    return session is not None and session.is_alive and page.request.state.session is session
+
+
+def _session_in(environ: Mapping[str, Any]) -> Session | None:
+    session = environ.get("asgi.scope", {}).get("state", {}).get("session")
+    return session if isinstance(session, Session) else None
+
+
+async def _result(given: Any) -> Any:
+    return await given if isawaitable(given) else given
