@@ -25,6 +25,10 @@ COMMANDS: Final = {
         "sparrowmq.cli.operator.group_commands:group",
         "create, change, delete and look at consumer groups",
     ),
+    "connection": (
+        "sparrowmq.cli.operator.connection_commands:connection",
+        "show the clients that are online",
+    ),
     "message": (
         "sparrowmq.cli.operator.message_commands:message",
         "send messages, look for them, copy and replay them",
@@ -36,6 +40,10 @@ COMMANDS: Final = {
     "cluster": (
         "sparrowmq.cli.operator.cluster_commands:cluster",
         "show masters, the lag of each slave, and messages per second",
+    ),
+    "top": (
+        "sparrowmq.cli.operator.top_command:top",
+        "show the busiest topics and the groups with the greatest lag, live",
     ),
     "acl": ("sparrowmq.cli.operator.acl_commands:acl", "make, change, delete and look at accounts"),
     "secure": (

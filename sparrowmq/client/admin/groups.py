@@ -8,7 +8,7 @@ UpdateSubGroupSubCommand, DeleteSubscriptionGroupCommand, ConsumerProgressSubCom
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -38,6 +38,7 @@ from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, re
 from sparrowmq.protocol.requests.bodies import (
     Connection,
     ConsumerRunning,
+    ConsumeStats,
     GroupConfig,
     QueueProgress,
     TopicOffset,
@@ -95,6 +96,11 @@ class GroupLag:
     def lag(self) -> int:
         """The number of messages that it has not handled in all queues."""
         return sum(each.lag for each in self.queues)
+
+    def behind_s(self, now: datetime) -> float | None:
+        """Return the greatest age of the last handled message of a queue with a lag; None if it is unknown."""
+        ages = [age for each in self.queues if (age := each.behind_s(now)) is not None]
+        return max(ages, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ async def show(servers: Servers, name: str) -> Group:
     """See `Admin.group`."""
     masters = await servers.all_masters()
     settings = await _there(servers, check_group(name), masters)
-    found = await servers.all(masters, lambda _, address: _members(servers, name, address))
+    found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
     members = {member.client_id: member for each in found.values() for member in each}
     plain = servers.network.plain_name(name)
     settings = {broker: msgspec.structs.replace(each, group_name=plain) for broker, each in settings.items()}
@@ -221,7 +227,7 @@ async def members(servers: Servers, name: str) -> list[Member]:
     """See `Admin.members`."""
     masters = await servers.all_masters()
     check_group(name)
-    found = await servers.all(masters, lambda _, address: _members(servers, name, address))
+    found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
     if not any(found.values()):
         await _there(servers, name, masters)
     # Each is asked through one of the brokers that it is connected to.
@@ -289,12 +295,16 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
     """Return the lag of a group at some masters; without queues if it never consumed, or does not exist."""
     stats = await servers.all(masters, lambda _, address: group_progress(servers, address, name, topic))
-    rows = {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
-    network = servers.network
+    return lag_of(servers.network, servers.network.plain_name(name), stats.values())
+
+
+def lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> GroupLag:
+    """Return the lag of a group from the figures of some brokers."""
+    rows = {queue: each for table in stats for queue, each in table.offset_table.items()}
     return GroupLag(
-        network.plain_name(name),
+        name,
         tuple(_queue_lag(network.plain_queue(queue), each) for queue, each in sorted(rows.items())),
-        sum(each.consume_tps for each in stats.values()),
+        sum(each.consume_tps for each in stats),
     )
 
 
@@ -306,7 +316,7 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
 
     async def at(_: str, address: str) -> dict[MessageQueue, int]:
         # Unlike Java, which orders the reset first: Apache's broker refuses it for a group that never committed.
-        if await _members(servers, name, address):
+        if await members_at(servers, name, address):
             if isinstance(to, int):
                 # Brokers of 4.9 know no offset here, and would move the members to the time in the request.
                 raise ConfigError(
@@ -360,7 +370,7 @@ async def _there(servers: Servers, name: str, masters: Masters) -> dict[str, Gro
     return configs
 
 
-async def _members(servers: Servers, name: str, address: str) -> list[Connection]:
+async def members_at(servers: Servers, name: str, address: str) -> list[Connection]:
     """Return the online members of a group at one broker."""
     try:
         return (await group_connections(servers, address, name)).connection_set

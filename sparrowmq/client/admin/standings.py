@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.lacking import lacking
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
@@ -37,6 +38,8 @@ class Standing:
         behind_messages: likewise, where it was asked for.
         in_tps, out_tps: recent messages per second, in and out.
         problem: why it does not answer, then all of these are None; or why it neither leads nor follows.
+        is_silent: whether it does not answer.
+        conditions: the names of its conditions (docs/operate/conditions.md), sorted.
     """
 
     cluster: str
@@ -54,6 +57,8 @@ class Standing:
     version: str | None = None
     problem: str | None = None
     behind_messages: int | None = None
+    conditions: tuple[str, ...] = ()
+    is_silent: bool = False
 
     @property
     def role(self) -> str:
@@ -96,7 +101,7 @@ def _standing(
     address = place.addresses[broker_id]
     table, master = figures[address], figures.get(place.master or "")
     if isinstance(table, SparrowError):
-        return Standing(place.cluster, place.name, broker_id, address, problem=str(table))
+        return Standing(place.cluster, place.name, broker_id, address, problem=str(table), is_silent=True)
     behind: tuple[int | None, float | None] = (None, None)
     if broker_id != MASTER and master is not None and not isinstance(master, SparrowError):
         behind = _behind(table, master)
@@ -115,6 +120,7 @@ def _standing(
         out_tps=_rate(table, brokers.GIVEN),
         version=table.get("brokerVersionDesc"),
         problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
+        conditions=tuple(sorted(told_conditions(table))),
     )
 
 

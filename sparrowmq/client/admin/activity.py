@@ -1,0 +1,128 @@
+"""The activity of a cluster: the rates of its brokers and topics, and the lag of its groups.
+
+A look costs a broker three requests, which include all groups, and one more for each of its topics. A few dozen of
+these are under way at a time, so that a look at a thousand topics delays no client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.client.admin import brokers, groups, topics
+from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.client.admin.operations.broker_operations import progress_of_all_groups
+from sparrowmq.client.admin.operations.topic_operations import topic_table
+from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.client.admin.standings import Standing, standings
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.names import is_system_group
+from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, ConsumeStats
+
+_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRate:
+    """The messages that producers sent to a topic, at all brokers that answered.
+
+    Attributes:
+        per_second: the mean of about the last minute.
+        within_a_day: the number of the last 24 hours, at most since each broker's start.
+    """
+
+    topic: str
+    per_second: float
+    within_a_day: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One look at a cluster.
+
+    Attributes:
+        topics: the busiest first.
+        groups: the one with the greatest lag first.
+        missing: why a broker is not in the figures, by its name.
+    """
+
+    brokers: tuple[Standing, ...]
+    topics: tuple[TopicRate, ...]
+    groups: tuple[GroupLag, ...]
+    missing: Mapping[str, str]
+
+
+async def activity(servers: Servers, cluster: str | None) -> Activity:
+    """Return what a cluster does now, or what all do.
+
+    Raises:
+        ConfigError: there is no such cluster.
+        NetworkError: no name server answers.
+    """
+    found = await standings(servers, cluster)
+    masters: Masters = {
+        each.broker: each.address for each in found if each.broker_id == MASTER and not each.is_silent
+    }
+    rates, failed = await _topic_rates(servers, cluster, masters)
+    progress, failures = await servers.each(masters, lambda _, at: progress_of_all_groups(servers, at))
+    missing = {
+        each.broker: each.problem or "" for each in found if each.is_silent and each.broker_id == MASTER
+    }
+    missing |= {broker: str(error) for broker, error in (failed | failures).items()}
+    return Activity(
+        tuple(found),
+        tuple(sorted(rates, key=lambda each: (-each.per_second, -each.within_a_day, each.topic))),
+        tuple(
+            sorted(
+                _lags(servers, progress.values()), key=lambda each: (-each.lag, -each.per_second, each.group)
+            )
+        ),
+        missing,
+    )
+
+
+async def _topic_rates(
+    servers: Servers, cluster: str | None, masters: Masters
+) -> tuple[list[TopicRate], dict[str, SparrowError]]:
+    """Return the rate of each topic, and the errors of brokers that failed. RocketMQ's own topics are left out."""
+    tables, failures = await servers.each(masters, lambda _, address: topic_table(servers, address))
+    wanted = set(await topics.names(servers, cluster, hidden=False))
+    gate = asyncio.Semaphore(_AT_ONCE)
+    rates: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+
+    async def add(broker: str, topic: str) -> None:
+        address = masters[broker]
+        assert address is not None, "it has just answered"
+        async with gate:
+            if broker in failures:
+                return
+            try:
+                found = await brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
+            except SparrowError as error:
+                failures[broker] = error
+                return
+        plain = servers.network.plain_name(topic)
+        rates[plain] += found.stats_minute.tps
+        counts[plain] += found.sum_of_day
+
+    places = [(broker, name) for broker, table in tables.items() for name in table]
+    await asyncio.gather(*(add(*each) for each in places if servers.network.plain_name(each[1]) in wanted))
+    return [TopicRate(name, rates[name], counts[name]) for name in rates], failures
+
+
+def _lags(servers: Servers, stats: Iterable[BrokerConsumeStats]) -> list[GroupLag]:
+    """Return the lag of each group that has consumed at one of the brokers."""
+    found: dict[str, list[ConsumeStats]] = defaultdict(list)
+    for broker in stats:
+        for table in broker.consume_stats_list:
+            for group, each in table.items():
+                if not is_system_group(group):
+                    found[group] += each
+    inside = servers.network.inside(set(found))
+    plain = {servers.network.plain_name(group): each for group, each in found.items()}
+    return [groups.lag_of(servers.network, name, plain[name]) for name in inside]
