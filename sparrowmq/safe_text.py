@@ -6,9 +6,13 @@ may be a megabyte long.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 LONGEST: Final = 200
+
+# The folders of an absolute path; neither those of a URL nor the slash in front of an address.
+_FOLDERS: Final = re.compile(r"(?<![\w./:-])/(?:[^\s/'\",;:()]+/)+(?=[^\s/])")
 
 
 def shown(words: object, most: int = LONGEST) -> str:
@@ -24,3 +28,11 @@ def shown(words: object, most: int = LONGEST) -> str:
             each if each.isprintable() else repr(each)[1:-1] for each in start.replace("\\", "\\\\")
         )[:most]
     return start if len(text) <= most else f"{start}... ({len(text)} characters)"
+
+
+def without_folders(text: str) -> str:
+    """The text with the name of each file in place of its path: clients learn no path of a server.
+
+    `no room on the disk for /data/store/commitlog/000` becomes `no room on the disk for 000`.
+    """
+    return _FOLDERS.sub("", text) if "/" in text else text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.safe_text import shown
+from sparrowmq.safe_text import shown, without_folders
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,23 @@ def test_what_is_too_long_is_cut_and_counted():
     assert shown("\n" * 300) == "\\n" * 100 + "... (300 characters)"
     assert shown("x" * 200) == "x" * 200
     assert shown("x" * 20, 10) == "x" * 10 + "... (20 characters)"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "no room on the disk for /data/store/commitlog/000; free some",
+            "no room on the disk for 000; free some",
+        ),
+        ("'/etc/mq/plain_acl.yml' cannot be written", "'plain_acl.yml' cannot be written"),
+        ("/a/b/x.yml has changed, /a/b/y.yml too", "x.yml has changed, y.yml too"),
+        ("see /var/", "see /var/"),
+        ("Producer: /127.0.0.1:4711", "Producer: /127.0.0.1:4711"),
+        ("see http://rocketmq.apache.org/docs/faq/ or https://a.b/c/d", None),
+        ("1/2/3 and a/b/c and 10.0.0.0/8", None),
+        ("no slash", None),
+    ],
+)
+def test_a_path_is_shown_without_its_folders(words, expected):
+    assert without_folders(words) == (words if expected is None else expected)

@@ -49,6 +49,7 @@ from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, respons
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Buffer, Session
+from sparrowmq.safe_text import without_folders
 
 log = logging.getLogger(__name__)
 
@@ -499,13 +500,15 @@ def reason_of(error: BaseException) -> str:
 
 
 def failure(error: BaseException, command: Command, session: Session) -> Answer:
-    """Return the reply for an error. Bugs in SparrowMQ are logged with their trace; the reply has no trace."""
+    """Return the reply for an error. Bugs in SparrowMQ are logged with their trace; the reply has no trace, and names
+    files without their folders.
+    """
     if isinstance(error, RemoteError):
-        return Answer(error.code, None, error.remark)
+        return Answer(error.code, None, error.remark and without_folders(error.remark))
     if isinstance(error, StoreFailed | DiskFull):
-        return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, None, str(error))
+        return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, None, without_folders(str(error)))
     if isinstance(error, SparrowError):
-        return Answer(ResponseCode.SYSTEM_ERROR, None, str(error))
+        return Answer(ResponseCode.SYSTEM_ERROR, None, without_folders(str(error)))
     log.error("request %s from %s failed", command, session.address, exc_info=error)
     return Answer(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
 

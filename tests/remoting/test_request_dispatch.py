@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 
 from sparrowmq.errors import (
+    ConfigError,
     ConnectionClosed,
     DiskFull,
     NotSafeInTime,
@@ -303,6 +305,17 @@ async def test_an_error_becomes_a_reply(
                 await session.call(pull())
     assert caught.value.code == code
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.guards("safe_text.without_folders: return text")
+@pytest.mark.parametrize("kind", [DiskFull, ConfigError, partial(RemoteError, 209)])
+async def test_an_error_names_a_file_without_its_folders(
+    serve: Serve, kind: Callable[[str], Exception]
+) -> None:
+    async with serve(dispatcher(kind("/srv/private/plain_acl.yml cannot be written"))) as (_, session):
+        with pytest.raises(RemoteError) as caught:
+            await session.call(pull())
+    assert caught.value.remark == "plain_acl.yml cannot be written"
 
 
 async def test_a_failing_coroutine_becomes_a_reply_too(serve: Serve) -> None:

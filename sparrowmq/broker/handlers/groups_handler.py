@@ -161,6 +161,7 @@ class GroupHandler:
             )
         members = self._clients.members(header.group)
         if not members:
+            self._demand_group(header.group, header.topic)
             raise RemoteError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
@@ -168,6 +169,14 @@ class GroupHandler:
             )
         chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         return in_slices(self._reset(header, chosen, peer))
+
+    def _demand_group(self, group: str, topic: str) -> None:
+        """Check that the group exists: otherwise tools commit offsets for a mistyped name, and report success.
+
+        Unlike Java, which also refuses a group that has settings and has not consumed the topic yet.
+        """
+        if self._groups.get(group) is None and not self._offsets.of_group(group, topic):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
 
     def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[Answer]:
         offsets: dict[MessageQueue, int] = {}

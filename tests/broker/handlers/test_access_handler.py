@@ -92,6 +92,7 @@ async def test_what_would_break_the_file_is_refused(who, file, request_header, c
     with pytest.raises(RemoteError) as caught:
         await (await who.session(*ADMIN)).call(request_header)
     assert caught.value.code == code and words in caught.value.remark
+    assert str(file.parent) not in caught.value.remark
     assert file.read_text() == SAMPLE
 
 
@@ -140,6 +141,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_nothing_changes(who, fi
     with pytest.raises(RemoteError, match="cannot be written") as caught:
         await admin.call(UpdateAndCreateAclConfig(*NEW))
     assert caught.value.code == 209
+    assert str(file.parent) not in caught.value.remark and "plain_acl.yml" in caught.value.remark
     with pytest.raises(AccessDenied):
         await (await who.session(*NEW)).call(send_request("orders"))
 

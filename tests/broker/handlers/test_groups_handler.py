@@ -173,8 +173,23 @@ async def test_one_queue_may_be_set_to_an_offset(client, consuming):
     assert ResetOffsets.decode(response.body).offset_table == {queue(0): 4}
 
 
-async def test_a_reset_for_nobody_says_so(desk, client):
+@pytest.mark.guards("GroupHandler.reset: drop _demand_group")
+async def test_a_reset_of_a_group_that_does_not_exist_is_refused(desk, client):
+    """A tool commits offsets for a group that is only offline, so it would report success for a mistyped name."""
     desk.create("Orders")
+    desk.offsets.commit("typo", "Bills", 0, 1)
+    error = await client.refusal(ResetOffset("Orders", "typo", -1, True))
+    assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, "THe consumer group <typo> not exist")
+    assert desk.groups.get("typo") is None
+
+
+@pytest.mark.parametrize("known_by", ["settings", "offset"])
+async def test_a_reset_of_a_group_without_members_says_so(desk, client, known_by):
+    desk.create("Orders")
+    if known_by == "settings":
+        desk.groups.ensure("g")
+    else:
+        desk.offsets.commit("g", "Orders", 0, 1)
     error = await client.refusal(ResetOffset("Orders", "g", -1, True))
     assert error.code == ResponseCode.CONSUMER_NOT_ONLINE
     assert error.remark.startswith("Consumer not online, so can not reset offset, Group: g Topic: Orders")
