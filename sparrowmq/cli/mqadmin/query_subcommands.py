@@ -241,9 +241,11 @@ async def _track(call: Call, message: StoredMessage, group: str) -> str:
         else:
             kind = "CONSUMED" if _wants(found, message) else "CONSUMED_BUT_FILTERED"
     except Failure as failure:
-        is_away = failure.code == ResponseCode.CONSUMER_NOT_ONLINE and failure.is_of_broker
+        # Unlike Java, which says UNKNOWN where a broker answers with an empty list of members.
+        is_away = failure.code == ResponseCode.CONSUMER_NOT_ONLINE
         kind = "NOT_ONLINE" if is_away else kind
-        why = f"CODE:{failure.code} DESC:{failure.remark}" if failure.is_of_broker else str(failure)
+        has_code = is_away or failure.is_of_broker
+        why = f"CODE:{failure.code} DESC:{failure.remark}" if has_code else str(failure)
     return java.fields("MessageTrack", {"consumerGroup": group, "trackType": kind, "exceptionDesc": why})
 
 

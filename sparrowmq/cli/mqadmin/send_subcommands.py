@@ -22,9 +22,10 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, SendFailed, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import KeptTag, Message, MessageQueue
 from sparrowmq.protocol.messages.property_names import RESERVED
-from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.names import DEFAULT_TOPIC, check_topic
 
 _SENT: Final = "%-32s  %-4s  %-20s    %s"
 _RT: Final = "%-24s  %-24s  %-8s  %-16s  %-16s"
@@ -67,20 +68,18 @@ async def send_message(call: Call) -> None:
         return
     keys, tag = call.text("k").split(), call.text("c") or None
     message = Message(call.text("t"), call.text("p").encode(), tag, keys)
-    queue = None
+    queue, address = None, ""
     if call.has("b") and call.has("i") and call.number("i") > -1:
         queue = MessageQueue(message.topic, call.text("b"), call.number("i"))
-        await address_of(call, queue)
+        address = await _address_for_send(call, queue)
     async with producing(call, trace=call.is_true("m")) as mq:
         try:
             result = await mq.send(message, queue=queue)
         except InvalidName:
-            raise client_failure(
-                f"The specified topic[{message.topic}] contains illegal characters, allowing only {_NAMES}"
-            ) from None
+            raise _illegal(message.topic) from None
         except SendFailed as error:
             if queue is not None and isinstance(error.cause, RemoteError):
-                raise broker_failure(error.cause, await address_of(call, queue)) from None
+                raise broker_failure(error.cause, address) from None
             raise of(error) from None
         except SparrowError as error:
             raise of(error) from None
@@ -88,6 +87,25 @@ async def send_message(call: Call) -> None:
     call.line(
         _SENT, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id
     )
+
+
+async def _address_for_send(call: Call, queue: MessageQueue) -> str:
+    """Return the address of a queue's broker. The template has the brokers of a topic without a route, which the send
+    creates. Raises: Failure.
+    """
+    try:
+        await call.route(check_topic(queue.topic))
+    except InvalidName:
+        raise _illegal(queue.topic) from None
+    except Failure as failure:
+        if failure.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        queue = MessageQueue(DEFAULT_TOPIC, queue.broker_name, queue.queue_id)
+    return await address_of(call, queue)
+
+
+def _illegal(topic: str) -> Failure:
+    return client_failure(f"The specified topic[{topic}] contains illegal characters, allowing only {_NAMES}")
 
 
 def again(message: looked.Message) -> Message:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _IPV4_DIGITS: Final = 32
 _IPV6_DIGITS: Final = 56
+_LAST_PORT: Final = 65535
 _HEX: Final = [f"{byte:02X}" for byte in range(256)]
 _DIGITS: Final = b"0123456789ABCDEF"
 
@@ -134,15 +135,19 @@ def parse_offset_id(text: str) -> OffsetId:
     """Parse an offset id.
 
     Raises:
-        RemoteProtocolError: it is not 32 or 56 hex digits.
+        RemoteProtocolError: it is not 32 or 56 hex digits, or has no port. A unique id has as many digits, and nearly
+            always a number there that is too large for a port.
     """
     if len(text) in (_IPV4_DIGITS, _IPV6_DIGITS):
         try:
             raw = bytes.fromhex(text)
-            return OffsetId(hosts.unpack(raw[:-8]), int.from_bytes(raw[-8:], "big", signed=True))
         except ValueError:
-            pass
-    raise RemoteProtocolError(f"{text[:80]!r} is not an offset message id, which has 32 hex digits or 56")
+            raw = b""
+        if raw and int.from_bytes(raw[-12:-8], "big") <= _LAST_PORT:
+            return OffsetId(hosts.unpack(raw[:-8]), int.from_bytes(raw[-8:], "big", signed=True))
+    raise RemoteProtocolError(
+        f"{text[:80]!r} is not an offset message id, which has 32 hex digits or 56 with a port in them"
+    )
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:

@@ -287,6 +287,8 @@ class _Reader:
         self.at = 0
 
     def read(self) -> Any:
+        if not self.text.strip():
+            raise NotJson("the text is empty where JSON is expected")
         value = self._value(0)
         self._skip()
         if self.at != len(self.text):
@@ -380,5 +382,6 @@ class _Reader:
             raise self._wrong(repr(character))
 
     def _wrong(self, expected: str) -> NotJson:
-        found = self.text[self.at : self.at + 20] or "nothing"
-        return NotJson(f"the JSON has {found!r} at character {self.at} where {expected} is expected")
+        rest = self.text[self.at : self.at + 20]
+        found = f"has {rest!r}" if rest else "ends"
+        return NotJson(f"the JSON {found} at character {self.at} where {expected} is expected")

@@ -35,6 +35,15 @@ def test_what_is_not_there_is_told(admin, topic, sent):
     assert admin.ok(f"queryMsgByOffset -t {topic} -b broker-0 -i 0 -o 99") == ""
 
 
+@pytest.mark.parametrize(
+    "unique_id",
+    ["FD0000000000000000000000000000027B6F60E53B9373CFB2A70000", "7F0000017B448D186E0173CFA2780000"],
+)
+def test_a_unique_id_is_not_taken_for_an_address(admin, unique_id):
+    said = admin(f"queryMsgById -i {unique_id}")
+    assert "CODE: 208  DESC: query message by id finished, but no message." in said.err
+
+
 def test_a_message_is_sent_again(admin, topic, sent):
     said = admin.ok(f"queryMsgById -i {sent.offset_msg_id} -s true")
     assert said.startswith(
@@ -55,3 +64,11 @@ def test_a_trace_shows_who_sent(admin, topic):
     rows = admin.ok(f"queryMsgTraceById -i {sent.msg_id} -t RMQ_SYS_TRACE_TOPIC_2").splitlines()
     assert rows[0].split() == ["#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"]
     assert rows[1].split()[0] == "Pub" and rows[1].split()[-1] == "success"
+
+
+def test_a_group_without_members_is_not_online_in_the_track_of_a_message(admin, topic, sent):
+    admin.ok("updateSubGroup -b {broker} -g absent")
+    admin.ok("updateTopic -b {broker} -t %RETRY%absent -r 1 -w 1")
+    admin.ok(f"resetOffsetByTime -g absent -t {topic} -s now")
+    shown = admin.ok(f"queryMsgByUniqueKey -t {topic} -i {sent.msg_id}")
+    assert "MessageTrack [consumerGroup=absent, trackType=NOT_ONLINE, exceptionDesc=CODE:206 DESC:" in shown

@@ -34,6 +34,14 @@ def test_what_cannot_be_sent_is_told(admin, topic):
     assert "The specified topic[a$] contains illegal characters" in admin("sendMessage -t a$ -p x").err
 
 
+def test_a_send_to_a_named_broker_creates_the_topic(admin):
+    rows = admin.ok("sendMessage -t BornByASend -p x -b broker-0 -i 0").splitlines()
+    assert rows[1].split()[:3] == ["broker-0", "0", "SEND_OK"]
+    assert "The broker[broker-z] not exist" in admin("sendMessage -t NotBorn -p x -b broker-z -i 0").err
+    assert "queueId[77] is illegal" in admin("sendMessage -t BornToo -p x -b broker-0 -i 77").err
+    assert "contains illegal characters" in admin("sendMessage -t a$ -p x -b broker-0 -i 0").err
+
+
 def test_the_time_of_sends_is_measured(admin, topic):
     rows = admin.ok(f"checkMsgSendRT -t {topic} -a 3 -s 10").splitlines()
     assert [row.split()[1:3] for row in rows[1:4]] == [["0", "true"], ["1", "true"], ["0", "true"]]

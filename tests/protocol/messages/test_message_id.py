@@ -74,7 +74,7 @@ def test_offset_ids_are_read_back(address: str) -> None:
     assert parse_offset_id(offset_id(hosts.pack(address), 1 << 40)) == OffsetId(address, 1 << 40)
 
 
-@pytest.mark.parametrize("text", ["", "7F", "G" * 32, "0" * 40])
+@pytest.mark.parametrize("text", ["", "7F", "G" * 32, "0" * 40, "7F000001" + "00010000" + 16 * "0"])
 def test_a_text_that_is_no_offset_id_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="32 hex digits"):
         parse_offset_id(text)

@@ -136,6 +136,15 @@ def test_the_error_is_the_peers_fault_and_a_wrong_value(kind: type[Exception]) -
         json.loads("no")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "the text is empty"), (" \n", "the text is empty"), ('{"a":', "the JSON ends at character 5")],
+)
+def test_a_text_that_ends_too_early_is_said_to_end(text: str, words: str) -> None:
+    with pytest.raises(json.NotJson, match=words):
+        json.loads(text)
+
+
 def test_bytes_that_are_no_utf8_are_refused() -> None:
     with pytest.raises(json.NotJson, match="UTF-8"):
         json.loads(b'{"a":"\xff"}')

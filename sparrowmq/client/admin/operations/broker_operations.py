@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import (
     CleanExpiredConsumeQueue,
@@ -74,8 +76,16 @@ async def producer_connections(asker: Asker, address: str, group: str) -> Produc
 
 
 async def queue_entries(asker: Asker, address: str, request: QueryConsumeQueue) -> QueueEntries:
-    """Return entries of a consume queue: where its messages are stored, and the hashes of their tags."""
-    return QueueEntries.decode((await asker.ask(address, request)).body)
+    """Return entries of a consume queue: where its messages are stored, and the hashes of their tags.
+
+    Raises:
+        RemoteError: the queue has no entry at this index. Apache's broker says so in the remark of a success.
+    """
+    answer = await asker.ask(address, request)
+    if not answer.body:
+        remark = answer.remark or f"Index {request.index} of {request.queue_id}@{request.topic} is not exist!"
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
+    return QueueEntries.decode(answer.body)
 
 
 async def clean_expired_queues(asker: Asker, address: str) -> None:
