@@ -193,6 +193,10 @@ class Broker:
             self._replica.stop()
         return self.store.end
 
+    def unready(self) -> str:
+        """Return the conditions that keep it from its work, in words; "" if there are none."""
+        return "; ".join(each.what for each in self._conditions.unready())
+
     def reload(self, settings: BrokerSettings) -> None:
         """Apply the changeable settings of a settings file that was read again."""
         self._changing.reload(settings)

@@ -23,7 +23,7 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.settings.settings import build
 from tests.environments import python_with, variables
 from tests.interop.apache import free_ports
-from tests.interop.wire import Wire
+from tests.interop.wire import SEND, Wire, send_fields
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 LIMIT_S = 30.0
@@ -140,12 +140,16 @@ def test_the_commands_of_the_compose_file_have_settings_that_count(service, cls)
 # systemd ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda path: path.stem)
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
 def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
     text = unit.read_text()
     [command] = re.findall(r"^ExecStart=/opt/sparrowmq/bin/(\S+) -c /etc/sparrowmq/\S+$", text, re.MULTILINE)
     assert command_of(command).exists()
     assert "ExecReload=/bin/kill -HUP $MAINPID" in text
+    assert {"Type=notify", "WatchdogSec=60"} <= set(text.splitlines())
     if (verify := shutil.which("systemd-analyze")) is None:
         return  # It is the check of those who have systemd; the rest holds everywhere.
     here = tmp_path / unit.name
@@ -159,6 +163,81 @@ def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_a_unit_is_exposed_to_little(unit):
+    done = subprocess.run(
+        [needed("systemd-analyze"), "security", "--offline=true", "--threshold=20", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def needed(program: str) -> str:
+    if (found := shutil.which(program)) is None:
+        pytest.skip(f"needs {program}")
+    return found
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+async def test_a_server_works_within_the_limits_of_its_unit(unit, tmp_path):
+    """Its system calls are those that the unit allows, it needs no memory that is written and run, and of all folders
+    it writes to those of the unit alone.
+    """
+    strace, analyze = needed("strace"), needed("systemd-analyze")
+    settings = dict(re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.MULTILINE))
+    assert settings["MemoryDenyWriteExecute"] == "true"
+    [port, names] = free_ports(2)
+    server = settings["ExecStart"].split()[0].rpartition("/")[2]
+    words = [f"--set=listenPort={port}", f"--set=kvConfigPath={tmp_path}/kv.json"]
+    if server == "mqbroker":
+        more = {"storePathRootDir": tmp_path / "store", "brokerName": "broker-a", "fastListenPort": "off"}
+        more |= {"metricsExporterType": "PROM", "metricsPromExporterPort": names, "haListenPort": "off"}
+        words = [f"--set={key}={value}" for key, value in ({"listenPort": port} | more).items()]
+    calls = tmp_path / "calls"
+    with ExitStack() as stack:
+        start(
+            [strace, "-D", "-f", "-q", "-o", str(calls), str(command_of(server)), *words],
+            tmp_path / "log",
+            stack,
+            HOME="/nowhere",
+        )
+        with Wire(port) as wire:
+            if server == "mqbroker":
+                assert wire.ask(SEND, send_fields("TBW102"), b"one").code == 0
+            else:
+                assert wire.ask(PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"}).code == 0
+    deadline = time.monotonic() + LIMIT_S
+    while not (lines := calls.read_text().splitlines()) or "+++ exited with 0 +++" not in lines[-1]:
+        assert time.monotonic() < deadline, lines[-1:]
+    used = set(re.findall(r"^\d+ +(\w+)\(", "\n".join(lines), re.MULTILINE))
+    assert "openat" in used and used <= allowed(analyze, unit.read_text())
+    assert not [line for line in lines if re.search(r"PROT_WRITE\|PROT_EXEC|mprotect\(.*PROT_EXEC", line)]
+    written = {
+        found[1]
+        for line in lines
+        if (found := re.search(r'openat?\(\w+, "([^"]+)", \S*O_(?:WRONLY|RDWR)', line))
+    }
+    assert written and all(path.startswith((str(tmp_path), "/dev/null")) for path in written), written
+
+
+def allowed(analyze: str, text: str) -> set[str]:
+    """The system calls that a unit allows."""
+
+    def names(group: str) -> set[str]:
+        shown = subprocess.run([analyze, "syscall-filter", group], capture_output=True, text=True, check=True)
+        words = re.findall(r"^ {4}([@\w-]+)$", shown.stdout, re.MULTILINE)
+        return {name for word in words for name in (names(word) if word.startswith("@") else {word})}
+
+    found: set[str] = set()
+    for line in re.findall(r"^SystemCallFilter=(.*)$", text, re.MULTILINE):
+        groups = line.removeprefix("~").split()
+        each = {name for group in groups for name in names(group)}
+        found = found - each if line.startswith("~") else found | each
+    return found
 
 
 def test_the_page_installs_the_extra_of_these_tests():

@@ -11,6 +11,9 @@ signal to this process stops them in order, and SIGHUP goes to each.
 The stdin of each is a pipe from this process, which only this process holds open. If this process is killed, the pipe
 ends, and so do the brokers, in order. A broker that is halted then ends only when it runs again. As long as it has its
 store open, a new start waits for it, and says which process it is.
+
+Under systemd (systemd.py) this process says that it serves when each broker did. A broker whose loop hangs for
+WatchdogSec is killed, and started again like any other; the other brokers go on.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.cli.servers.systemd import ALIVE, READY, Listener, Notifier
 from sparrowmq.store.vfs import lock_holder
 
 log = logging.getLogger(__name__)
@@ -83,6 +87,8 @@ class _Broker:
     is_first: bool = True  # whether no process was there before this one
     holder: int = 0  # the process of an earlier run that has the store open
     told_s: float = 0.0  # when that was logged last
+    has_served: bool = False
+    alive_s: float | None = None  # when its loop said that it runs; None until it serves
 
 
 class Brokers:
@@ -92,6 +98,7 @@ class Brokers:
         commands: their command lines.
         now_s: a monotonic clock.
         stores: the folders of their stores.
+        notifier: to systemd.
     """
 
     def __init__(
@@ -99,10 +106,14 @@ class Brokers:
         commands: Sequence[Sequence[str]],
         now_s: Callable[[], float] = time.monotonic,
         stores: Sequence[str] = (),
+        notifier: Notifier | None = None,
     ) -> None:
         self._brokers = [_Broker(*each) for each in zip_longest(commands, stores, fillvalue="")]
         self._now_s = now_s
         self._is_stopping = False
+        self._notifier = notifier or Notifier()
+        self._listener = Listener() if self._notifier else None
+        self._is_ready = False
 
     def run(self) -> int:
         """Until a signal; the exit status."""
@@ -112,7 +123,9 @@ class Brokers:
         status = 0
         while not self._is_stopping and status != _WRONG_SETTINGS:
             status = self.look()
+            self._supervise()
             time.sleep(_LOOK_S)
+        self._notifier.stops()
         self.end()
         return status
 
@@ -127,7 +140,8 @@ class Brokers:
             if status is not None:
                 self._note_end(broker, status)
             elif self._now_s() >= broker.at_s and not self._is_held(broker):
-                broker.process, broker.at_s = _started(broker.words), self._now_s()
+                broker.process, broker.at_s = self._started(broker.words), self._now_s()
+                broker.alive_s = None
         return 0
 
     def end(self) -> None:
@@ -138,6 +152,35 @@ class Brokers:
         for process in running:
             process.wait()
             _let_go(process)
+
+    def _started(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a process; no other process has the other end of its stdin, as Python lets none inherit it."""
+        watched = self._listener.environment(self._notifier.watchdog_s) if self._listener is not None else {}
+        return subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **watched})
+
+    def _supervise(self) -> None:
+        """Hear which brokers live, kill one that hangs, and say to systemd how all of them are."""
+        if self._listener is None:
+            return
+        running = {broker.process.pid: broker for broker in self._brokers if broker.process is not None}
+        for process, lines in self._listener.heard():
+            if process in running and not {READY, ALIVE}.isdisjoint(lines):
+                running[process].alive_s, running[process].has_served = self._now_s(), True
+        for process, broker in running.items():
+            if broker.alive_s is not None and self._silence_s(broker) > self._notifier.watchdog_s > 0:
+                log.error(
+                    "the broker of process %d hangs (no sign for %.0f s)", process, self._silence_s(broker)
+                )
+                broker.alive_s = None
+                os.kill(process, signal.SIGKILL)
+        if all(broker.has_served for broker in self._brokers) and not self._is_ready:
+            self._is_ready = True
+            self._notifier.say(READY, f"STATUS={len(self._brokers)} brokers serve")
+        if self._is_ready:
+            self._notifier.say(ALIVE)
+
+    def _silence_s(self, broker: _Broker) -> float:
+        return self._now_s() - (broker.alive_s or 0.0)
 
     def _is_held(self, broker: _Broker) -> bool:
         """Whether another process has the store open. Log that once, and then every minute."""
@@ -181,11 +224,6 @@ class Brokers:
 
     def _stop(self, *_: object) -> None:
         self._is_stopping = True
-
-
-def _started(words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a process; no other process has the other end of its stdin, as Python lets none inherit it."""
-    return subprocess.Popen(words, stdin=subprocess.PIPE)
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPo
 SIGHUP     read all of them again, and apply what can change while the server runs
 stdout     one line when it serves, with the words that scripts wait for from Apache's servers
 stderr     the log, unless --log-file names a file, and errors
+systemd    that it serves, runs and stops, in a unit with Type=notify (systemd.py)
 exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the settings or the address are wrong
 """
 
@@ -18,15 +19,17 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import click
 
 from sparrowmq import descriptors, logs, memory
 from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.cli.servers.version_line import identity, keeping
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError, StoreFailed
 from sparrowmq.logs import LogSettings
@@ -168,7 +171,7 @@ def broker(**given: Any) -> None:
         numbers = range(given["brokers"])
         commands = [command(settings, given, number) for number in numbers]
         stores = [f"{settings.store_path}-{number}" for number in numbers]
-        sys.exit(Brokers(commands, stores=stores).run())
+        sys.exit(Brokers(commands, stores=stores, notifier=Notifier.of(os.environ)).run())
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
 
@@ -178,11 +181,16 @@ def broker(**given: Any) -> None:
     def reload(server: Broker | Member) -> None:
         server.reload(_merged(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
 
+    def unready(server: Broker | Member) -> str:
+        running = server if isinstance(server, Broker) else server.broker
+        return running.unready() if running is not None else "no broker runs; the log says why"
+
+    ends = given["ends_with_stdin"]
     if settings.failover:
         from sparrowmq.broker.election import Member
 
-        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload, given["ends_with_stdin"])
-    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload, given["ends_with_stdin"])
+        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload, ends, unready=unready)
+    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload, ends, unready=unready)
 
 
 # Settings -----------------------------------------------------------------------------------------------------------
@@ -252,11 +260,14 @@ def run(
     ready: Callable[[V], str],
     reload: Callable[[V], object] | None = None,
     ends_with_stdin: bool = False,
+    *,
+    unready: Callable[[V], str] = lambda _: "",
 ) -> NoReturn:
     """Serve until a signal or a failure; SIGHUP calls `reload`, an earlier one too.
 
     Args:
         ends_with_stdin: also stop when the other end of stdin is closed.
+        unready: returns what keeps the server from its work, for `systemctl status`; "" if nothing does.
     """
     os.umask(0o077)  # Only this user may read messages.
     descriptors.raise_limit()
@@ -265,49 +276,72 @@ def run(
         faulthandler.enable()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(build, ready, reload, ends_with_stdin))
+            starting = _Starting(ready, reload, unready, Notifier.of(os.environ))
+            runner.run(_serve(build, starting, ends_with_stdin))
     except (SparrowError, OSError, ExceptionGroup) as error:
         fail(error)
     sys.exit(0)
 
 
+@dataclass(frozen=True)
+class _Starting(Generic[V]):
+    """The things to do once a server serves. The fields are arguments of `run`."""
+
+    ready: Callable[[V], str]
+    reload: Callable[[V], object] | None
+    unready: Callable[[V], str]
+    notifier: Notifier
+
+    def serves(self, server: V) -> None:
+        """Say that it serves, and read its settings again from now on."""
+        if self.reload is not None:
+            hangup.follow(partial(_reload, self.reload, server))
+        click.echo(self.ready(server))
+        sys.stdout.flush()
+        self.notifier.serves(partial(self._status, server))
+
+    def _status(self, server: V) -> str:
+        problem = self.unready(server)
+        return f"not ready: {problem}" if problem else "serves"
+
+
 async def _serve(
-    build: Callable[[], AbstractAsyncContextManager[V]],
-    ready: Callable[[V], str],
-    reload: Callable[[V], object] | None,
-    ends_with_stdin: bool,
+    build: Callable[[], AbstractAsyncContextManager[V]], starting: _Starting[V], ends_with_stdin: bool
 ) -> None:
     """Signals cancel this task at any point; leaving the context is the graceful stop."""
     task = asyncio.current_task()
     assert task is not None
+
+    def stop() -> None:
+        starting.notifier.stops()
+        task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     if ends_with_stdin:
-        _follow_stdin(task.cancel)
-    if reload is None:
-        hangup.follow_none(task.cancel)
+        _follow_stdin(stop)
+    if starting.reload is None:
+        hangup.follow_none(stop)
     try:
-        while await _served(build(), ready, reload):
+        while await _served(build(), starting):
             pass
     except asyncio.CancelledError:
         log.info("stopped")
 
 
-async def _served(
-    server: AbstractAsyncContextManager[V], ready: Callable[[V], str], reload: Callable[[V], object] | None
-) -> bool:
+async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]) -> bool:
     """Serve until a signal or a failure; return whether to start another server instead of this one."""
     starts_again = False
     try:
         async with server as serving:
             _calm_the_collector()
             memory.keep_freed()
-            if reload is not None:
-                hangup.follow(partial(_reload, reload, serving))
-            click.echo(ready(serving))
-            sys.stdout.flush()
-            await serving.serve()
-            starts_again = True
+            starting.serves(serving)
+            try:
+                await serving.serve()
+                starts_again = True
+            finally:
+                starting.notifier.holds()
     except (StoreFailed, ExceptionGroup):
         if not starts_again:  # else it has no more to say than before
             raise
