@@ -11,7 +11,7 @@ A part declares the conditions that it can be in, as its chores (part.py). So no
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,7 +50,7 @@ class Conditions:
 
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
-        self._probes: Sequence[Probe] = ()
+        self._probes: Mapping[Kind, list[Callable[[], str]]] = {}
         self._now: dict[str, Condition] = {}
         figures.gauges(
             "sparrowmq_condition",
@@ -61,8 +61,11 @@ class Conditions:
         figures.gauge("sparrowmq_ready", "1 while /readyz says yes", lambda: int(not self.unready()))
 
     def watch(self, probes: Iterable[Probe]) -> None:
-        """Look for these from now on."""
-        self._probes = tuple(probes)
+        """Look for these from now on. Several probes may see the same kind."""
+        together: dict[Kind, list[Callable[[], str]]] = {}
+        for kind, probe in probes:
+            together.setdefault(kind, []).append(probe)
+        self._probes = together
 
     def part(self) -> Part:
         """Return the chore that looks."""
@@ -70,8 +73,9 @@ class Conditions:
 
     def look(self) -> None:
         """See which conditions last now."""
-        for kind, probe in self._probes:
-            what, before = probe(), self._now.get(kind.name)
+        for kind, probes in self._probes.items():
+            what = "; ".join(said for probe in probes if (said := probe()))
+            before = self._now.get(kind.name)
             if what and before is None:
                 self._now[kind.name] = Condition(kind, what, self._clock.now_ms())
                 log.warning("%s: %s. What to do: %s", kind.name, what, kind.remedy)

@@ -65,6 +65,22 @@ def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     assert (after.what, after.since_ms) == ("91 %", before.since_ms)
 
 
+@pytest.mark.guards(
+    "Conditions.watch: together.setdefault(kind, []).append(probe) -> together.update({kind: [probe]})"
+)
+def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sparrowmq")
+    said = {"topics": "topics.json", "groups": "", "offsets": ""}
+    conditions = Conditions(ManualClock(), Figures())
+    conditions.watch([(STATE_NOT_SAVED, lambda name=name: said[name]) for name in said])  # type: ignore[misc]
+    assert [each.what for each in conditions.now()] == ["topics.json"]
+    said["groups"] = "groups.json"
+    assert [each.what for each in conditions.now()] == ["topics.json; groups.json"]
+    assert len(caplog.messages) == 1, "one line when the condition begins"
+    said |= dict.fromkeys(said, "")
+    assert conditions.now() == [] and "state_not_saved is over" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
