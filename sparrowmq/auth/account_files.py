@@ -88,6 +88,11 @@ class AccountFiles:
         self._told = ""
         self.now = _together(self._documents())
 
+    @property
+    def problem(self) -> str:
+        """Why the files do not take effect as they are now; "" if they do."""
+        return f"the accounts do not change: {self._told}" if self._told else ""
+
     def look(self) -> None:
         """Load changes that were the same at two looks. A broken file is reported once, and changes nothing."""
         last, self._seen = self._seen, self._print()

@@ -29,6 +29,7 @@ from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access
 from sparrowmq.protocol.signature import ACCESS_KEY
@@ -44,6 +45,7 @@ SIZE_BYTES: Final = 64 << 20
 KEPT_FILES: Final = 4  # older ones
 MOST_A_MINUTE: Final = 100  # denials of one address
 MOST_LOGGED: Final = 10  # of them in the broker's log
+AGAIN: Final = 5  # denials within some seconds are worth a report
 _MOST_WAITING: Final = 100_000  # lines
 _MOST_ADDRESSES: Final = 10_000
 _PERIOD_S: Final = 60.0
@@ -73,12 +75,16 @@ class Audit:
         codes: the requests of which every answer is noted.
         denials: their number, by kind.
         lost: lines that could not be written.
+        again: the latest denial, if there were many within the last seconds.
+        problem: why the file cannot be written; "" if it can.
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.codes = _ADMIN
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
         self.lost = 0
+        self.again = Recent(clock, AGAIN)
+        self.problem = ""
         self._path = path
         self._clock = clock
         self._waiting: deque[str] = deque()
@@ -86,12 +92,11 @@ class Audit:
             True: _Limit(clock),
             False: _Limit(clock),
         }  # of requests for administrators, and of others
-        self._is_failing = False
 
     @property
-    def has_lines(self) -> bool:
-        """Whether lines wait for `write`."""
-        return bool(self._waiting)
+    def is_due(self) -> bool:
+        """Whether lines wait for `write`, or the file could not be written."""
+        return bool(self._waiting or self.problem)
 
     def begin(self, peer: Caller, command: Command, header: Request[Any]) -> Done:
         """Note a request for administrators that is handled now. Call the result with the answer's code and remark."""
@@ -107,10 +112,12 @@ class Audit:
     ) -> None:
         """Count a denial, and note it."""
         self.denials[error.kind.value] += 1
+        remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
+        who = f"{_name(command.code)} of {peer.address}"
+        self.again.note(f"requests are denied again and again, the last one is {who}: {remark}")
         number, left_out = self._limits[command.code in _TRUSTED].count(peer.host[:-PORT_BYTES])
         if number > MOST_A_MINUTE:
             return
-        remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
         if left_out:
             address = peer.address.rpartition(":")[0]
             self._add({"time": self._time(), "event": "left_out", "address": address, "count": left_out})
@@ -124,7 +131,7 @@ class Audit:
     def write(self) -> None:
         """Append the waiting lines to the file. Blocks: call it in a thread. Never raises."""
         lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if not lines or self._path is None:
+        if self._path is None:
             return
         try:
             self._rotate(self._path)
@@ -132,11 +139,12 @@ class Audit:
                 file.write("".join(lines))
         except OSError as error:
             self.lost += len(lines)
-            if not self._is_failing:
+            if not self.problem:
                 log.error("%s cannot be written, its lines are lost: %s", self._path, error)
-            self._is_failing = True
+            why = error.strerror or error
+            self.problem = f"the audit log {self._path} cannot be written ({why}): {self.lost} lines are lost"
         else:
-            self._is_failing = False
+            self.problem = ""
 
     @staticmethod
     def _rotate(path: Path) -> None:

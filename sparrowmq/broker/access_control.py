@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.errors import ConfigError, RemoteProtocolError
@@ -74,13 +75,19 @@ class AccessControl:
         from sparrowmq.auth.account_files import LOOK_PERIOD_S
         from sparrowmq.auth.audit import WRITE_PERIOD_S
 
+        audit, files = self.audit, self.files
         chores = [Chore("audit log", WRITE_PERIOD_S, self._write)]
-        if self.files is not None:
-            chores.append(Chore("accounts", LOOK_PERIOD_S, self.files.look))
-        return Part(handlers, tuple(chores), saves=(self._write,))
+        probes: list[Probe] = [
+            (AUDIT_NOT_WRITTEN, lambda: audit.problem),
+            (DENIALS, lambda: audit.again.last),
+        ]
+        if files is not None:
+            chores.append(Chore("accounts", LOOK_PERIOD_S, files.look))
+            probes.append((ACCOUNTS_NOT_LOADED, lambda: files.problem))
+        return Part(handlers, tuple(chores), saves=(self._write,), probes=tuple(probes))
 
     async def _write(self) -> None:
-        if self.audit is not None and self.audit.has_lines:
+        if self.audit is not None and self.audit.is_due:
             await asyncio.to_thread(self.audit.write)
 
     def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt) -> Check:

@@ -46,13 +46,14 @@ from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
+from sparrowmq.broker.machine_conditions import Machine
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.part import Part
+from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
@@ -88,7 +89,7 @@ from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
-from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.live_settings import SAVE_AGAIN_S, Changing
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy
 
@@ -262,6 +263,8 @@ class Broker:
             SelfRepair(store, pool, self._clock, self._peers).part(),
             spare,
             registration.part(),
+            Machine(self._clock, lambda: store.newest_ms).part(),
+            Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._changing.save_again),)),
             self._conditions.part(),
         )
         self._conditions.watch([*self._probes(), *(probe for part in parts for probe in part.probes)])
@@ -518,6 +521,9 @@ class Broker:
         yield kinds.DRAINED, lambda: less_than_all(self.settings_now)
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: self._tls.problem
+        yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
+        yield kinds.CONNECTIONS_FULL, lambda: self._server.problem
+        yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
         if self.term is not None:
             yield kinds.NO_MASTER, self.term.problem
 

@@ -92,6 +92,18 @@ STATE_NOT_SAVED: Final = Kind(
     "let the broker's user write to the folder config of its store, and see that there is room",
 )
 
+DELIVERY_LATE: Final = Kind(
+    "delivery_late",
+    Severity.WARNING,
+    "do what the text says; the messages wait on the disk, and are delivered by themselves then",
+)
+TRANSACTIONS_OPEN: Final = Kind(
+    "transactions_open",
+    Severity.WARNING,
+    "start the producers of that group, or see in their logs why they do not answer checks; after transactionCheckMax "
+    "checks a transaction ends by itself",
+)
+
 # Other servers ------------------------------------------------------------------------------------------------------
 
 UNREGISTERED: Final = Kind(
@@ -105,6 +117,11 @@ NAME_SERVER_AWAY: Final = Kind(
     Severity.WARNING,
     "start it again, or take it out of namesrvAddr",
 )
+NAME_TAKEN: Final = Kind(
+    "name_taken",
+    Severity.CRITICAL,
+    "stop one of the two, give it a brokerName of its own (a slave: a brokerId of its own), and start it again",
+)
 NO_SLAVE: Final = Kind(
     "no_slave",
     Severity.CRITICAL,
@@ -114,6 +131,11 @@ SLAVE_GONE: Final = Kind(
     "slave_gone",
     Severity.WARNING,
     "start the slave again; if it is gone for good, restart this broker, which forgets it then",
+)
+SLAVE_BEHIND: Final = Kind(
+    "slave_behind",
+    Severity.WARNING,
+    "see that the slave runs, and look at its disk (iostat -x 1) and at the network; a new slave needs some time",
 )
 MASTER_NOT_FOLLOWED: Final = Kind(
     "master_not_followed",
@@ -145,16 +167,59 @@ CERTIFICATE: Final = Kind(
     "renew it with `sparrowmq secure renew`, or as you made it; changed files are loaded without a restart",
 )
 
+SETTINGS_NOT_SAVED: Final = Kind(
+    "settings_not_saved",
+    Severity.WARNING,
+    "let the broker's user write to the settings file and its folder, and see that there is room; it is tried again "
+    "every few seconds",
+)
+ACCOUNTS_NOT_LOADED: Final = Kind(
+    "accounts_not_loaded",
+    Severity.WARNING,
+    "correct the file that the text names; it is loaded within 5 s, without a restart",
+)
+AUDIT_NOT_WRITTEN: Final = Kind(
+    "audit_not_written",
+    Severity.WARNING,
+    "let the broker's user write to that file and its folder, and see that there is room",
+)
+PROCESS_PAUSED: Final = Kind(
+    "process_paused",
+    Severity.WARNING,
+    "look for swapping (vmstat 1), a small limit of CPU, and pauses of the virtual machine; if somebody stopped the "
+    "process, `kill -CONT PID`",
+)
+CLOCK_WRONG: Final = Kind(
+    "clock_wrong",
+    Severity.WARNING,
+    "set the clocks of the brokers by NTP (`chronyc makestep`): delays, retention and searches by time go by them",
+)
+
+# Clients ------------------------------------------------------------------------------------------------------------
+
+CONNECTIONS_FULL: Final = Kind(
+    "connections_full",
+    Severity.CRITICAL,
+    "stop clients that open many connections, or start the broker with a higher limit of open files (`ulimit -n`, "
+    "LimitNOFILE of systemd)",
+)
+QUOTA_USED_UP: Final = Kind(
+    "quota_used_up",
+    Severity.WARNING,
+    "let that client do less, or raise its quota: `sparrowmq broker set NAME quotas=...`",
+)
+DENIALS: Final = Kind(
+    "denials",
+    Severity.WARNING,
+    "give that client the right keys, or its account the permission (`sparrowmq acl`); close the port to it if it is "
+    "a stranger",
+)
+
 KINDS: Final = (
     *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, FORKED_MESSAGES),
-    *(
-        INDEX_INCOMPLETE,
-        STATE_NOT_LOGGED,
-        STATE_NOT_SAVED,
-        UNREGISTERED,
-        NAME_SERVER_AWAY,
-        NO_SLAVE,
-        SLAVE_GONE,
-    ),
+    *(INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
+    *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND),
     *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
+    *(SETTINGS_NOT_SAVED, ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, PROCESS_PAUSED, CLOCK_WRONG),
+    *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS),
 )

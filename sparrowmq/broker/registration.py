@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.condition_kinds import NAME_SERVER_AWAY, UNREGISTERED
+from sparrowmq.broker.condition_kinds import NAME_SERVER_AWAY, NAME_TAKEN, UNREGISTERED
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError, SparrowError
@@ -109,7 +109,11 @@ class Registration:
 
     def part(self) -> Part:
         """A part that announces the broker as long as it runs."""
-        probes = ((UNREGISTERED, self._unregistered), (NAME_SERVER_AWAY, self._away))
+        probes = (
+            (UNREGISTERED, self._unregistered),
+            (NAME_SERVER_AWAY, self._away),
+            (NAME_TAKEN, self._taken),
+        )
         return Part(tasks=(Task("registration", self.run),), probes=probes)
 
     def _unregistered(self) -> str:
@@ -119,6 +123,13 @@ class Registration:
 
     def _away(self) -> str:
         return self._problems() if self.is_known else ""
+
+    def _taken(self) -> str:
+        rivals = sorted({link.rival for link in self._links if link.rival and self.may_speak()})
+        if not rivals:
+            return ""
+        who = ", ".join(rivals)
+        return f"{who} registers with the same brokerName and brokerId: clients find now one, now the other"
 
     def _problems(self) -> str:
         return "; ".join(f"{link.namesrv}: {link.problem}" for link in self._links if link.is_up is False)
@@ -152,6 +163,7 @@ class Link:
     Attributes:
         is_up: whether the last attempt succeeded; None before the first.
         problem: why it did not.
+        rival: the address of another broker that registers with our name and id; "" if none does.
     """
 
     def __init__(
@@ -167,6 +179,7 @@ class Link:
         self.namesrv = namesrv
         self.is_up: bool | None = None
         self.problem = "not asked yet"
+        self.rival = ""
         address, self._ha_address = addresses
         self._owner = owner
         self._who = (settings.name, address, settings.cluster, settings.broker_id)
@@ -278,12 +291,17 @@ class Link:
             answer = await session.call(GetRoute(name), timeout_s=self._timeout_s)
         except RemoteError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                self._note_rival("")
                 return False
             raise if_broker(error, GetRoute(name), self.namesrv) from None
         brokers = TopicRoute.decode(answer.body).broker_datas
-        return any(
-            each.broker_name == name and each.broker_addrs.get(broker_id) == address for each in brokers
-        )
+        found = {each.broker_addrs.get(broker_id, "") for each in brokers if each.broker_name == name}
+        self._note_rival(next(iter(found - {"", address}), ""))
+        return address in found
+
+    def _note_rival(self, shown: str) -> None:
+        """Note the other address that the routes show. Before our first registration it may be one that we had."""
+        self.rival = shown if self.is_up else ""
 
     def _registration(
         self, version: DataVersion, topics: dict[str, TopicConfig]

@@ -65,7 +65,7 @@ class NamesrvAccess:
             while True:
                 await clock.sleep(LOOK_PERIOD_S)
                 self._files.look()
-                if self.audit.has_lines:
+                if self.audit.is_due:
                     await asyncio.to_thread(self.audit.write)
         finally:
             self.audit.write()

@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -151,12 +152,14 @@ class Quotas:
     Attributes:
         is_on: whether there are rules.
         refused: the number of refusals by subject and limit.
+        recent: the latest refusal, if there was one within the last seconds.
     """
 
     def __init__(self, clock: Clock, rules: Iterable[QuotaRule] = ()) -> None:
         self.is_on = False
         self.refused = {(subject, limit): 0 for subject, limits in LIMITS.items() for limit in limits}
         self._clock = clock
+        self.recent = Recent(clock)
         self._lines = LogLimit(clock)
         self._rules: tuple[QuotaRule, ...] = ()
         self._set(tuple(rules))
@@ -164,6 +167,7 @@ class Quotas:
     def use(self, rules: tuple[QuotaRule, ...]) -> None:
         """Apply other rules; what was used before does not count."""
         if rules != self._rules:
+            self.recent.forget()
             self._set(rules)
 
     def _set(self, rules: tuple[QuotaRule, ...]) -> None:
@@ -273,15 +277,9 @@ class Quotas:
         rule = usage.rule
         key = (rule.subject, limit)
         self.refused[key] += 1
-        self._lines.log(
-            log,
-            logging.WARNING,
-            "a quota is used up: %s %s has %s=%s",
-            rule.subject,
-            shown(usage.name),
-            limit,
-            rule.limits[limit],
-        )
+        text = f"{rule.subject} {shown(usage.name)} has {limit}={rule.limits[limit]}"
+        self.recent.note(f"requests are refused: {text}")
+        self._lines.log(log, logging.WARNING, "a quota is used up: %s", text)
 
 
 def release(usages: list[Usage]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sparrowmq import descriptors
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.recent import Recent
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
@@ -101,6 +102,7 @@ class Server:
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
+        self._full = Recent(clock)
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -117,6 +119,13 @@ class Server:
     @port.setter
     def port(self, port: int) -> None:
         self._door.port = port
+
+    @property
+    def problem(self) -> str:
+        """Why connections are closed, or were within the last seconds; "" if there is room for more."""
+        is_full = len(self.sessions) >= self._limits.connections
+        most = f"{self._limits.connections} connections are open, and no more may be: others are closed"
+        return most if is_full else self._full.last
 
     def bind(self) -> None:
         """Bind the port without listening yet, so that other parts can learn it. Port 0 takes a free one.
@@ -226,6 +235,7 @@ class Server:
             self._oldest_stranger().abort()
             self._refused += 1
             self.refused["limit"] += 1
+            self._full.note(f"connections above {self._limits.connections} were closed a moment ago")
             self._tell_of_refusals()
 
     def _part(self, session: Session) -> None:

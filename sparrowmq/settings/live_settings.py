@@ -19,14 +19,17 @@ import asyncio
 import io
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.settings import Settings, build, keyed, nearest_key
 
 log = logging.getLogger(__name__)
+
+SAVE_AGAIN_S: Final = 5.0
 
 S = TypeVar("S", bound=Settings)
 
@@ -38,11 +41,14 @@ class Changing(Generic[S]):
         file: where changes are kept; without one they last until the server ends.
     Attributes:
         count: how often they have changed.
+        problem: why the file lacks a change; "" if it lacks none, or there is no file for changes.
     """
 
     def __init__(self, settings: S, file: Path | None = None) -> None:
         self.now = settings
         self.count = 0
+        self.problem = ""
+        self._unsaved: dict[str, str] = {}
         self._file = file
         self._uses: list[Callable[[S], object]] = []
         self._one_at_a_time = asyncio.Lock()
@@ -63,11 +69,17 @@ class Changing(Generic[S]):
         changes = self._changes(given)
         self._use(changes, whose)
         if changes:
-            async with self._one_at_a_time:
-                await self._keep(changes)
+            self._unsaved |= changes
+            await self._keep()
+
+    async def save_again(self) -> None:
+        """Try again to save changes that could not be saved."""
+        with suppress(ConfigError):
+            await self._keep()
 
     def reload(self, wanted: S) -> None:
         """Take what can change of the settings as they are written now; the log tells what waits for a restart."""
+        self._unsaved, self.problem = {}, ""  # what is written counts
         current, live = self.now.as_properties(), live_keys(type(self.now))
         changes = {key: value for key, value in wanted.as_properties().items() if current.get(key) != value}
         for key in sorted(changes.keys() - live):
@@ -108,14 +120,22 @@ class Changing(Generic[S]):
         nearest = nearest_key(cls, key)
         return f"{key} is no setting" + (f"; did you mean {nearest}?" if nearest else "")
 
-    async def _keep(self, changes: Mapping[str, str]) -> None:
-        try:
-            await asyncio.to_thread(self._save, changes)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{', '.join(changes)} changed, but {self._file} could not be written "
-                f"({getattr(error, 'strerror', None) or error}): the change lasts until the server ends"
-            ) from error
+    async def _keep(self) -> None:
+        """Save what is not saved yet. Raises: ConfigError."""
+        async with self._one_at_a_time:
+            changes = dict(self._unsaved)
+            if not changes:
+                return
+            try:
+                await asyncio.to_thread(self._save, changes)
+            except (OSError, ValueError) as error:
+                self.problem = (
+                    f"{', '.join(changes)} changed, but {self._file} could not be written "
+                    f"({getattr(error, 'strerror', None) or error}): the change lasts until the server ends"
+                )
+                raise ConfigError(self.problem) from error
+            self.problem = ""
+            self._unsaved = {key: value for key, value in self._unsaved.items() if changes.get(key) != value}
 
     def _save(self, changes: Mapping[str, str]) -> None:
         if self._file is None or self._file.suffix == ".toml":

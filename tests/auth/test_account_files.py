@@ -192,8 +192,10 @@ def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main
         look_twice(files)
     assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert files.problem.startswith("the accounts do not change: ") and str(main) in files.problem
     main.write_text("accounts:\n" + account("accountOne"))
     look_twice(files)
+    assert files.problem == ""
     assert set(files.now.by_key) == {"accountOne"}
     assert "1 accounts of 1 files are in effect" in caplog.text
     main.unlink()

@@ -55,7 +55,7 @@ def test_an_administrators_request_has_its_account_its_object_and_its_result(aud
     peer, command, _, header = received(request, b"", ADMIN)
     peer.principal = parse_account({"accessKey": ADMIN[0], "secretKey": ADMIN[1], "admin": "true"})
     done = audit.begin(peer, command, header)
-    assert not audit.has_lines, "the result is not known"
+    assert not audit.is_due, "the result is not known"
     done(209, "broken\nfile")
     done = audit.begin(peer, command, header)
     done(0, "a remark of a success")
@@ -150,6 +150,21 @@ def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_
         audit.write()
     assert audit.lost == 3 and audit.denials["no_permission"] == 3
     assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
+    assert "cannot be written (File exists): 3 lines are lost" in audit.problem and audit.is_due
+    (tmp_path / "file").unlink()
+    audit.write()
+    assert audit.problem == "" and not audit.is_due, "although there was no line to write"
+
+
+@pytest.mark.guards("auth.audit.Audit.denied: drop self.again.note")
+async def test_many_denials_within_seconds_show_until_they_stop(audit, clock):
+    for number in range(auditing.AGAIN):
+        assert audit.again.last == ""
+        deny(audit, address=f"10.0.0.{number}:1")
+    assert audit.again.last.startswith("requests are denied again and again, the last one is ")
+    assert "10.0.0.4:1" in audit.again.last
+    await clock.advance(30)
+    assert audit.again.last == ""
 
 
 def test_lines_that_wait_are_limited(audit, monkeypatch):

@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.condition_kinds import NAME_TAKEN
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
 from sparrowmq.loop.clock import SystemClock
@@ -302,6 +303,39 @@ async def test_a_broker_whose_name_server_leads_to_another_tells_everything_agai
         await clock.advance(seconds=30)
         await until(lambda: len(script.bodies()) == 2)
         assert script.bodies()[0] == script.bodies()[1]
+
+
+def taken(announcer):
+    return dict(announcer.registration.part().probes)[NAME_TAKEN]()
+
+
+@pytest.mark.guards("Link._note_rival: self.is_up -> False")
+async def test_two_brokers_of_one_name_and_id_both_say_so_until_one_has_left(tmp_path):
+    clock = ManualClock()
+    async with (
+        namesrv(tmp_path / "names", clock=clock) as server,
+        Announcer(tmp_path, [server.address], clock) as first,
+    ):
+        other = Announcer(tmp_path / "other", [server.address], clock)
+        address = "127.0.0.1:10999"
+        other.registration = Registration(other.settings, other.topics, clock, other.pool, address, "")
+        async with other:
+            assert taken(first) == taken(other) == "", "it may have been started at another address"
+            await clock.advance(seconds=30)
+            await until(lambda: taken(first).startswith(f"{address} registers with the same brokerName"))
+            await clock.advance(seconds=30)
+            await until(lambda: taken(other).startswith(f"{ADDRESS} registers"))
+            await other.registration.leave()
+        await clock.advance(seconds=30)
+        await until(lambda: taken(first) == "")
+
+
+@pytest.mark.guards("Link._note_rival: self.is_up -> True")
+async def test_a_broker_that_has_moved_to_another_address_is_no_rival_of_itself(tmp_path, script):
+    script.leads_to = "10.9.9.9:10911"
+    async with Announcer(tmp_path, [script.address]) as it:
+        await until(lambda: len(script.bodies()) == 1)
+        assert taken(it) == ""
 
 
 @pytest.mark.covers("S-ROUTE-06")

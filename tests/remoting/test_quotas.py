@@ -168,3 +168,14 @@ async def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
     for number in range(1000):
         send(limits, connection(host=f"10.0.{number // 250}.{number % 250}:1", now=number))
     assert len(limits._addresses.known) <= 101
+
+
+@pytest.mark.guards("Quotas._count: drop self.recent.note", "Quotas.use: drop self.recent.forget")
+async def test_the_latest_refusal_shows_until_there_are_other_rules():
+    limits, session = quotas("account:reader requests=1/h"), connection(Account("reader"))
+    send(limits, session)
+    assert limits.recent.last == ""
+    refusal(limits, session)
+    assert limits.recent.last == "requests are refused: account reader has requests=1/h"
+    limits.use(parse("account:reader requests=2/h"))
+    assert limits.recent.last == ""

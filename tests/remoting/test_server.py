@@ -103,6 +103,10 @@ async def test_connections_without_a_request_give_their_places_at_once(serve: Se
             writer.close()
 
 
+@pytest.mark.guards(
+    "Server._admit: drop self._full.note",
+    "Server.problem: len(self.sessions) >= self._limits.connections -> False",
+)
 async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock, limits=ServerLimits(connections=1)) as (server, session):
@@ -114,10 +118,17 @@ async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogC
 
         await clock.advance(0.5)
         await session.call(PULL)
+        assert server.problem == "1 connections are open, and no more may be: others are closed"
         for _ in range(3):
             await refused()
         await clock.advance(minutes=1)
         await refused()
+        session.close()
+        while server.sessions:
+            await asyncio.sleep(0)
+        assert server.problem == "connections above 1 were closed a moment ago"
+        await clock.advance(minutes=1)
+        assert server.problem == ""
     told = [record.getMessage() for record in caplog.records if "most that may be open" in record.message]
     assert [line.split(" above")[0].split("; ")[1] for line in told] == ["1", "3"]
     assert "ulimit -n" in told[0]

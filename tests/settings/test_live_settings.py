@@ -93,6 +93,34 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert changing.now.limit == 11
 
 
+@pytest.mark.guards("Changing._keep: drop self.problem = ''")
+async def test_a_change_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
+    file = tmp_path / "conf" / "some.conf"
+    changing = Changing(Some(), file)
+    for limit in ("11", "12"):
+        with pytest.raises(ConfigError):
+            await changing.change({"maxSize": limit}, "me")
+    with pytest.raises(ConfigError):
+        await changing.change({"ownName": "new"}, "me")
+    await changing.save_again()
+    assert changing.problem.startswith("maxSize, ownName changed, but")
+    file.parent.mkdir()
+    file.write_text("maxSize=10\n")
+    await changing.save_again()
+    assert changing.problem == "" and load(file) == {"maxSize": "12", "ownName": "new"}
+    file.write_text("maxSize=13\n")
+    await changing.save_again()
+    assert load(file) == {"maxSize": "13"}, "there was nothing to save any more"
+
+
+async def test_a_reload_replaces_changes_that_could_not_be_saved(tmp_path: Path) -> None:
+    changing = Changing(Some(), tmp_path / "gone" / "some.conf")
+    with pytest.raises(ConfigError):
+        await changing.change({"maxSize": "11"}, "me")
+    changing.reload(Some(limit=20))
+    assert changing.problem == "" and changing.now.limit == 20
+
+
 async def test_changes_at_the_same_time_are_all_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.broker.condition_kinds import DELIVERY_LATE
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, WayBack
@@ -130,6 +131,7 @@ class DelayedDelivery:
             chores=(Chore("save delay offsets", save_period_s, self.save),),
             tasks=(Task("delayed delivery", self.delivery.run),),
             saves=(self.close,),
+            probes=((DELIVERY_LATE, self.delivery.late),),
         )
 
     def part_of_slave(self, save_period_s: float) -> Part:

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 RETRY_PAUSE_S: Final = 1.0  # after a full disk, or a queue that cannot be read
 # A wait is cut into pieces, so that the loop notices a clock that was set forward.
 LONGEST_WAIT_S: Final = 60.0
+LATE_S: Final = 10.0
 
 
 class Alarms:
@@ -116,6 +117,8 @@ class Delivery:
         self._awaited: set[Watermark] = set()
         self._closed = False
         self._trouble: type[StoreError] | None = None  # the last one logged
+        self._why = ""  # the text of the trouble, while it lasts
+        self._behind_since: float | None = None  # since when there was always something due
 
     async def run(self) -> None:
         """Deliver until `close`.
@@ -146,6 +149,14 @@ class Delivery:
         self._awaited.discard(end)
         self.wake(error)
 
+    def late(self) -> str:
+        """Return since when due messages wait, and why; "" if they do not."""
+        if self._behind_since is None or self._closed:
+            return ""
+        late_s = self._clock.age(self._behind_since)
+        why = self._why or "more become due than the broker delivers: use more brokers for their topics"
+        return f"{self._what} wait since {late_s:.0f} s: {why}" if late_s > LATE_S else ""
+
     def close(self) -> None:
         """Stop delivery. Messages that become due now wait for the next start."""
         self._closed = True
@@ -160,10 +171,17 @@ class Delivery:
                 if self._trouble is not type(error):
                     level = logging.WARNING if isinstance(error, DiskFull) else logging.ERROR
                     log.log(level, "%s wait: %s", self._what, error)
-                self._trouble = type(error)
+                self._trouble, self._why = type(error), str(error)
+                self._note_behind()
                 return RETRY_PAUSE_S
-            self._trouble = None
+            self._trouble, self._why = None, ""
             if wait_s > 0:
+                self._behind_since = None
                 return min(wait_s, LONGEST_WAIT_S)
+            self._note_behind()
             await asyncio.sleep(0)
         return 0
+
+    def _note_behind(self) -> None:
+        if self._behind_since is None:
+            self._behind_since = self._clock.monotonic()

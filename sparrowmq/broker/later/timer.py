@@ -23,6 +23,7 @@ import asyncio
 import logging
 from typing import Final
 
+from sparrowmq.broker.condition_kinds import DELIVERY_LATE
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delivery import Alarms, Delivery, WayBack
 from sparrowmq.broker.later.recalled_ids import TURN, TURN_BYTES, RecalledIds, turn_of
@@ -160,6 +161,7 @@ class TimedDelivery:
             chores=(Chore("save timers", SAVE_PERIOD_S, self.save),),
             tasks=(Task("timed delivery", self.delivery.run),),
             saves=(self.close,),
+            probes=((DELIVERY_LATE, self.delivery.late),),
         )
 
     def is_over(self, due_ms: int) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import NO_SLAVE, SLAVE_GONE
+from sparrowmq.broker.condition_kinds import NO_SLAVE, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.replica_lag import lag_s
@@ -35,6 +35,7 @@ from sparrowmq.store.store_settings import Flush
 
 MOST_LINKS: Final = 64  # connections at once, from any hosts
 _BACKLOG: Final = 16
+BEHIND_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,11 @@ class Primary:
         tasks = [Task("slaves", self.run)]
         if self._in_sync is not None:
             tasks.append(Task("in sync", self._in_sync.run))
-        probes = ((NO_SLAVE, self._no_slave), (SLAVE_GONE, self._slave_gone))
+        probes = (
+            (NO_SLAVE, self._no_slave),
+            (SLAVE_GONE, self._slave_gone),
+            (SLAVE_BEHIND, self._slave_behind),
+        )
         return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks), probes=probes)
 
     def _no_slave(self) -> str:
@@ -116,6 +121,16 @@ class Primary:
         count = len(self._following())
         self._most = max(self._most, count)
         return f"{count} of {self._most} slaves follow" if count < self._most else ""
+
+    def _slave_behind(self) -> str:
+        """Return which slave is far behind; "" if none is."""
+        (address,), lag_s = max(self._lags(), key=lambda row: row[1], default=(("",), 0.0))
+        behind = dict(self._behind()).get((address,), 0)
+        return (
+            f"slave {address} lacks {behind} bytes, the oldest since {lag_s:.0f} s"
+            if lag_s > BEHIND_S
+            else ""
+        )
 
     def _is_alone(self) -> bool:
         """Whether an elected master is alone in sync, and so waits for no slave."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final
 
 from sparrowmq.compiled import mypyc_attr
@@ -25,6 +26,7 @@ from sparrowmq.protocol.messages.half_record import Destination
 
 # Surplus of the heap over the open transactions before it is rebuilt: most transactions end long before they are due.
 _SLACK: Final = 1024
+_LOOKED_AT: Final = 1000  # transactions, to find an old one
 _NEVER: Final = 1 << 62
 
 
@@ -140,6 +142,11 @@ class OpenTransactions:
             if transaction is not None and transaction.due_ms == due_ms and not is_known:
                 due.append(transaction)
         return due
+
+    def oldest(self) -> Transaction | None:
+        """Return the one that began first, of those whose newest copies are the oldest."""
+        first = islice(self._newest.values(), _LOOKED_AT)
+        return min(first, key=lambda each: each.begun_ms, default=None)
 
     def positions(self, half_end: int) -> tuple[int, int]:
         """Return the half and the op position.

@@ -33,6 +33,7 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.condition_kinds import TRANSACTIONS_OPEN
 from sparrowmq.broker.detour import Detour, restore
 from sparrowmq.broker.later.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
@@ -68,6 +69,7 @@ DAMAGE_PAUSE_MS: Final = 60_000
 # The broker remembers the result of at least this many ended transactions, to answer a repeated end.
 REMEMBERED_ENDS: Final = 10_000
 ABSENCE_TOLD_MS: Final = 60_000
+_LATE_CHECKS: Final = 3  # after so many without an end, a transaction is open for too long
 _MOST_ABSENT: Final = 1000
 _READ: Final = 1000
 _READ_BYTES: Final = 4 << 20
@@ -154,7 +156,18 @@ class Transactions:
                 Chore("pass transactions that have ended", save_period_s, self.pass_ended),
             ),
             saves=(self.close,),
+            probes=((TRANSACTIONS_OPEN, self._long_open),),
         )
+
+    def _long_open(self) -> str:
+        """Return since when a transaction is open that should have been decided by some checks; "" if none is."""
+        oldest, rules = self.open.oldest(), self._rules
+        age_ms = self._clock.now_ms() - oldest.begun_ms if oldest is not None else 0
+        if oldest is None or age_ms < rules.timeout_ms + _LATE_CHECKS * rules.interval_ms:
+            return ""
+        whose = f" of producer group {oldest.to.group}" if oldest.to is not None else ""
+        number, age_s = len(self.open), age_ms // 1000
+        return f"{number} transactions are open, one{whose} for {age_s} s: no producer answers its checks"
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""

@@ -79,6 +79,22 @@ async def test_a_full_disk_is_told_once_and_tried_again_each_second(clock, caplo
     await task
 
 
+@pytest.mark.guards(
+    "Delivery.late: late_s > LATE_S -> False", "Delivery.deliver_due: drop self._behind_since"
+)
+async def test_messages_that_are_due_for_long_are_late_until_they_are_delivered(clock):
+    script = Script(*(DiskFull("/store", 1) for _ in range(14)), 0, 3600)
+    delivery, task = await started(script, clock)
+    await clock.advance(9)
+    assert delivery.late() == ""
+    await clock.advance(3)
+    assert delivery.late().startswith("messages wait since 12 s: ") and "/store" in delivery.late()
+    await clock.advance(5)
+    assert delivery.late() == ""
+    delivery.close()
+    await task
+
+
 async def test_a_queue_that_cannot_be_read_is_told_once_and_tried_again(clock, caplog):
     script = Script(BadStore("it ends too early"), BadStore("it ends too early"))
     delivery, task = await started(script, clock)

@@ -22,6 +22,7 @@ from tests.broker.live import Live, live_broker
 from tests.broker.metrics.visits import ON, samples
 from tests.broker.replication.slaves import ScriptedSlave, slave_at
 from tests.broker.test_safety import Held
+from tests.broker.told import shows
 
 BOTH = {"role": BrokerRole.SYNC_MASTER, "flush": Flush.ASYNC}
 
@@ -105,6 +106,20 @@ async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -
         async with asyncio.timeout(10):
             while await told(live) != (0, 0):
                 pass
+
+
+@pytest.mark.guards("Primary._slave_behind: lag_s > BEHIND_S -> False")
+async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(primary, "BEHIND_S", 0.1)
+    async with master(tmp_path, role=BrokerRole.ASYNC_MASTER) as live, following(live) as slave:
+        await shows(live.broker)
+        await live.send(b"one")
+        offset, content = await slave.piece()
+        await shows(live.broker, "slave_behind")
+        slave.report(offset + len(content))
+        await shows(live.broker)
 
 
 async def test_a_send_that_waits_long_for_its_slave_is_told_in_the_log(

@@ -93,3 +93,14 @@ def test_many_that_end_before_they_are_due_leave_nothing_behind():
         end(found, queue_offset)
     assert len(found._due) + len(found._fresh) < 2000
     assert found.positions(50_000) == (50_000, 50_000)
+
+
+@pytest.mark.guards("OpenTransactions.oldest: each.begun_ms -> each.due_ms")
+def test_the_oldest_is_the_one_that_began_first():
+    found = OpenTransactions()
+    assert found.oldest() is None
+    for queue_offset, begun_ms in enumerate((30, 10, 20)):
+        found.add(Transaction(queue_offset, 0, 100 + queue_offset, 0, 300, begun_ms=begun_ms))
+    assert found.oldest() is found.find(1)
+    end(found, 1)
+    assert found.oldest() is found.find(2)

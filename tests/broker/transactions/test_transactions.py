@@ -136,6 +136,23 @@ async def test_nobody_is_asked_before_the_timeout_and_then_once_an_interval(it):
     assert len(await it.after(1)) == 1
 
 
+@pytest.mark.guards(
+    "Transactions._long_open: age_ms < rules.timeout_ms + _LATE_CHECKS * rules.interval_ms -> True"
+)
+async def test_one_that_is_open_for_long_shows_until_it_ends(it):
+    [(_, long_open)] = it.transactions.part(1).probes
+    first = it.begin(b"paid")
+    await it.after(180)
+    assert long_open() == ""
+    await it.after(30)
+    text = long_open()
+    assert (
+        text.startswith("1 transactions are open, one of producer group ") and "no producer answers" in text
+    )
+    it.end(first, commit=True)
+    assert long_open() == ""
+
+
 async def test_the_question_names_the_new_copy_and_has_the_message_as_it_will_be(it):
     first = it.begin(b"paid", TAGS="a")
     ((request, message),) = await it.after(6)

@@ -1,0 +1,70 @@
+"""A process that was stopped, and a clock that is wrong, show until that is over."""
+
+import pytest
+
+from sparrowmq.broker.machine_conditions import JUMP_S, PAUSED_S, TRUST_S, WITHIN_S, Machine
+from sparrowmq.testing.clock import ManualClock
+
+
+class Wrong(ManualClock):
+    """A clock whose time of day may be wrong."""
+
+    skew_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.skew_s * 1000)
+
+
+@pytest.mark.guards("Machine.pauses: paused_s >= PAUSED_S -> False")
+async def test_a_pause_shows_for_a_minute() -> None:
+    clock = ManualClock()
+    machine = Machine(clock, lambda: 0)
+    await clock.advance(100)
+    assert machine.pauses() == ""
+    await clock.pause(PAUSED_S + 2)
+    assert machine.pauses().startswith("the process did not run for")
+    await clock.advance(WITHIN_S + 1)
+    assert machine.pauses() == ""
+
+
+@pytest.mark.guards("Machine._jump: abs(jump_s) <= JUMP_S -> True")
+@pytest.mark.parametrize(("jump_s", "words"), [(3600, "jumped 3600 s ahead"), (-60, "jumped 60 s back")])
+async def test_a_jump_of_the_clock_shows_until_it_is_set_right(jump_s: float, words: str) -> None:
+    clock = Wrong()
+    machine = Machine(clock, lambda: 0)
+    assert machine.wrong_clock() == ""
+    clock.skew_s = jump_s
+    assert words in machine.wrong_clock()
+    clock.skew_s = 0
+    assert machine.wrong_clock() == ""
+
+
+@pytest.mark.guards("Machine._jump: now_s - self._jumped_s > TRUST_S -> False")
+async def test_a_new_time_counts_as_right_after_a_while() -> None:
+    clock = Wrong()
+    machine = Machine(clock, lambda: 0)
+    machine.wrong_clock()
+    clock.skew_s = 3600
+    assert machine.wrong_clock()
+    await clock.advance(TRUST_S + 1)
+    assert machine.wrong_clock() == ""
+    clock.skew_s = 0
+    assert "jumped 3600 s back" in machine.wrong_clock()
+
+
+async def test_small_steps_are_no_jump_however_many_there_are() -> None:
+    clock = Wrong()
+    machine = Machine(clock, lambda: 0)
+    for _ in range(20):
+        clock.skew_s += JUMP_S / 2
+        assert machine.wrong_clock() == ""
+
+
+@pytest.mark.guards("Machine._future: ahead_s <= JUMP_S -> True")
+async def test_a_message_from_the_future_shows_until_the_clock_has_reached_it() -> None:
+    clock = ManualClock()
+    newest_ms = clock.now_ms() + 60_000
+    machine = Machine(clock, lambda: newest_ms)
+    assert "60 s ahead of the clock" in machine.wrong_clock()
+    await clock.advance(60)
+    assert machine.wrong_clock() == ""

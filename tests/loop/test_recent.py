@@ -1,0 +1,29 @@
+"""Events count only while they are recent, and only if there are enough of them."""
+
+import pytest
+
+from sparrowmq.loop.recent import PERIOD_S, Recent
+from sparrowmq.testing.clock import ManualClock
+
+
+@pytest.mark.guards("Recent.last: self._clock.monotonic() - times[0] < PERIOD_S -> True")
+async def test_enough_events_show_the_latest_until_they_are_old() -> None:
+    clock = ManualClock()
+    recent = Recent(clock, least=2)
+    recent.note("first")
+    assert recent.last == ""
+    await clock.advance(PERIOD_S - 1)
+    recent.note("second")
+    assert recent.last == "second"
+    await clock.advance(1)
+    assert recent.last == "", "the first one is too old"
+    recent.note("third")
+    assert recent.last == "third"
+
+
+def test_events_whose_cause_is_gone_are_forgotten() -> None:
+    recent = Recent(ManualClock())
+    recent.note("once")
+    assert recent.last == "once"
+    recent.forget()
+    assert recent.last == ""
