@@ -33,6 +33,7 @@ from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import Guard
 from sparrowmq.console.login.socket_sessions import BoundSockets
+from sparrowmq.console.login.trusted_proxies import TrustedProxies
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.errors import ConfigError
@@ -108,7 +109,8 @@ class Console:
             await stack.enter_async_context(self._look)
             server = _Server(
                 uvicorn.Config(
-                    requests,
+                    TrustedProxies(requests, self._settings.trusted_proxy),
+                    proxy_headers=False,
                     log_level="warning",
                     ssl_certfile=self._settings.certificate,
                     ssl_keyfile=self._settings.key,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,8 @@ class ConsoleSettings:
     """File of the certificate for https."""
     key: str | None = None
     """File of its private key."""
+    trusted_proxy: Sequence[str] = ()
+    """Addresses and networks of proxies, whose X-Forwarded headers count."""
     history: Path | None = None
     """The folder for the dashboard's figures; None keeps them in memory."""
     metrics_port: int | None = None
@@ -48,6 +51,13 @@ class ConsoleSettings:
             raise ConfigError(
                 f"--prefix {self.prefix!r}: write it as /mq, with a slash at the start and none at the end"
             )
+        for each in self.trusted_proxy:
+            try:
+                ip_network(each)
+            except ValueError as error:
+                raise ConfigError(
+                    f"--trusted-proxy {each}: {error}; give the address of the proxy, or a network such as 10.0.0.0/24"
+                ) from error
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("https needs both --certificate and --key")
         if not _is_loopback(self.host) and self.certificate is None and not self.insecure:

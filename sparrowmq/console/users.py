@@ -54,6 +54,10 @@ class Accounts:
         self._accounts = dict(accounts)
         self._unknown = Account("", Role.VIEW, hashed(secrets.token_hex()))
 
+    def named(self, name: str) -> Account | None:
+        """The account of this name."""
+        return self._accounts.get(name)
+
     def check(self, name: str, password: str) -> Account | None:
         """The account, if the password is its own; takes as long for a wrong name. Blocks for about 50 ms."""
         account = self._accounts.get(name, self._unknown)

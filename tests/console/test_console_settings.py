@@ -31,6 +31,13 @@ def test_half_of_https_is_told():
         ConsoleSettings(NOBODY, certificate="a")
 
 
+@pytest.mark.parametrize("proxy", ["proxy.example.org", "10.0.0.1/24", "*", ""])
+def test_a_trusted_proxy_is_an_address_or_a_network(proxy):
+    with pytest.raises(ConfigError, match="give the address of the proxy, or a network"):
+        ConsoleSettings(NOBODY, trusted_proxy=["10.0.0.0/24", proxy])
+    ConsoleSettings(NOBODY, trusted_proxy=["10.0.0.0/24", "::1"])
+
+
 @pytest.mark.parametrize("prefix", ["mq", "/mq/", "//mq", "/"])
 def test_a_prefix_is_a_path(prefix):
     with pytest.raises(ConfigError, match="write it as /mq"):

@@ -39,6 +39,12 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 @click.option("--certificate", metavar="FILE", help="For https, with --key.")
 @click.option("--key", metavar="FILE", help="Of the certificate.")
 @click.option(
+    "--trusted-proxy",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A proxy, or a network of proxies, whose X-Forwarded headers count; may be repeated.",
+)
+@click.option(
     "--history",
     metavar="FOLDER",
     help="Keep what the dashboard shows of other days, so that it outlives a restart.",

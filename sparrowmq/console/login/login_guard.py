@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
+from math import ceil
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -23,10 +24,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparrowmq.console.console_settings import ConsoleSettings
-from sparrowmq.console.login import login_page
+from sparrowmq.console.login import known_browsers, login_page
 from sparrowmq.console.login.login_attempts import Attempts
 from sparrowmq.console.login.sessions import LIFE_S, Session, Sessions
-from sparrowmq.console.users import Role
+from sparrowmq.console.users import Account, Role
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,10 @@ _SECURITY: Final = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
 }
+_FOREIGN: Final = (
+    "this comes from another site. If a proxy is in front of the console, give its address with --trusted-proxy, and "
+    "let the proxy pass on Host, or set X-Forwarded-Host\n"
+)
 _WRONG: Final = "The user or the password is wrong."
 
 
@@ -55,7 +60,9 @@ class Guard:
         self._settings = settings
         self._attempts = Attempts(clock)
         self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._clock = clock
         self._cookie = f"sparrowmq_{settings.port}"
+        self._browser_cookie = f"sparrowmq_known_{settings.port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -81,7 +88,7 @@ class Guard:
         if path == "/healthz":
             response: Response = PlainTextResponse("ok\n")
         elif request.method not in ("GET", "HEAD") and not is_from_here(request.headers):
-            response = PlainTextResponse("this comes from another site\n", 403)
+            response = PlainTextResponse(_FOREIGN, 403)
         elif path == "/login":
             response = await self._log_in(request)
         elif path == "/logout" and request.method == "POST":
@@ -114,33 +121,48 @@ class Guard:
         form = await _form(request)
         target, name = login_page.own_path(form.get("next", "/")), form.get("name", "")
         address = request.client.host if request.client is not None else ""
-        if wait_s := self._attempts.wait_s(address):
-            said = f"Too many attempts. Try again in {wait_s:.0f} seconds."
+        known = self._settings.accounts.named(name)
+        browser = known_browsers.browser_of(known, self._found_cookie(request.headers, self._browser_cookie))
+        turn = self._attempts.begin(address, name, browser)
+        if turn.is_refused:
+            said = f"Too many attempts. Try again in {ceil(turn.wait_s)} seconds."
             return HTMLResponse(login_page.page(action, target, said, name), 429)
-        self._attempts.begin(address)
+        if turn.wait_s:
+            await self._clock.sleep(turn.wait_s)
         async with self._checking:
             account = await asyncio.to_thread(self._settings.accounts.check, name, form.get("password", ""))
         if account is None:
             log.warning("a log-in from %s failed", address)
             return HTMLResponse(login_page.page(action, target, _WRONG, name), 403)
-        self._attempts.succeeded(address)
+        self._attempts.succeeded(address, name, browser)
+        return self._logged_in(request, account, target, address)
+
+    def _logged_in(self, request: Request, account: Account, target: str, address: str) -> Response:
+        """Begin a session, and remember the browser."""
         role = Role.VIEW if self._settings.read_only else account.role
         log.info("%s logged in from %s as %s", account.name, address, role.name.lower())
         response = RedirectResponse(self._url(request, target), 303)
-        response.set_cookie(
-            self._cookie,
-            self.sessions.begin(account.name, role),
-            max_age=int(LIFE_S),
-            path=self._url(request, "/"),
-            httponly=True,
-            samesite="lax",
-            secure=request.url.scheme == "https",
-        )
+        for key, value, life_s in (
+            (self._cookie, self.sessions.begin(account.name, role), int(LIFE_S)),
+            (self._browser_cookie, known_browsers.new_cookie(account), known_browsers.LIFE_S),
+        ):
+            response.set_cookie(
+                key,
+                value,
+                max_age=life_s,
+                path=self._url(request, "/"),
+                httponly=True,
+                samesite="lax",
+                secure=request.url.scheme == "https",
+            )
         return response
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
+        return self._found_cookie(headers, self._cookie)
+
+    def _found_cookie(self, headers: Mapping[str, str], name: str) -> str | None:
         try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+            morsel = SimpleCookie(headers.get("cookie", "")).get(name)
         except CookieError:
             return None
         return morsel.value if morsel is not None else None

@@ -1,41 +1,104 @@
-from sparrowmq.console.login.login_attempts import FREE, PAUSE_S, Attempts
+import pytest
+
+from sparrowmq.console.login.login_attempts import (
+    FREE,
+    FREE_OF_ALL,
+    LONGEST_LINE_S,
+    PAUSE_S,
+    STEP_S,
+    Attempts,
+    Turn,
+    network_of,
+)
 from sparrowmq.testing import ManualClock
 
+AT_ONCE = Turn(0.0)
 
-async def test_after_five_wrong_attempts_an_address_waits_a_minute():
+
+def begin(attempts, times, address="10.0.0.1", name="boss", browser=""):
+    return [attempts.begin(address, name, browser) for _ in range(times)]
+
+
+async def test_after_five_wrong_attempts_an_account_waits_a_minute_at_an_address():
     clock = ManualClock()
     attempts = Attempts(clock)
-    for _ in range(FREE):
-        assert attempts.wait_s("10.0.0.1") == 0
-        attempts.begin("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == PAUSE_S
-    assert attempts.wait_s("10.0.0.2") == 0
+    assert begin(attempts, FREE) == [AT_ONCE] * FREE
+    assert begin(attempts, 1) == [Turn(PAUSE_S, is_refused=True)]
     await clock.advance(PAUSE_S)
-    assert attempts.wait_s("10.0.0.1") == 0
-    attempts.begin("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == PAUSE_S, "one more, and it waits again"
+    assert begin(attempts, 1) == [AT_ONCE]
+    assert begin(attempts, 1) == [Turn(PAUSE_S, is_refused=True)], "one more, and it waits again"
 
 
-def test_a_right_one_forgets_the_wrong_ones():
+def test_others_behind_the_address_and_the_account_elsewhere_are_not_paused():
     attempts = Attempts(ManualClock())
-    for _ in range(FREE):
-        attempts.begin("10.0.0.1")
-    attempts.succeeded("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == 0
+    begin(attempts, FREE)
+    assert begin(attempts, 1, name="olga") == [AT_ONCE]
+    assert begin(attempts, 1, address="10.0.0.2") == [AT_ONCE]
+
+
+def test_a_browser_that_the_account_has_used_has_attempts_of_its_own():
+    attempts = Attempts(ManualClock())
+    begin(attempts, 3 * FREE_OF_ALL)
+    for number in range(3 * FREE_OF_ALL):
+        begin(attempts, 1, address=f"10.0.1.{number}")
+    assert begin(attempts, FREE, browser="known") == [AT_ONCE] * FREE
+    assert begin(attempts, 1, browser="known") == [Turn(PAUSE_S, is_refused=True)]
+
+
+async def test_attempts_at_an_account_from_many_addresses_stand_in_line():
+    clock = ManualClock()
+    attempts = Attempts(clock)
+    turns = [begin(attempts, 1, address=f"10.0.0.{number}")[0] for number in range(FREE_OF_ALL + 15)]
+    assert turns[:FREE_OF_ALL] == [AT_ONCE] * FREE_OF_ALL
+    waits = [each.wait_s for each in turns[FREE_OF_ALL:] if not each.is_refused]
+    assert waits == [STEP_S * number for number in range(1, int(LONGEST_LINE_S / STEP_S) + 1)]
+    assert turns[-1].is_refused
+    await clock.advance(LONGEST_LINE_S)
+    assert not begin(attempts, 1, address="10.9.9.9")[0].is_refused, "the line moves on"
+
+
+def test_attempts_at_many_accounts_from_one_address_stand_in_line():
+    attempts = Attempts(ManualClock())
+    turns = [begin(attempts, 1, name=f"user-{number}")[0] for number in range(FREE_OF_ALL + 15)]
+    assert turns[:FREE_OF_ALL] == [AT_ONCE] * FREE_OF_ALL
+    assert turns[FREE_OF_ALL].wait_s == STEP_S and turns[-1].is_refused
+    assert begin(attempts, 1, address="10.0.0.2", name="user-1") == [AT_ONCE]
+
+
+def test_a_right_one_forgets_the_wrong_ones_of_its_place_and_counts_nowhere():
+    attempts = Attempts(ManualClock())
+    for _ in range(3 * FREE_OF_ALL):
+        assert begin(attempts, 1) == [AT_ONCE]
+        attempts.succeeded("10.0.0.1", "boss")
+    begin(attempts, FREE, browser="known")
+    attempts.succeeded("10.0.0.1", "boss", "known")
+    assert begin(attempts, 1, browser="known") == [AT_ONCE]
 
 
 async def test_old_ones_are_forgotten():
     clock = ManualClock()
     attempts = Attempts(clock)
-    for _ in range(FREE):
-        attempts.begin("10.0.0.1")
+    begin(attempts, FREE)
     await clock.advance(3600)
-    attempts.begin("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == 0
+    assert begin(attempts, FREE) == [AT_ONCE] * FREE
 
 
-def test_so_many_addresses_are_remembered_and_no_more():
+def test_so_many_are_remembered_and_no_more():
     attempts = Attempts(ManualClock())
-    for number in range(10_050):
-        attempts.begin(f"address {number}")
+    for number in range(4000):
+        begin(attempts, 1, address=f"address {number}", name=f"name {number}")
     assert len(attempts._failed) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1:2:3:4", "2001:db8::/64"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("", ""),
+        ("unknown", "unknown"),
+    ],
+)
+def test_a_visitor_with_ipv6_is_a_network(address, network):
+    assert network_of(address) == network

@@ -151,3 +151,20 @@ def test_no_answer_may_be_framed_or_load_anything_foreign(client):
         assert answer.headers["x-frame-options"] == "DENY"
         assert "default-src 'self'" in answer.headers["content-security-policy"]
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_pause_spares_other_accounts_and_the_browsers_that_the_account_has_used(client):
+    log_in(client)
+    known = dict(client.cookies)
+    client.cookies.clear()
+    for _ in range(FREE):
+        assert log_in(client, password="wrong").status_code == 403
+    assert log_in(client).status_code == 429
+    assert log_in(client, name="another", password="wrong").status_code == 403
+    client.cookies.update({"sparrowmq_known_8082": known["sparrowmq_known_8082"]})
+    assert log_in(client).status_code == 303
+
+
+def test_a_refusal_as_foreign_says_what_a_proxy_needs(client):
+    refused = client.post("/login", data=RIGHT, headers={"origin": "https://mq.example.org"})
+    assert refused.status_code == 403 and "--trusted-proxy" in refused.text

@@ -98,7 +98,13 @@ async def test_a_request_cannot_continue_another_visitors_socket(visit):
 
 async def test_a_socket_whose_log_in_has_ended_may_use_no_page_and_an_absent_page_does_no_harm():
     session = Session("boss", Role.ADMIN, 1e9)
-    scope = {"type": "http", "path": "/test", "headers": [], "server": ("a", 1), "query_string": b""}
+    scope: dict[str, object] = {
+        "type": "http",
+        "path": "/test",
+        "headers": [],
+        "server": ("a", 1),
+        "query_string": b"",
+    }
     scope["state"] = {"session": session}
     environ = {"asgi.scope": {"state": {"session": session}}}
     page = Client(ui.page("/test"), request=Request(scope))
