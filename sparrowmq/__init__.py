@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import MessageTooLarge as MessageTooLarge
     from sparrowmq.errors import NameServerUnreachable as NameServerUnreachable
     from sparrowmq.errors import NetworkError as NetworkError
+    from sparrowmq.errors import NoBroker as NoBroker
     from sparrowmq.errors import NoGroup as NoGroup
     from sparrowmq.errors import NoMessage as NoMessage
     from sparrowmq.errors import NoRoute as NoRoute
@@ -130,6 +131,7 @@ _HOMES = {
     "MessageTooLarge": "errors",
     "NameServerUnreachable": "errors",
     "NetworkError": "errors",
+    "NoBroker": "errors",
     "NoGroup": "errors",
     "NoMessage": "errors",
     "NoRoute": "errors",

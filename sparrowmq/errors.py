@@ -19,6 +19,7 @@
     │   ├── EtcdFailed            etcd, which keeps who is the master, did not answer, or not as it should
     │   └── RequestTimeout
     ├── NoRoute                   no name server knows a broker for the topic
+    ├── NoBroker                  no name server knows the broker or the cluster, or any broker
     ├── NoGroup                   no broker knows the consumer group
     ├── NoMessage                 no broker has a message of this id
     ├── AlreadyThere              what is to be created exists
@@ -91,6 +92,17 @@ class InvalidFilter(SparrowError, ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def exit_status(error: BaseException) -> int:
+    """Return the exit status of every command of `sparrowmq` that ends with an error.
+
+    2    the command line, a name or a setting is wrong: the same command fails at every cluster
+    1    everything else: a server failed or refused, or the thing does not exist
+
+    0 is done. A command also ends with 1 if its answer lacks brokers, or if it checks something and finds it wrong.
+    """
+    return 2 if isinstance(error, ConfigError | InvalidName | InvalidFilter) else 1
 
 
 class InvalidMessage(SparrowError, ValueError):
@@ -312,6 +324,33 @@ class NoRoute(SparrowError):
         return (
             f"no route for topic {self.topic!r} at name server {self.args[1]}; create the topic, or check that a "
             "broker which allows it (autoCreateTopicEnable) is registered there"
+        )
+
+
+class NoBroker(SparrowError):
+    """No broker of this name, no cluster of this name, or no broker at all is registered at the name servers.
+
+    Args:
+        what: "broker" or "cluster"; None for any broker.
+        there: the names that are registered.
+    """
+
+    def __init__(
+        self, namesrv: str, what: str | None = None, name: str = "", there: Sequence[str] = ()
+    ) -> None:
+        super().__init__(namesrv, what, name, there)
+        self.name = name
+
+    def __str__(self) -> str:
+        namesrv, what, name, there = self.args
+        if not there:
+            return (
+                f"no broker is registered at name server {namesrv}; start one with `mqbroker -n {namesrv}`. If one "
+                "runs, its log says why it is not registered"
+            )
+        return (
+            f"there is no {what} {name!r} at name server {namesrv}; there is {', '.join(there)}. Correct the name, or "
+            f"start the {what}"
         )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, exit_status
 from sparrowmq.spark.cluster.environment import kept_in, pack, packed, to_be_packed
 from sparrowmq.spark.cluster.submission import submission
 from sparrowmq.spark.commands import shared
@@ -58,7 +58,7 @@ def submit(
         else:
             found.start()
     except (ConfigError, OSError) as error:
-        sys.exit(f"sparrowmq spark submit: {error}")
+        _fail(error)
 
 
 @spark.command("pack")
@@ -69,7 +69,12 @@ def pack_environment(path: Path, also: tuple[str, ...]) -> None:
     try:
         size = pack(path, also).stat().st_size
     except (ConfigError, OSError) as error:
-        sys.exit(f"sparrowmq spark pack: {error}")
+        _fail(error)
     click.echo(
         f"{path}: {size >> 20} MiB; --archives {path.absolute()}#environment, PYTHONPATH=./environment"
     )
+
+
+def _fail(error: Exception) -> NoReturn:
+    click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
+    sys.exit(exit_status(error))

@@ -80,5 +80,5 @@ def test_an_archive_that_was_packed_before_is_sent(tmp_path, monkeypatch):
 )
 def test_what_is_wrong_is_said_in_a_sentence(given, complaint):
     said = run(*given)
-    assert said.exit_code == 1
-    assert said.output.startswith(f"sparrowmq spark {given[0]}: {complaint}")
+    assert said.exit_code == 2
+    assert said.output.startswith(f"main spark {given[0]}: {complaint}")

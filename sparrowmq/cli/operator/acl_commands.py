@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, look, verb
 from sparrowmq.cli.terminal.output import confirm, heads, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.account_operations import (
@@ -22,7 +22,7 @@ from sparrowmq.client.admin.operations.account_operations import (
     set_white_addresses,
 )
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import NoBroker
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountEntry
 
@@ -71,11 +71,17 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
     """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature."""
 
     async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
-        places = await _places(admin.servers, cluster, broker)
-        told = [(place, await accounts(admin.servers, place[1])) for place in places]
-        return [(place, each.plain_access_configs, each.global_white_addrs) for place, each in told]
+        places = {
+            f"{name} at {address}": (name, address)
+            for name, address in await _places(admin.servers, cluster, broker)
+        }
+        addresses = {who: address for who, (_, address) in places.items()}
+        told = await admin.servers.all(addresses, lambda _, address: accounts(admin.servers, address))
+        return [
+            (places[who], each.plain_access_configs, each.global_white_addrs) for who, each in told.items()
+        ]
 
-    found = ask(run)
+    found = look(run)
     tables(
         accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in found for each in entries]),
         white=(_WHITE, [(*place, address) for place, _, addresses in found for address in addresses]),
@@ -179,13 +185,11 @@ def _at_each(
 
 
 async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Where]:
-    """Raises: ConfigError, there is no such cluster or broker, or no broker at all."""
+    """Raises: NoBroker, there is no such cluster or broker, or no broker at all."""
     places = await servers.brokers(cluster)
     found = [place for place in places if broker in (None, place.name)]
     if not found:
-        known = ", ".join(place.name for place in places) or "none"
-        what = "no broker" if broker is None else f"no broker {broker!r}"
-        raise ConfigError(f"there is {what} at name server {servers.namesrv}; there: {known}")
+        raise NoBroker(servers.namesrv, "broker", broker or "", [place.name for place in places])
     return [(place.name, address) for place in found for _, address in sorted(place.addresses.items())]
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from sparrowmq.cli.servers.serve import broker as serving
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, verb
 from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
@@ -45,7 +45,7 @@ broker.add_command(serving, "run")
 @CLUSTER
 def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
-    rows = ask(lambda admin: _rows(admin, cluster))
+    rows = look(lambda admin: _rows(admin, cluster))
     heads = ("BROKER", "CLUSTER", "ID", "ADDRESS", "VERSION", "IN/S", "OUT/S", "IN TODAY", "DISK USED")
     table(heads, rows)
 
@@ -56,18 +56,20 @@ async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
         for place in await admin.brokers(cluster)
         for number, address in sorted(place.addresses.items())
     ]
-    said = await asyncio.gather(*(_figures(admin, address) for _, _, address in places))
+    said = await asyncio.gather(*(_figures(admin, f"{place.name} at {at}", at) for place, _, at in places))
     return [
         (place.name, place.cluster, number, address, *figures)
         for (place, number, address), figures in zip(places, said, strict=True)
     ]
 
 
-async def _figures(admin: Admin, address: str) -> tuple[object, ...]:
+async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
     """Return a broker's cells of the list."""
     try:
         found = await broker_figures(admin.servers, address)
-    except SparrowError:
+    except SparrowError as error:
+        if admin.servers.missing is not None:
+            admin.servers.missing[who] = error
         return "does not answer", None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
     disk = float(found.get("commitLogDiskRatio", "nan"))

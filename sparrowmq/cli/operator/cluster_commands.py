@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, verb
 from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, table
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin.standings import Standing
@@ -50,7 +50,7 @@ def show(cluster: str | None, messages: bool) -> None:
 
     The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
     """
-    found = ask(lambda admin: admin.standings(cluster, count=messages))
+    found = look(lambda admin: admin.standings(cluster, count=messages))
     rows = [_row(each) for each in found]
     shown = list(range(len(_HEADS)))
     if is_for_people():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, verb
-from sparrowmq.cli.terminal.output import heads, is_for_people, say, table
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, look, verb
+from sparrowmq.cli.terminal.output import heads, is_for_people, table
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.connections import OnlineClient, online_clients
 
 _HEADS = heads("ROLE|GROUP|CLIENT|LANGUAGE|VERSION|CONNECTIONS")
@@ -27,11 +26,15 @@ def list_connections(cluster: str | None, group: str | None) -> None:
     Clients of SparrowMQ are producers in the group CLIENT_INNER_PRODUCER, too. The status is 1 if a broker does not
     answer.
     """
-    found, failures = ask(lambda admin: online_clients(admin.servers, cluster))
+
+    async def run(admin: Admin) -> list[OnlineClient]:
+        found, failures = await online_clients(admin.servers, cluster)
+        if admin.servers.missing is not None:
+            admin.servers.missing.update(failures)
+        return found
+
+    found = look(run)
     table(_HEADS, [_row(each) for each in found if group is None or each.group == group])
-    for broker, error in failures.items():
-        say(f"without {broker}: {error}")
-    sys.exit(1 if failures else 0)
 
 
 def _row(each: OnlineClient) -> list[object]:

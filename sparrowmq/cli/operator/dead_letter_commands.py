@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.message_commands import SHOWN
-from sparrowmq.cli.terminal.asking import HELP, ask, options, verb
+from sparrowmq.cli.terminal.asking import HELP, ask, look, options, verb
 from sparrowmq.cli.terminal.output import confirm, done, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
@@ -61,7 +61,7 @@ def list_letters(group: str, **wanted: Any) -> None:
     async def run(admin: Admin) -> list[tuple[object, ...]]:
         return [_row(letter) async for letter, _ in _chosen(admin, group, **wanted)]
 
-    table(_HEADS, ask(run))
+    table(_HEADS, look(run))
 
 
 @verb(dlq)

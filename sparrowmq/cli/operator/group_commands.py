@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import HELP, ask, verb
+from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
 from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
 from sparrowmq.cli.terminal.time_arguments import time_of
 from sparrowmq.client.admin.admin import Admin
@@ -42,7 +42,7 @@ add_list(
 @click.argument("name")
 def show(name: str) -> None:
     """Show how the group NAME may consume at each broker, and its online members."""
-    found = ask(lambda admin: admin.group(name))
+    found = look(lambda admin: admin.group(name))
     settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
     online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
     tables(
@@ -105,7 +105,7 @@ def members(name: str) -> None:
     waits longest. Of the last minute: messages per second that were handled and that failed, and the milliseconds of a
     call of the handler.
     """
-    found = ask(lambda admin: admin.members(name))
+    found = look(lambda admin: admin.members(name))
     now_ms = time.time() * 1000
     rows = [
         (each.client_id, each.address, each.language, each.version, *row)
@@ -138,7 +138,7 @@ def lag(name: str, topic: str | None) -> None:
 
     LAG SECONDS is the age of the message that the group handled last; 0 where no message waits.
     """
-    found = ask(lambda admin: admin.lag(name, topic))
+    found = look(lambda admin: admin.lag(name, topic))
     now = datetime.now().astimezone()
     seconds = [each.behind_s(now) for each in found.queues]
     table(
@@ -198,7 +198,7 @@ def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
     async def found(admin: Admin) -> list[tuple[object, ...]]:
         return [_letter(each) async for each in _oldest(admin, name, limit or _SHOWN)]
 
-    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), ask(found))
+    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), look(found))
 
 
 async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.copy_commands import copy, replay
-from sparrowmq.cli.terminal.asking import HELP, ask, connected, timeout_s_of, verb
+from sparrowmq.cli.terminal.asking import HELP, connected, look, timeout_s_of, verb
 from sparrowmq.cli.terminal.output import (
     as_json,
     csv_row,
@@ -178,7 +178,7 @@ def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 @click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
 def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     """Show all about the message ID; an id that its producer made needs its TOPIC."""
-    found = ask(lambda admin: admin.message(msg_id, topic))
+    found = look(lambda admin: admin.message(msg_id, topic))
     if only_body:
         sys.stdout.buffer.write(found.body)
         return
@@ -199,7 +199,7 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
 @click.option("--limit", type=click.IntRange(1), default=64, show_default=True)
 def find(topic: str, **wanted: Any) -> None:
     """Find messages of TOPIC by a key, or by when they were stored."""
-    found = ask(lambda admin: _find(admin, topic, wanted))
+    found = look(lambda admin: _find(admin, topic, wanted))
     table(_FOUND, map(_row, found))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sparrowmq.cli.terminal import output
-from sparrowmq.cli.terminal.asking import CLUSTER, F, ask, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, F, look, verb
 from sparrowmq.client.admin.admin import Admin
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
@@ -26,7 +26,7 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
     @CLUSTER
     @click.option("--all", "hidden", is_flag=True, help=hidden)
     def list_names(cluster: str | None, hidden: bool) -> None:
-        output.names(ask(lambda admin: names(admin, cluster, hidden)), noun.name or "")
+        output.names(look(lambda admin: names(admin, cluster, hidden)), noun.name or "")
 
 
 def at_masters(command: F) -> F:

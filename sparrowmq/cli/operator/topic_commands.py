@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import HELP, ask, verb
+from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
 from sparrowmq.cli.terminal.output import confirm, tables
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin.admin import Admin
@@ -37,7 +37,7 @@ add_list(
 @click.argument("name")
 def show(name: str) -> None:
     """Show what each broker has of the topic NAME, and where its queues begin and end."""
-    found = ask(lambda admin: admin.topic(name))
+    found = look(lambda admin: admin.topic(name))
     tables(
         brokers=(
             ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED"),

@@ -24,7 +24,7 @@ from sparrowmq.cli.secure import cluster_plan as planning
 from sparrowmq.cli.secure.authority import OWNERS_ALONE, Files, make_authority, sign
 from sparrowmq.cli.secure.cluster_plan import Certificate, Plan, Wishes
 from sparrowmq.cli.terminal.asking import HELP
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import ConfigError, SparrowError, exit_status
 
 PLAN_FILE: Final = "plan.json"
 AUTHORITY_DAYS: Final = 3650
@@ -219,4 +219,4 @@ def _reporting(verb: str) -> Iterator[None]:
         yield
     except (SparrowError, OSError) as error:
         click.echo(f"secure {verb}: {error}", err=True)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        sys.exit(exit_status(error))

@@ -31,7 +31,7 @@ from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.cli.servers.version_line import identity, keeping
-from sparrowmq.errors import ConfigError, InvalidName, SparrowError, StoreFailed
+from sparrowmq.errors import ConfigError, SparrowError, StoreFailed, exit_status
 from sparrowmq.logs import LogSettings
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings import settings as config
@@ -398,4 +398,4 @@ def fail(error: BaseException) -> NoReturn:
     context = click.get_current_context()
     name = context.info_name if context.parent is None else context.command.name  # and not `run`
     click.echo(f"{name}: {cause}", err=True)
-    sys.exit(2 if isinstance(cause, ConfigError | InvalidName) else 1)
+    sys.exit(exit_status(cause))

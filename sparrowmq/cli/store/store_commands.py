@@ -16,7 +16,7 @@ from sparrowmq.cli.terminal.asking import F, credentials_of, showing_who, tls_of
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
-from sparrowmq.errors import BadStore, ConfigError, SparrowError
+from sparrowmq.errors import BadStore, SparrowError, exit_status
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs
@@ -46,7 +46,7 @@ def _reporting(verb: str) -> Iterator[None]:
         raise
     except (SparrowError, OSError) as error:
         click.echo(f"store {verb}: {error}", err=True)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        sys.exit(exit_status(error))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

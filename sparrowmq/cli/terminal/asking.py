@@ -2,14 +2,18 @@
 
 stdout     the result
 stderr     errors, in one sentence
-exit       0 success; 1 a server failed or refused, or the thing does not exist; 2 the command line is wrong
+exit       as `errors.exit_status` says
+
+`ask` is for changes: a broker that does not answer is an error. `look` is for questions: the command prints the answers
+of the other brokers, names the missing ones on stderr, and ends with 1.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,7 +22,7 @@ import click
 from sparrowmq.cli.terminal.output import OUTPUT, shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.errors import ConfigError, InvalidName, SparrowError
+from sparrowmq.errors import NoBroker, SparrowError, exit_status
 from sparrowmq.remoting.tls.tls_settings import SHARED_FILE
 
 if TYPE_CHECKING:  # most commands only ask
@@ -28,6 +32,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
+_MISSING: Final = "missing"
 CLUSTER: Final = click.option("--cluster", metavar="NAME", help="The cluster, if there are several.")
 
 
@@ -108,19 +113,53 @@ def verb(
     noun: click.Group, name: str | None = None, help: str | None = None
 ) -> Callable[[Callable[..., object]], click.Command]:
     """Make a function a command of a noun, with the options of `asking`, and --output."""
-    return lambda command: noun.command(name, help=help)(asking(OUTPUT(command)))
+    return lambda command: noun.command(name, help=help)(asking(OUTPUT(_naming_missing(command))))
+
+
+def _naming_missing(command: Callable[..., object]) -> Callable[..., object]:
+    """Let a command name the brokers that its answer lacks, after the answer, and end with 1."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        command(*args, **given)
+        if missing := _kept(_MISSING):
+            _name_missing(missing)
+            sys.exit(1)
+
+    return run
 
 
 def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     """Return the answer to a question to the cluster; an error ends the program with one sentence."""
 
     async def run() -> T:
-        async with Admin(
-            namesrv_of(), timeout_s=timeout_s_of(), tls=tls_of(), credentials=credentials_of()
-        ) as admin:
+        async with _admin() as admin:
             return await question(admin)
 
     return _run(run())
+
+
+def look(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Return the answer of the brokers that answer; the command names the others when it ends.
+
+    No answer where no broker is registered is an error: lists and searches end as commands about one thing do.
+    """
+    missing: dict[str, SparrowError] = {}
+    click.get_current_context().meta[f"sparrowmq.{_MISSING}"] = missing
+
+    async def run() -> T:
+        async with _admin() as admin:
+            admin.servers.missing = missing
+            found = await question(admin)
+            if not found and not await admin.brokers():
+                raise NoBroker(admin.servers.namesrv)
+            return found
+
+    return _run(run(), missing)
+
+
+def _admin() -> Admin:
+    return Admin(namesrv_of(), timeout_s=timeout_s_of(), tls=tls_of(), credentials=credentials_of())
 
 
 def connected(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
@@ -134,12 +173,23 @@ def connected(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     return _run(run())
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run(work: Coroutine[Any, Any, T], missing: Mapping[str, SparrowError] | None = None) -> T:
     try:
         return asyncio.run(work)
     except SparrowError as error:
-        click.echo(f"{click.get_current_context().command_path}: {shown(str(error))}", err=True)
-        sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
+        _say(str(error))
+        _name_missing({name: each for name, each in (missing or {}).items() if each is not error})
+        sys.exit(exit_status(error))
+
+
+def _name_missing(missing: Mapping[str, SparrowError]) -> None:
+    for name, error in sorted(missing.items()):
+        _say(f"the answer lacks broker {name}: {error}")
+
+
+def _say(text: str) -> None:
+    """Print a line on stderr."""
+    click.echo(f"{click.get_current_context().command_path}: {shown(text)}", err=True)
 
 
 def namesrv_of() -> str | None:

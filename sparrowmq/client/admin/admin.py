@@ -48,9 +48,9 @@ TIMEOUT_S: Final = 5.0
 class Admin:
     """Asks and changes a cluster; use it in `async with`, or take `Client.admin`.
 
-    All calls raise NetworkError if a server does not answer in time, RemoteError if it refuses, and ConfigError if an
-    argument is wrong, such as the name of a cluster. Without `cluster` a change needs that there is only one cluster,
-    and everything else looks at all.
+    All calls raise NetworkError if a server does not answer in time, RemoteError if it refuses, NoBroker for an unknown
+    cluster or broker, and ConfigError if an argument is wrong. Without `cluster` a change needs that there is only one
+    cluster, and everything else looks at all.
 
     Args:
         namesrv: name servers as `connect` takes them; or a client's network, which then lives as long as the client.
@@ -154,7 +154,7 @@ class Admin:
         ends. Apache's brokers do not know it: their name servers forget it at a restart.
 
         Raises:
-            ConfigError: there is no such broker; ChangeFailed: a name server failed.
+            NoBroker: there is no such broker; ChangeFailed: a name server failed.
         """
         return await brokers.drain(self._servers, broker)
 
@@ -166,7 +166,7 @@ class Admin:
         """Let another member of a replicated group lead, by default the one that has most; return its brokerId.
 
         Raises:
-            ConfigError: there is no such broker.
+            NoBroker: there is no such broker.
             RemoteError: no other member, or not this one, is in sync.
         """
         return await leadership.hand_over(self._servers, broker, member or 0)
@@ -177,7 +177,7 @@ class Admin:
         Args:
             force: give up messages that only lost members have.
         Raises:
-            ConfigError: there is no such broker.
+            NoBroker: there is no such broker.
             RemoteError: there is a master, or members in sync may come back.
             BrokerUnreachable: this member does not answer.
         """

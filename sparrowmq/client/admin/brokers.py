@@ -17,7 +17,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.arguments import check_text
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NetworkError, RemoteError
+from sparrowmq.errors import BrokerUnreachable, ChangeFailed, NetworkError, NoBroker, RemoteError
 from sparrowmq.protocol.requests.bodies import BrokerStats
 
 TAKEN: Final = ("putTps",)
@@ -50,7 +50,7 @@ async def address_of(servers: Servers, broker: str) -> str:
     """Return the address of a broker: the master of a name; an address stays as it is.
 
     Raises:
-        ConfigError: there is no broker of this name.
+        NoBroker: there is no broker of this name.
         BrokerUnreachable: it has no master now.
     """
     check_text("broker", broker)
@@ -63,12 +63,11 @@ async def address_of(servers: Servers, broker: str) -> str:
 
 
 async def place_of(servers: Servers, broker: str) -> BrokerPlace:
-    """Return the addresses of the brokers of one name. Raises: ConfigError, there is no broker of this name."""
+    """Return the addresses of the brokers of one name. Raises: NoBroker, there is no broker of this name."""
     check_text("broker", broker)
     places = {each.name: each for each in await servers.brokers()}
     if broker not in places:
-        there = ", ".join(places) or "none"
-        raise ConfigError(f"there is no broker {broker!r} at name server {servers.namesrv}; there is {there}")
+        raise NoBroker(servers.namesrv, "broker", broker, list(places))
     return places[broker]
 
 

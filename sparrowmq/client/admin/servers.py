@@ -18,6 +18,8 @@ from sparrowmq.errors import (
     BrokerUnreachable,
     ChangeFailed,
     ConfigError,
+    NetworkError,
+    NoBroker,
     NoRoute,
     RemoteError,
     SparrowError,
@@ -59,22 +61,23 @@ class Servers:
 
     Args:
         timeout_s: the time limit of each answer.
+    Attributes:
+        missing: None where a broker that does not answer is an error. With a dict, `all` returns the other brokers'
+            answers. The dict gets the brokers that are missing in the answers, and none of them is asked again.
     """
 
     def __init__(self, network: Network, timeout_s: float) -> None:
         self.network = network
         self.timeout_s = timeout_s
+        self.missing: dict[str, SparrowError] | None = None
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """Return all brokers, or those of one cluster, by cluster and name. Raises: ConfigError, no such cluster."""
+        """Return all brokers, or those of one cluster, by cluster and name. Raises: NoBroker, no such cluster."""
         table = (await cluster_table(self)).broker_addr_table
         places = [BrokerPlace(each.broker_name, each.cluster, each.broker_addrs) for each in table.values()]
         clusters = sorted({place.cluster for place in places})
         if cluster is not None and cluster not in clusters:
-            raise ConfigError(
-                f"there is no cluster {cluster!r} at name server {self.namesrv}; "
-                f"there {'are' if clusters else 'is'} {', '.join(clusters) or 'none'}"
-            )
+            raise NoBroker(self.namesrv, "cluster", cluster, clusters)
         chosen = [place for place in places if cluster is None or place.cluster == cluster]
         return sorted(chosen, key=lambda place: (place.cluster, place.name))
 
@@ -82,14 +85,13 @@ class Servers:
         """Return the masters of a cluster, or of the only one.
 
         Raises:
-            ConfigError: there is no such cluster; or none is named, and there are several or none.
+            NoBroker: there is no such cluster, or no broker at all.
+            ConfigError: none is named, and there are several.
         """
         places = await self.brokers(cluster)
         clusters = sorted({place.cluster for place in places})
         if not places:
-            raise ConfigError(
-                f"no broker is registered at name server {self.namesrv}; start one with `mqbroker -n`"
-            )
+            raise NoBroker(self.namesrv)
         if len(clusters) > 1:
             raise ConfigError(
                 f"there are the clusters {', '.join(clusters)}; say which one is meant with `cluster`"
@@ -170,11 +172,15 @@ class Servers:
 
         async def one(name: str, address: str | None) -> None:
             try:
+                if self.missing is not None and name in self.missing:
+                    raise self.missing[name]
                 if address is None:
                     raise BrokerUnreachable(name, "it has no master now")
                 answers[name] = await ask(name, address)
             except SparrowError as error:
                 failures[name] = error
+                if self.missing is not None and isinstance(error, NetworkError):
+                    self.missing[name] = error
 
         async with asyncio.TaskGroup() as tasks:
             for name, address in sorted(masters.items()):
@@ -182,10 +188,11 @@ class Servers:
         return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
     async def all(self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]) -> dict[str, T]:
-        """Do the same; raise the first error."""
+        """Do the same; raise the first error. With `missing`, brokers that do not answer only count if none does."""
         answers, failures = await self.each(masters, ask)
-        for error in failures.values():
-            raise error
+        for name, error in failures.items():
+            if not answers or name not in (self.missing or {}):
+                raise error
         return answers
 
     async def change(

@@ -71,7 +71,7 @@ async def standings(servers: Servers, cluster: str | None, count: bool = False) 
     Args:
         count: whether to count the messages that slaves lack.
     Raises:
-        ConfigError: there is no such cluster.
+        NoBroker: there is no such cluster.
         NetworkError: no name server answers.
     """
     places = await servers.brokers(cluster)

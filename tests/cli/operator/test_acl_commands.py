@@ -120,8 +120,12 @@ def test_a_wrong_command_line_is_told(run):
         (("set", "newcomer", "--topic", "orders="), "'' is not one of"),
         (("white",), "Missing argument"),
         (("white", "192.168.1.{1,2}", "--yes"), "write each address by itself"),
-        (("list", "--broker", "nobody"), "there is no broker 'nobody'"),
-        (("list", "--cluster", "nowhere"), "no cluster 'nowhere'"),
     ):
         result = run(*words)
         assert result.exit_code == 2 and problem in result.stderr, (words, result.stderr)
+    for words, problem in (
+        (("list", "--broker", "absent"), "there is no broker 'absent'"),
+        (("list", "--cluster", "nowhere"), "no cluster 'nowhere'"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 1 and problem in result.stderr, (words, result.stderr)

@@ -37,9 +37,9 @@ def test_programs_get_all_of_it(run):
     assert line.startswith("DefaultCluster,broker-0,0,")
 
 
-def test_a_cluster_that_is_not_there_is_an_error_of_the_caller(run):
+def test_a_cluster_that_is_not_there_is_an_error(run):
     result = run("--cluster", "nowhere")
-    assert result.exit_code == 2 and "no cluster 'nowhere'" in result.stderr
+    assert result.exit_code == 1 and "no cluster 'nowhere'" in result.stderr
 
 
 def test_orders_to_a_broker_that_is_no_member_are_refused(run):

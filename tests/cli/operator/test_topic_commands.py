@@ -60,7 +60,7 @@ def test_errors_say_what_to_do_on_stderr(run):
         ("create", ["no topic"], 2, "illegal characters"),
         ("create", ["t", "-q", "0"], 2, "--queues"),
         ("change", ["orders"], 2, "nothing is to be changed"),
-        ("delete", ["orders", "--yes", "--cluster", "nowhere"], 2, "no cluster 'nowhere'"),
+        ("delete", ["orders", "--yes", "--cluster", "nowhere"], 1, "no cluster 'nowhere'"),
     ]:
         result = run(verb, *args)
         assert (result.exit_code, result.stdout) == (status, "") and text in result.stderr, result.output

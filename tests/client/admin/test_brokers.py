@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
-from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, RemoteError
+from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, NoBroker, RemoteError
 from sparrowmq.testing import Cluster
 
 
@@ -13,7 +13,7 @@ async def test_a_broker_is_asked_by_its_name_or_its_address(two, admin):
     for broker in ("broker-1", two.brokers[1].address):
         assert (await admin.broker_settings(broker))["brokerName"] == "broker-1"
         assert int((await admin.broker_figures(broker))["msgPutTotalTodayNow"]) >= 0
-    with pytest.raises(ConfigError, match=r"no broker 'absent' .* there is broker-0, broker-1"):
+    with pytest.raises(NoBroker, match=r"no broker 'absent' .* there is broker-0, broker-1"):
         await admin.broker_settings("absent")
     with pytest.raises(NetworkError):
         await admin.broker_settings("127.0.0.1:1")
@@ -39,7 +39,7 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
     async with connect(two.namesrv) as mq:
         sent = [await mq.send("orders", b"x") for _ in range(8)]
         assert {each.queue.broker_name for each in sent} == {"broker-0", "broker-1"}
-    with pytest.raises(ConfigError, match="absent"):
+    with pytest.raises(NoBroker, match="absent"):
         await admin.drain("absent")
 
 

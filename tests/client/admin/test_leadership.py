@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin
-from sparrowmq.errors import BrokerUnreachable, ConfigError, RemoteError
+from sparrowmq.errors import BrokerUnreachable, NoBroker, RemoteError
 from tests.broker.replication.pairs import pair
 
 
@@ -20,6 +20,6 @@ async def test_brokers_with_fixed_roles_refuse_and_unknown_ones_are_told(tmp_pat
                 await admin.hand_over(name)
             with pytest.raises(BrokerUnreachable, match="no broker that answers has this brokerId"):
                 await admin.elect(name, 2)
-            with pytest.raises(ConfigError, match="there is no broker 'other'"):
+            with pytest.raises(NoBroker, match="there is no broker 'other'"):
                 await admin.elect("other", 1)
         assert place.master is not None

@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NameServerUnreachable
+from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NameServerUnreachable, NoBroker
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, QueueRoute, TopicRoute
 from sparrowmq.remoting.request_dispatch import Answer
@@ -20,16 +20,16 @@ async def test_brokers_are_told_with_their_places(two, admin):
 
 
 async def test_a_cluster_that_is_not_there_is_named_with_those_that_are(admin):
-    with pytest.raises(ConfigError, match=r"no cluster 'nowhere'.*DefaultCluster"):
+    with pytest.raises(NoBroker, match=r"no cluster 'nowhere'.*DefaultCluster"):
         await admin.brokers("nowhere")
-    with pytest.raises(ConfigError, match="no cluster 'nowhere'"):
+    with pytest.raises(NoBroker, match="no cluster 'nowhere'"):
         await admin.create_topic("orders", cluster="nowhere")
 
 
 async def test_without_brokers_a_change_says_what_to_start(tmp_path):
     async with Cluster(tmp_path, brokers=0) as empty, Admin(empty.namesrv) as admin:
         assert await admin.brokers() == [] and await admin.clusters() == []
-        with pytest.raises(ConfigError, match="no broker is registered"):
+        with pytest.raises(NoBroker, match="no broker is registered"):
             await admin.create_topic("orders")
 
 
