@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import sparrowmq
-from tests.console.conftest import WIDE, Visit
 from tests.console.test_walk import paths
+from tests.console.visiting import WIDE, Visit
 from tests.interop.servers import running
 
 pytestmark = [

@@ -3,8 +3,8 @@
 import pytest
 
 from sparrowmq.console.console_pages import PAGES
-from tests.console.conftest import PHONE, WIDE
 from tests.console.stage import HOSTILE
+from tests.console.visiting import PHONE, WIDE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
