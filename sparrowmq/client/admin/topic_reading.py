@@ -1,5 +1,7 @@
 """A topic's messages by when they were stored, however many: all its queues side by side, a page of each in memory.
 
+The oldest come first, or the newest.
+
     queue 0   ..[32 messages]........
     queue 1   ....[32 messages]......      the oldest first message of all pages is the next one
     queue 2   [32 messages]..........
@@ -11,16 +13,17 @@ and where its messages are sent to the same topic again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 from typing import Final, Self
 
 from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.operations.message_operations import offset_since, pull_page
+from sparrowmq.client.admin.operations.message_operations import PAGE, offset_since, pull_page
 from sparrowmq.client.admin.servers import Servers, masters_in
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import NoRoute
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 
 FOR_EVER_MS: Final = (1 << 63) - 1
 
@@ -28,7 +31,7 @@ _Head = tuple[int, MessageQueue, int]
 
 
 class Reading:
-    """The messages of a topic that were stored in a span of time, the oldest first; an asynchronous iterator.
+    """The messages of a topic that were stored in a span of time, in order; an asynchronous iterator.
 
     It can be paused, and continued after an error.
 
@@ -62,7 +65,7 @@ class Reading:
         return bool(self._heads)
 
     async def _fill(self) -> None:
-        """Put the oldest unread message at the heap's top.
+        """Put the next message at the heap's top.
 
         A message that was read leaves the heap only when its queue's next one is there: so a reading can continue after
         an error.
@@ -116,25 +119,56 @@ class _Queue:
 
     async def _pull(self) -> None:
         page = await pull_page(self._servers, self._address, self.queue, self._at)
-        namespace = self._servers.network.namespace
-        self._read += [
-            ReceivedMessage(each, self.queue, namespace=namespace)
-            for each in page.messages
-            if each.queue_offset < self._end and each.store_timestamp_ms in self._span
-        ]
+        self._keep(each for each in page.messages if each.queue_offset < self._end)
         is_past = bool(page.messages) and page.messages[-1].store_timestamp_ms >= self._span.stop
         self._at = self._end if is_past or page.next_offset <= self._at else page.next_offset
 
+    def _keep(self, messages: Iterable[StoredMessage]) -> None:
+        """Keep the messages of the span, in the order of the reading."""
+        namespace = self._servers.network.namespace
+        self._read += [
+            ReceivedMessage(each, self.queue, namespace=namespace)
+            for each in messages
+            if each.store_timestamp_ms in self._span
+        ]
+
+
+class _QueueBack(_Queue):
+    """One queue, from where it ended back to an offset."""
+
+    async def head(self) -> _Head | None:
+        """Return the next message's time and place, so that the newest one has the smallest."""
+        head = await super().head()
+        return head and (-head[0], head[1], -head[2])
+
+    async def _pull(self) -> None:
+        begin = max(self._at, self._end - PAGE)
+        found: list[StoredMessage] = []
+        at = begin
+        while at < self._end:
+            page = await pull_page(self._servers, self._address, self.queue, at, count=self._end - at)
+            found += [each for each in page.messages if each.queue_offset < self._end]
+            at = page.next_offset if page.next_offset > at else self._end
+        self._end = begin
+        self._keep(reversed(found))
+
 
 async def read(
-    servers: Servers, topic: str, since: datetime | None = None, until: datetime | None = None
+    servers: Servers,
+    topic: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    *,
+    newest_first: bool = False,
 ) -> Reading:
     """Read the messages that a topic has now; all of them without `since` and `until`. Raises: NoRoute."""
-    return await read_span(servers, topic, range(_ms(since, 0), _ms(until, FOR_EVER_MS)))
+    span = range(_ms(since, 0), _ms(until, FOR_EVER_MS))
+    return await read_span(servers, topic, span, newest_first=newest_first)
 
 
-async def read_span(servers: Servers, topic: str, span: range) -> Reading:
+async def read_span(servers: Servers, topic: str, span: range, *, newest_first: bool = False) -> Reading:
     """Read what was stored in a span of milliseconds. Raises: NoRoute."""
+    one = _QueueBack if newest_first else _Queue
     masters = masters_in(await servers.route(topic))
     found = await topics.ranges(servers, topic, masters)
 
@@ -145,18 +179,28 @@ async def read_span(servers: Servers, topic: str, span: range) -> Reading:
                 first = offsets.min_offset
                 if span.start:
                     first = max(first, await offset_since(servers, address, queue, span.start))
-                queues.append(_Queue(servers, address, queue, range(first, offsets.max_offset), span))
+                end = offsets.max_offset
+                if (
+                    newest_first and span.stop != FOR_EVER_MS
+                ):  # a page more, as old brokers find a place near it
+                    end = min(end, max(first, await offset_since(servers, address, queue, span.stop)) + PAGE)
+                queues.append(one(servers, address, queue, range(first, end), span))
         return queues
 
     return Reading([each for queues in (await servers.all(masters, at)).values() for each in queues])
 
 
 async def read_or_nothing(
-    servers: Servers, topic: str, since: datetime | None = None, until: datetime | None = None
+    servers: Servers,
+    topic: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    *,
+    newest_first: bool = False,
 ) -> Reading:
     """Read a topic as `read` does; an absent topic is empty."""
     try:
-        return await read(servers, topic, since, until)
+        return await read(servers, topic, since, until, newest_first=newest_first)
     except NoRoute:
         return Reading([])
 

@@ -1,6 +1,6 @@
 """A page with a long list: it makes rows for 50 names at a time, so the browser's table stays small.
 
-The filter, the check boxes and the page number are in the address.
+The filter, the check boxes, the order and the page number are in the address.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from nicegui import ui
 
-from sparrowmq.console.layout.tables import Columns, Table, chosen
+from sparrowmq.console.layout.tables import Columns, Order, Table, chosen
 from sparrowmq.console.layout.view import View
 
 S = TypeVar("S")
@@ -38,7 +38,7 @@ class ListPage(Generic[S, R]):
 
     Attributes:
         read: everything by name, given the ticked boxes.
-        rows: the rows of one page.
+        rows: the rows of some names; those of one page, or of all names that are sorted by a column.
         beside: draws the button beside the filter.
         period_s: how often the list is refreshed; 0 is never.
     """
@@ -79,7 +79,10 @@ class _Shown(Generic[S, R]):
                     box = ui.checkbox(label, value=name in self._ticked).props("dense")
                     box.on_value_change(lambda event, name=name: self._tick(name, event.value))
             self._page.beside(self._view)
-        self._table = Table(self._view, self._page.columns, empty=self._page.empty)
+        self._table = Table(self._view, self._page.columns, empty=self._page.empty, on_order=self._ordered)
+        label, is_descending = self._view.query.get("sort", ""), self._view.query.get("order") == "down"
+        if any(each.label == label and each.is_sorted for each in self._page.columns):
+            self._table.order = Order(label, is_descending)
         self._pages = ui.pagination(1, 1, direction_links=True, value=self._view.number("page", 1))
         self._pages.props("max-pages=7").on_value_change(self._turned)
 
@@ -91,9 +94,21 @@ class _Shown(Generic[S, R]):
         self._pages.max = last
         self._pages.set_visibility(last > 1)
         page = min(max(1, self._view.number("page", 1)), last)
-        names = found[(page - 1) * PAGE : page * PAGE]
-        self._table.show(await self._page.rows(self._view, {name: everything[name] for name in names}))
+        shown = slice((page - 1) * PAGE, page * PAGE)
+        if self._table.order.label:
+            rows = await self._page.rows(self._view, {name: everything[name] for name in found})
+            rows = self._table.order.of(self._page.columns, rows)[shown]
+        else:
+            rows = await self._page.rows(self._view, {name: everything[name] for name in found[shown]})
+        self._table.show(rows)
         self._count.text = f"{len(found):,}"
+
+    async def _ordered(self) -> None:
+        order = self._table.order
+        down = "down" if order.is_descending else None
+        self._view.remember(sort=order.label, order=down, page=None)
+        self._pages.value = 1
+        await self._view.attempt(self.refresh())
 
     async def _tick(self, name: str, is_on: bool) -> None:
         self._ticked = [each for each in self._ticked if each != name] + [name] * is_on

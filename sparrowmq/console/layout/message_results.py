@@ -9,10 +9,10 @@ from nicegui import context, ui
 
 from sparrowmq.client.admin.topic_reading import Reading
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.layout.tables import Column, Columns, Link, Table, link
+from sparrowmq.console.layout.tables import Column, Columns, Details, Folding, Link, Table, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
-from sparrowmq.console.reading.message_body import short
+from sparrowmq.console.reading.message_body import form_of, short, shown
 from sparrowmq.errors import RemoteProtocolError
 
 _REPORT: Final = 1000  # messages searched between two reports of it
@@ -33,15 +33,31 @@ def body_of(message: ReceivedMessage) -> str:
         return str(error)
 
 
+def details_of(message: ReceivedMessage) -> Details:
+    """The body of a message, and what may be copied of it."""
+    stored = message.stored
+    try:
+        body = message.body
+        text = shown(body, form_of(body))
+    except RemoteProtocolError as error:
+        text = str(error)
+    position = f"{message.queue.broker_name}:{message.queue.queue_id}:{message.offset}"
+    facts = {"id": message.msg_id, "key": " ".join(stored.keys), "body": text}
+    lines = {"Id": message.msg_id, "Keys": facts["key"], "Tag": stored.tags, "Position": position}
+    head = "\n".join(f"{name:<9} {value}" for name, value in lines.items() if value)
+    copied = {name: value for name, value in facts.items() if value}
+    return Details(f"{head}\n\n{text}", copied, message_link(message, "Open the message"))
+
+
+MESSAGE_ROWS: Final = Folding[ReceivedMessage](details_of, lambda each: each.stored.offset_id)
 MESSAGE_COLUMNS: Final[Columns[ReceivedMessage]] = (
     Column("Stored", lambda each: message_link(each, time_of(each.stored.store_timestamp_ms))),
-    Column("Id", lambda each: message_link(each, each.msg_id), is_wide=True),
     Column("Tag", lambda each: each.stored.tags, is_wide=True),
     Column("Keys", lambda each: " ".join(each.stored.keys), is_wide=True),
+    Column("Body", body_of),
     Column(
         "Position", lambda each: f"{each.queue.broker_name}:{each.queue.queue_id}:{each.offset}", is_wide=True
     ),
-    Column("Body", body_of),
 )
 
 
@@ -52,7 +68,9 @@ class MessageResults:
         shown: the messages of the page.
     """
 
-    def __init__(self, view: View, columns: Columns[ReceivedMessage], most: int, empty: str) -> None:
+    def __init__(
+        self, view: View, columns: Columns[ReceivedMessage], most: int, empty: str, *, may_tick: bool = False
+    ) -> None:
         self.shown: list[ReceivedMessage] = []
         self._view = view
         self._most = most
@@ -61,7 +79,7 @@ class MessageResults:
         self._before = 0  # messages on the pages before
         self._search = 0  # the number of the latest search; an older one that still runs shows nothing
         self._line = ui.label().classes("text-sm opacity-80").mark("result")
-        self.table = Table(view, columns, empty=empty)
+        self.table = Table(view, columns, empty=empty, folding=MESSAGE_ROWS, may_tick=may_tick)
         self._next = ui.button("Next page", icon="chevron_right", on_click=self._go_on)
         self._next.props("outline no-caps dense").set_visibility(False)
         context.client.on_delete(self.cancel)

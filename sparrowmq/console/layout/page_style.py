@@ -67,6 +67,12 @@ body.body--dark a.link { color: #5eead4; }
   .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
 }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.4rem, 1fr)); }
+.sort, .fold, .copy { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
+.sort:hover { text-decoration: underline; } .fold { width: 1.75rem; height: 1.75rem; font-size: 1rem; }
+.copy { border: 1px solid currentColor; border-radius: .25rem; padding: .15rem .6rem; min-height: 1.75rem; }
+.q-table .details td { max-width: 0; white-space: normal; }
+.details pre { margin: .5rem 0; max-height: 24rem; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
+.only-read { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 .bare, .bare .q-table { background: transparent; }
 .q-btn--outline.q-btn--dense { padding-inline: .6rem; }
 body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }

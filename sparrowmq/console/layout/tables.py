@@ -1,12 +1,14 @@
 """The one table of all pages: its columns are data, and it shows rows of any kind.
 
-A cell is a text, a number, a time, a link, a badge or a small line. The browser shows each as text, never as HTML.
+A cell is a text, a number, an amount, a time, a link, a badge or a small line. The browser shows each as text, never as
+HTML. A click on a heading sorts the rows: here, so a list of many pages is sorted as a whole. A row may have details,
+which unfold below it and are sent when a visitor unfolds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,15 +18,41 @@ from sparrowmq.console.layout.view import View
 
 R = TypeVar("R")
 
-_CELL: Final = """
-<q-td :props="props" :class="props.col.classes">
-  <a v-if="props.value && props.value.href" :href="props.value.href" class="link">{{ props.value.text }}</a>
-  <svg v-else-if="props.value && props.value.points" width="120" height="24" role="img" aria-label="the last hour">
-    <polyline :points="props.value.points" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>
-  <q-badge v-else-if="props.value && props.value.color" :color="props.value.color" :label="props.value.text"/>
-  <span v-else :title="props.value">{{ props.value }}</span>
-</q-td>
+_HEADING: Final = """
+<q-th :props="props" :aria-sort="props.col.order">
+  <button v-if="props.col.is_sorted" type="button" class="sort" @click="$parent.$emit('order', props.col.name)">
+    {{ props.col.label }}<span aria-hidden="true">{{ {ascending: " ▲", descending: " ▼"}[props.col.order] }}</span>
+  </button>
+  <span v-else :class="{'only-read': props.col.is_fold}">{{ props.col.label }}</span>
+</q-th>
 """
+_ROW: Final = """
+<q-tr :props="props">
+  <q-td v-if="'selected' in props && props.row.may_tick" auto-width>
+    <q-checkbox dense v-model="props.selected" :aria-label="'Select row ' + (props.rowIndex + 1)"/></q-td>
+  <q-td v-for="col in props.cols" :key="col.name" :props="props">
+    <button v-if="col.is_fold" type="button" class="fold" :aria-expanded="!!props.row.details"
+      :aria-label="'Details of row ' + (props.rowIndex + 1)" @click="$parent.$emit('fold', props.row.id)"
+      >{{ props.row.details ? "▾" : "▸" }}</button>
+    <a v-else-if="col.value && col.value.href" :href="col.value.href" class="link">{{ col.value.text }}</a>
+    <svg v-else-if="col.value && col.value.points" width="120" height="24" role="img" aria-label="the last hour">
+      <polyline :points="col.value.points" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>
+    <q-badge v-else-if="col.value && col.value.color" :color="col.value.color" :label="col.value.text"/>
+    <span v-else :title="col.value">{{ col.value }}</span>
+  </q-td>
+</q-tr>
+<q-tr v-if="props.row.details" class="details">
+  <q-td colspan="100%">
+    <div class="flex items-center gap-2">
+      <button v-for="name in props.row.details.copied" type="button" class="copy"
+        @click="$parent.$emit('copy', [props.row.id, name])">Copy {{ name }}</button>
+      <a v-if="props.row.details.href" :href="props.row.details.href" class="link">{{ props.row.details.more }}</a>
+    </div>
+    <pre class="mono" tabindex="0">{{ props.row.details.text }}</pre>
+  </q-td>
+</q-tr>
+"""
+_FOLD: Final = "fold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +77,16 @@ class Badge:
     color: str
 
 
-UP: Final = Badge("up", "green-8")
-NO_ANSWER: Final = Badge("no answer", "red-8")
+UP: Final = Badge("up", "green-9")
+NO_ANSWER: Final = Badge("no answer", "red-9")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A cell with a text of its own that is sorted by its value: 2 min, 1.5 MB."""
+
+    value: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +105,7 @@ class Sparkline:
         return " ".join(f"{at * step:.1f},{y:.1f}" for at, y in enumerate(heights))
 
 
-Cell = str | int | float | datetime | Link | Badge | Sparkline | None
+Cell = str | int | float | datetime | Link | Badge | Amount | Sparkline | None
 
 
 @dataclass(frozen=True)
@@ -78,14 +114,16 @@ class Column(Generic[R]):
 
     Attributes:
         cell: the column's value in a row.
-        is_number: aligned right.
+        is_number: aligned right, and the greatest comes first when it is sorted.
         is_wide: hidden on a phone.
+        is_sorted: a click on its heading sorts the rows.
     """
 
     label: str
     cell: Callable[[R], Cell]
     is_number: bool = False
     is_wide: bool = False
+    is_sorted: bool = True
 
     def as_quasar(self, name: str) -> dict[str, Any]:
         shown = "max-sm:hidden" if self.is_wide else ""
@@ -97,10 +135,73 @@ class Column(Generic[R]):
             "align": align,
             "classes": shown,
             "headerClasses": shown,
+            "is_sorted": self.is_sorted,
         }
 
 
 Columns = Sequence[Column[R]]
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The part of a row that unfolds.
+
+    Attributes:
+        text: is shown.
+        copied: texts that buttons copy, by name.
+        link: to the whole thing.
+    """
+
+    text: str
+    copied: Mapping[str, str] = field(default_factory=dict)
+    link: Link | None = None
+
+
+@dataclass(frozen=True)
+class Folding(Generic[R]):
+    """Rows with details; the identity keeps a row unfolded where other rows come before it."""
+
+    details: Callable[[R], Details]
+    identity: Callable[[R], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Rows in the order of a column, by its label; "" leaves them as they are."""
+
+    label: str = ""
+    is_descending: bool = False
+
+    def of(self, columns: Columns[R], rows: Sequence[R]) -> list[R]:
+        """The rows in this order; those without a value last."""
+        column = next((each for each in columns if each.label == self.label), None)
+        if column is None:
+            return list(rows)
+        keys = [(_key(column.cell(row)), row) for row in rows]
+        known = [(key, row) for key, row in keys if key is not None]
+        known.sort(key=lambda each: each[0], reverse=self.is_descending)
+        return [row for _, row in known] + [row for key, row in keys if key is None]
+
+    def after(self, column: Column[Any]) -> Order:
+        """The order after a click on a heading: turned round where it is in this order already."""
+        is_here = self.label == column.label
+        return Order(column.label, not self.is_descending if is_here else column.is_number)
+
+
+def _key(cell: Cell) -> tuple[int, float, str] | None:
+    """The place of a cell in an order; numbers come before texts."""
+    match cell:
+        case None | "" | Sparkline():
+            return None
+        case Amount(value, _):
+            return 0, value, ""
+        case int() | float():
+            return 0, cell, ""
+        case datetime():
+            return 0, cell.timestamp(), ""
+        case Link(text, _, _) | Badge(text, _):
+            return 1, 0.0, text.lower()
+    return 1, 0.0, cell.lower()
 
 
 def pairs(name: str, value: str) -> Columns[tuple[str, str]]:
@@ -114,6 +215,13 @@ class Table(Generic[R]):
     Args:
         empty: shown where there is no row.
         wraps: long texts are broken into lines; otherwise they are cut.
+        folding: the details of each row.
+        may_tick: each row has a box for a tick.
+        on_order: called after a click on a heading, instead of sorting the rows that are shown.
+
+    Attributes:
+        order: of the rows.
+        rows: as they are shown.
     """
 
     def __init__(
@@ -124,40 +232,105 @@ class Table(Generic[R]):
         empty: str = "nothing",
         *,
         wraps: bool = False,
+        folding: Folding[R] | None = None,
+        may_tick: bool = False,
+        on_order: Callable[[], Coroutine[Any, Any, object]] | None = None,
     ) -> None:
+        self.order = Order()
+        self.rows: Sequence[R] = ()
+        self._given: Sequence[R] = ()
         self._view = view
         self._columns = {f"column-{at}": each for at, each in enumerate(columns)}
+        self._folding = folding
+        self._unfolded: set[str] = set()
+        self._may_tick = may_tick
+        self._on_order = on_order
+        fold = {"name": _FOLD, "label": "Details", "field": "id", "align": "left", "is_fold": True}
         self.element = ui.table(
-            columns=[each.as_quasar(name) for name, each in self._columns.items()],
+            columns=[fold] * (folding is not None)
+            + [each.as_quasar(name) for name, each in self._columns.items()],
             rows=[],
             row_key="id",
             pagination=0,
+            selection="multiple" if may_tick else None,
         ).classes("w-full")
         self.element.props("flat bordered dense hide-pagination" + (" wrap-cells" if wraps else ""))
-        for name in self._columns:
-            self.element.add_slot(f"body-cell-{name}", _CELL)
+        self.element.add_slot("header-cell", _HEADING)
+        self.element.add_slot("body", _ROW)
+        if may_tick:
+            self.element.add_slot(
+                "header-selection",
+                '<q-checkbox dense v-model="props.selected" aria-label="Select all rows"/>',
+            )
+        self.element.on("order", self._ordered)
+        self.element.on("fold", self._folded)
+        self.element.on("copy", self._copied)
         self.show(rows, empty)
 
     def show(self, rows: Sequence[R], empty: str | None = None) -> None:
         """Replace the rows."""
         if empty is not None:
             self.element.props["no-data-label"] = empty
-        self.element.rows = [
-            {"id": at, **{name: self._shown(each.cell(row)) for name, each in self._columns.items()}}
-            for at, row in enumerate(rows)
-        ]
+        self._given = rows
+        is_own = self._on_order is None
+        self.rows = self.order.of(list(self._columns.values()), rows) if is_own else rows
+        for each in self.element.columns:
+            column = self._columns.get(each["name"])
+            is_here = column is not None and column.label == self.order.label
+            each["order"] = ("descending" if self.order.is_descending else "ascending") if is_here else None
+        self.element.rows = [self._row(at, row) for at, row in enumerate(self.rows)]
         self.element.update()
 
-    def selected(self) -> list[int]:
-        """The positions of the rows with a tick."""
-        return [each["id"] for each in self.element.selected]
+    def selected(self) -> list[R]:
+        """The rows with a tick."""
+        ticked = {each["id"] for each in self.element.selected}
+        return [row for at, row in enumerate(self.rows) if self._identity(at, row) in ticked]
 
-    def _shown(self, cell: Cell) -> str | dict[str, str]:
+    def _row(self, at: int, row: R) -> dict[str, Any]:
+        identity = self._identity(at, row)
+        shown: dict[str, Any] = {"id": identity}
+        shown |= {name: self._shown(each.cell(row)) for name, each in self._columns.items()}
+        if self._may_tick:
+            shown["may_tick"] = True
+        if self._folding is not None and identity in self._unfolded:
+            found = self._folding.details(row)
+            shown["details"] = {"text": found.text, "copied": list(found.copied)}
+            if found.link is not None:
+                shown["details"] |= {"href": self._shown(found.link)["href"], "more": found.link.text}
+        return shown
+
+    def _identity(self, at: int, row: R) -> str | int:
+        return at if self._folding is None else self._folding.identity(row)
+
+    async def _ordered(self, event: Any) -> None:
+        column = self._columns.get(str(event.args))
+        if column is None or not column.is_sorted:
+            return
+        self.order = self.order.after(column)
+        if self._on_order is not None:
+            await self._on_order()
+        else:
+            self.show(self._given)
+
+    def _folded(self, event: Any) -> None:
+        there = {self._identity(at, row) for at, row in enumerate(self.rows)}
+        self._unfolded = (self._unfolded ^ {str(event.args)}) & {str(each) for each in there}
+        self.show(self._given)
+
+    def _copied(self, event: Any) -> None:
+        identity, name = (str(each) for each in event.args)
+        for at, row in enumerate(self.rows):
+            if self._folding is not None and self._identity(at, row) == identity:
+                self._view.copy(name, self._folding.details(row).copied.get(name, ""))
+
+    def _shown(self, cell: Cell) -> Any:
         match cell:
             case Link(text, parts, query):
                 return {"text": text, "href": self._view.url(*parts, **query)}
             case Badge(text, color):
                 return {"text": text, "color": color}
+            case Amount(_, text):
+                return text
             case Sparkline():
                 return {"points": points} if (points := cell.points()) else ""
         return text_of(cell)

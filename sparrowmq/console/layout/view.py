@@ -26,6 +26,12 @@ from sparrowmq.errors import SparrowError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_COPY: Final = """async text => {
+  try { await navigator.clipboard.writeText(text); } catch {
+    const area = document.createElement("textarea");
+    area.value = text; document.body.append(area); area.select(); document.execCommand("copy"); area.remove();
+  }
+}"""
 _LOGGED_OUT: Final = "you are logged out; log in again"
 
 
@@ -96,6 +102,11 @@ class View:
     def run(self, script: str) -> None:
         """Run a line of script in the browser; its values come from `json.dumps`."""
         ui.run_javascript(script.replace("</", "<\\/"))
+
+    def copy(self, name: str, text: str) -> None:
+        """Put a text into the visitor's clipboard; a page without encryption has only the older way."""
+        self.run(f"({_COPY})({json.dumps(text)})")
+        self.say(f"copied: {name}")
 
     # Roles ----------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,6 @@ _GROUPS: Final[Columns[GroupRow]] = (
 )
 _LETTERS: Final[Columns[ReceivedMessage]] = (
     Column("Dead since", lambda each: message_link(each, time_of(each.stored.store_timestamp_ms))),
-    Column("Id", lambda each: message_link(each, each.msg_id), is_wide=True),
     Column("Topic", topic_of, is_wide=True),
     Column("Retries", lambda each: each.reconsume_times, is_number=True),
     Column("Tag", lambda each: each.stored.tags, is_wide=True),
@@ -82,11 +81,8 @@ async def _draw_letters(view: View, group: str) -> None:
     with ui.row().classes("w-full items-end gap-3"):
         form = search_form(view, _FIELDS)
     place = ui.row().classes("items-center gap-3")
-    results = MessageResults(view, _LETTERS, SHOWN, "no dead letter fits")
-    results.table.element.selection = "multiple"
-
-    def ticked() -> list[ReceivedMessage]:
-        return [results.shown[at] for at in results.table.selected()]
+    results = MessageResults(view, _LETTERS, SHOWN, "no dead letter fits", may_tick=True)
+    ticked = results.table.selected
 
     async def chosen() -> AsyncIterator[ReceivedMessage]:
         """Those with a tick, or all that match the filters if none has one."""
@@ -111,7 +107,7 @@ async def _draw_letters(view: View, group: str) -> None:
         await results.search(read(), lambda letter: Wanted.of(view.query).fits(letter))
 
     async def read() -> Found:
-        return await Wanted.of(view.query).read(view.look)
+        return await Wanted.of(view.query).read(view.look, newest_first=True)
 
     with place:
         retry_dead_letters(group, chosen).button(view)

@@ -61,10 +61,11 @@ async def find(view: View) -> Found:
     since = now - span if span else moment_of(query.get("since"), "since")
     until = None if span else moment_of(query.get("until"), "until")
     if key:
-        return await view.admin.find(topic, key, since=since, until=until, limit=LIMIT)
+        found = await view.admin.find(topic, key, since=since, until=until, limit=LIMIT)
+        return sorted(found, key=lambda each: -each.stored.store_timestamp_ms)
     if since is None:
         raise ValueError("say since when")
-    return await read(view.look.servers, topic, since, until)
+    return await read(view.look.servers, topic, since, until, newest_first=True)
 
 
 PAGE: Final = Page("/messages", "Messages", draw, "mail", "m")

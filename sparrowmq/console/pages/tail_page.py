@@ -9,7 +9,7 @@ from nicegui import background_tasks, context, ui
 
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, Values, search_form
-from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS
+from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, MESSAGE_ROWS
 from sparrowmq.console.layout.tables import Table
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.live_tail import KEPT, Tail, Wanted
@@ -49,7 +49,9 @@ class TailPage:
             self._pause = ui.button("Pause", icon="pause", on_click=self._toggle).props("outline no-caps")
             ui.button("Clear", icon="clear_all", on_click=self._clear).props("flat no-caps")
             self._line = ui.label(_IDLE).classes("text-sm opacity-80").mark("tail")
-        self._table = Table(view, MESSAGE_COLUMNS, empty=f"no message yet; the newest {KEPT} are kept")
+        self._table = Table(
+            view, MESSAGE_COLUMNS, empty=f"no message yet; the newest {KEPT} are kept", folding=MESSAGE_ROWS
+        )
         view.every(_REFRESH_S, self._show)
         context.client.on_delete(self._stop)
 

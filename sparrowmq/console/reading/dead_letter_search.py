@@ -53,10 +53,10 @@ class Wanted:
             and (not self.text or self.text.encode() in _body_of(letter))
         )
 
-    async def read(self, look: Look) -> Reading:
+    async def read(self, look: Look, *, newest_first: bool = False) -> Reading:
         """All dead letters of the group in the span, matching or not. Raises: InvalidName."""
         topic = dlq_topic(check_group(self.group))
-        return await read_or_nothing(look.servers, topic, self.since, self.until)
+        return await read_or_nothing(look.servers, topic, self.since, self.until, newest_first=newest_first)
 
 
 def topic_of(letter: ReceivedMessage) -> str:

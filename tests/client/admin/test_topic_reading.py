@@ -50,6 +50,23 @@ async def test_a_span_of_time_takes_what_was_stored_since_and_before(many):
     assert len(found) == sum(since <= each < until for each in times) > 0
 
 
+async def test_the_newest_come_first_where_they_are_wanted(many):
+    topic = dlq_topic("many")
+    every = [each async for each in await read(many.servers, topic)]
+    back = await read(many.servers, topic, newest_first=True)
+    found = [each async for each in back]
+    times = [each.stored.store_timestamp_ms for each in found]
+    assert sorted(int(each.body) for each in found) == list(range(COUNT))
+    assert times == sorted(times, reverse=True) and (back.looked, back.total) == (COUNT, COUNT)
+    moments = [
+        datetime.fromtimestamp(each.stored.store_timestamp_ms / 1000).astimezone()
+        for each in (every[300], every[900])
+    ]
+    old = [each async for each in await read(many.servers, topic, *moments)]
+    new = [each async for each in await read(many.servers, topic, *moments, newest_first=True)]
+    assert old and {each.stored.offset_id for each in old} == {each.stored.offset_id for each in new}
+
+
 async def test_a_topic_that_is_not_there_has_nothing(admin):
     with pytest.raises(NoRoute):
         await read(admin.servers, "nothing")

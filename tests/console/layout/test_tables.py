@@ -1,8 +1,22 @@
 from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from sparrowmq.console.layout.tables import Badge, Column, Sparkline, Table, chosen, link, pairs
+from sparrowmq.console.layout.tables import (
+    Amount,
+    Badge,
+    Column,
+    Details,
+    Folding,
+    Order,
+    Sparkline,
+    Table,
+    chosen,
+    link,
+    pairs,
+)
 from tests.console.layout.seeing import page, seen
 
 
@@ -38,6 +52,7 @@ def test_a_sparkline_spans_its_box_and_needs_two_points():
         (link("<b>", "topics", "x", page=2), {"text": "<b>", "href": "/mq/topics/x?page=2"}),
         (Badge("up", "green"), {"text": "up", "color": "green"}),
         (Sparkline([1]), ""),
+        (Amount(1500, "1.5 kB"), "1.5 kB"),
     ],
 )
 async def test_cells_are_values_and_no_html(cell, shown):
@@ -56,3 +71,58 @@ async def test_rows_are_replaced_and_columns_of_one_label_stay_apart():
     assert table.element.props["no-data-label"] == "none there"
     assert [each["align"] for each in table.element.columns] == ["left", "left", "right"]
     assert table.element.columns[2]["classes"] == "max-sm:hidden"
+
+
+COLUMN: Column[Any] = Column("It", lambda row: row)
+SAME: Column[Any] = Column("Same", lambda row: 1)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [2, 10, 300.5, None],
+        [Amount(900, "900 B"), Amount(1500, "1.5 kB"), Amount(2e6, "2.0 MB"), ""],
+        ["a", "B", link("c", "x"), Badge("D", "red"), None],
+        [7, "unknown", None],
+        [datetime(2026, 1, 2), datetime(2026, 1, 10), None],
+    ],
+)
+def test_rows_are_sorted_by_values_and_those_without_one_come_last(cells):
+    mixed = cells[::-1]
+    assert Order("It").of([SAME, COLUMN], mixed) == cells
+    assert Order("It", is_descending=True).of([SAME, COLUMN], mixed) == [*cells[-2::-1], cells[-1]]
+    assert Order("none").of([COLUMN], mixed) == mixed
+
+
+def test_numbers_are_sorted_from_the_greatest_first_and_a_second_click_turns_the_order():
+    number = Column("Lag", lambda row: row, is_number=True)
+    assert Order().after(COLUMN) == Order("It")
+    assert Order().after(number) == Order("Lag", True)
+    assert Order("Lag", True).after(number) == Order("Lag")
+    assert Order("It").after(number) == Order("Lag", True)
+
+
+async def test_a_row_stays_unfolded_where_others_come_before_it():
+    folding: Folding[Any] = Folding(
+        lambda row: Details(f"all of {row}", {"id": row}, link("Open", "x", row)), str
+    )
+    with page():
+        table = Table(seen(), [COLUMN], ["a", "b"], folding=folding, may_tick=True)
+        table._folded(SimpleNamespace(args="b"))
+        table._folded(SimpleNamespace(args="nobody's row"))
+        table.show(["c", "b"])
+        table.element.selected = [{"id": "b"}]
+    details = {"text": "all of b", "copied": ["id"], "href": "/x/b", "more": "Open"}
+    assert [row.get("details") for row in table.element.rows] == [None, details]
+    assert table._unfolded == {"b"} and table.selected() == ["b"]
+
+
+async def test_a_click_on_a_heading_sorts_the_rows_and_those_that_come_later():
+    with page():
+        table = Table(seen(), [COLUMN, Column("Fixed", str, is_sorted=False)], ["b", "a"])
+        await table._ordered(SimpleNamespace(args="column-0"))
+        await table._ordered(SimpleNamespace(args="column-1"))
+        assert [row["column-0"] for row in table.element.rows] == ["a", "b"]
+        table.show(["d", "c"])
+    assert [row["column-0"] for row in table.element.rows] == ["c", "d"]
+    assert [each["order"] for each in table.element.columns] == ["ascending", None]

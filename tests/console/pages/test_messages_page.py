@@ -18,7 +18,9 @@ async def test_messages_are_found_by_time_key_and_id_and_the_search_is_an_addres
     await page.reload()
     await vera.sees("1 messages")
     await vera.go(f"messages?topic=orders&id={stage.msg_id}")
-    await vera.sees("1 messages", stage.msg_id)
+    await vera.sees("1 messages")
+    await page.get_by_role("button", name="Details of row 1").click()
+    await vera.sees(stage.msg_id)
     await vera.go("messages")
     await vera.press("Search")
     await vera.sees("name a topic")
@@ -35,6 +37,40 @@ async def test_what_is_more_than_a_page_is_turned_to(visit):
         await vera.press("Next page")
         await vera.sees(f"{page * 200 - 199:,} to {page * 200:,};")
     await vera.page.get_by_role("button", name="Next page").wait_for(state="detached")
+
+
+async def test_the_newest_message_comes_first_until_another_order_is_chosen(visit):
+    vera = await visit("vera")
+    page = vera.page
+    await vera.go("messages?topic=orders&age=1d")
+    await vera.sees("20 messages")
+    times = await page.locator("tbody tr td:nth-child(2)").all_inner_texts()
+    assert len(set(times)) > 1 and times == sorted(times, reverse=True)
+    heading = page.get_by_role("columnheader", name="Stored")
+    assert await heading.get_attribute("aria-sort") is None
+    await heading.get_by_role("button").click()
+    await page.wait_for_function("document.querySelector('th[aria-sort=ascending]')")
+    assert await page.locator("tbody tr td:nth-child(2)").all_inner_texts() == sorted(times)
+
+
+async def test_a_message_unfolds_with_its_body_and_is_copied(visit, stage):
+    vera = await visit("vera")
+    page = vera.page
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await vera.go("messages?topic=orders&age=1d&key=order-19")
+    await vera.sees("1 messages")
+    assert '{"number": 19' in await page.locator("tbody tr").inner_text(), "the body is in the row"
+    fold = page.get_by_role("button", name="Details of row 1", exact=True)
+    await fold.click()
+    await page.locator("tr.details", has_text='"amount": 28.5').wait_for()
+    assert await fold.get_attribute("aria-expanded") == "true"
+    for name, text in (("id", stage.msg_id), ("key", "order-19"), ("body", '"number": 19')):
+        await page.get_by_role("button", name=f"Copy {name}", exact=True).click()
+        await vera.sees(f"copied: {name}")
+        has = "text => navigator.clipboard.readText().then(each => each.includes(text))"
+        await page.wait_for_function(has, arg=text)
+    await fold.click()
+    await page.locator("tr.details").wait_for(state="detached")
 
 
 async def test_an_age_that_is_none_of_the_list_is_times_below(visit):
