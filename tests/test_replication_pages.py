@@ -52,7 +52,7 @@ def test_default_times_of_the_failover_page_are_those_of_the_broker(key: str) ->
     times_s = {
         "masterLeaseTime": settings.lease_s,
         "haMaxTimeSlaveNotCatchup": settings.catch_up_ms // 1000,
-        "slaveTimeout": settings.slave_timeout_ms // 1000,
+        "slaveTimeout": settings.slave_timeout_ms / 1000,
     }
     assert re.search(rf"`{key}`[^`]*?\b{times_s[key]} s\b", FAILOVER)
 

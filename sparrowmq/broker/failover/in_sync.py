@@ -38,7 +38,7 @@ from sparrowmq.protocol.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 NEAR_BYTES: Final = 4 << 20
-SETTLE_S: Final = 2.0  # below slaveTimeout: sends that wait get the answer of an epoch that is settled
+SETTLE_S: Final = 1.25  # below slaveTimeout: sends that wait get the answer of an epoch that is settled
 _LOOK_S: Final = 0.25
 
 

@@ -1,7 +1,8 @@
 """The master's side of replication: a port for slaves, and the effect of slaves on the answers to sends.
 
     SYNC_MASTER    an answer waits until a slave has the message        FLUSH_SLAVE_TIMEOUT (12) after slaveTimeout
-                   ... if a slave is near the log's end                 SLAVE_NOT_AVAILABLE (11) at once if none is
+                   ... if a slave is near the log's end                 SLAVE_NOT_AVAILABLE (11) at once if none is,
+                                                                        or when the last one leaves
     ASYNC_MASTER   no answer waits, and slaves follow as they can
 
 The master sends the log exactly as it is in the files. With SYNC_FLUSH it sends only what is on disk: so after a power
@@ -49,7 +50,7 @@ class PrimaryRules:
     """
 
     is_sync: bool = False
-    timeout_s: float = 3.0
+    timeout_s: float = 1.5
     nearest_bytes: int = 256 << 20
     shipping: ShippingRules = field(default_factory=ShippingRules)
 
@@ -193,8 +194,12 @@ class Primary:
     def _ended(self, link: SlaveLink) -> None:
         if link in self.links:
             self.links.discard(link)
-            if self._in_sync is not None and link.member is not None and link.acked is not None:
-                self._in_sync.left(link.member)
+            if self._in_sync is not None:
+                if link.member is not None and link.acked is not None:
+                    self._in_sync.left(link.member)
+            elif (lacks := self.lacks(self.replicated.value)) is not None:
+                # The waiting sends would only wait for their timeout.
+                self.replicated.refuse(lacks)
 
     def _following(self) -> list[SlaveLink]:
         return [link for link in self.links if link.acked is not None]

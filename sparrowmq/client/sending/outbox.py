@@ -62,7 +62,10 @@ OF_ONE: Final = frozenset(
     }
 )
 BACKED_UP_S: Final = 0.01
-ATTEMPT_S: Final = 1.0  # the shortest attempt of an idempotent producer, if there is time left
+# Of an idempotent producer: the part of the time left that an attempt gets, and its least. In the usual 3 s a broker
+# answers the first attempt even if it waits all of its slaveTimeout for a slave.
+ATTEMPT_SHARE: Final = 0.75
+ATTEMPT_S: Final = 1.0
 PAUSE_S: Final = 0.2  # before the next attempt, when there is no other broker to turn to
 
 
@@ -290,7 +293,11 @@ class Outbox:
             header.may_be_stored = True
         item.is_recognised = is_recognised and self._settings.idempotent
         # Only a message that is stored once can be repeated while its answer may still come.
-        return min(remaining_s, max(remaining_s / 2, ATTEMPT_S)) if item.is_recognised else remaining_s
+        return (
+            min(remaining_s, max(remaining_s * ATTEMPT_SHARE, ATTEMPT_S))
+            if item.is_recognised
+            else remaining_s
+        )
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
         """Send without an answer. The message keeps its place in the window while the broker does not read."""

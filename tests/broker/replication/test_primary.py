@@ -151,6 +151,20 @@ async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_an
         assert await sending == ResponseCode.SUCCESS
 
 
+@pytest.mark.guards("Primary._ended: drop self.replicated.refuse(lacks)")
+async def test_sends_that_wait_for_a_slave_wait_no_longer_when_it_leaves(tmp_path: Path) -> None:
+    async with master(tmp_path, slave_timeout_ms=60_000) as live:
+        async with following(live) as staying:
+            async with following(live) as leaving:
+                sending = [asyncio.ensure_future(code_of(live.send(b"%d" % number))) for number in range(3)]
+                await leaving.piece()
+            await staying.piece()
+            await asyncio.sleep(0.1)
+            assert not any(each.done() for each in sending)  # the other slave may still take them
+        async with asyncio.timeout(30):
+            assert set(await asyncio.gather(*sending)) == {ResponseCode.SLAVE_NOT_AVAILABLE}
+
+
 @pytest.mark.guards("Primary.lacks: following and target - nearest < self._rules.nearest_bytes -> following")
 async def test_a_slave_that_lacks_too_much_is_not_waited_for(tmp_path: Path) -> None:
     settings = {"slave_timeout_ms": 200, "nearest_slave_bytes": 5500}  # 2500 are the journal's
