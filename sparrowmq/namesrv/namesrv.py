@@ -13,6 +13,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
+from sparrowmq.namesrv.lost_brokers import LostBrokers
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.protocol.requests.request_table import Role
@@ -98,6 +99,7 @@ class Namesrv:
             tasks.spawn(server.drop_silent_peers(), "silent peers")
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
+            tasks.spawn(LostBrokers(self.routes, values, self._clock).watch(), "lost brokers")
             if access is not None:
                 tasks.spawn(access.watch(self._clock), "accounts")
             self._open = stack.pop_all()

@@ -8,6 +8,7 @@
     living      address     -> last sign of life, version of its topics, the connection of its requests
     topics      topic       -> broker name -> queues
     drained     broker names that are shown without the permission to write
+    vanished    broker names that went without a goodbye, until they come back
 
 A broker's topics go when the last address of its name is gone. Only masters announce topics.
 Source: RouteInfoManager, Java 4.9.8.
@@ -63,10 +64,19 @@ class Master(NamedTuple):
     ha_address: str
 
 
+class Vanished(NamedTuple):
+    """A broker of which no address is left, and whose master, or last slave, went without a goodbye."""
+
+    cluster: str
+    address: str
+    topics: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _Group:
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
+    dead: str = ""  # the address of a master that went without a goodbye
 
 
 @dataclass(slots=True)
@@ -83,9 +93,14 @@ _CLUSTER_TOPIC: Final = Queues(16, 16, Perm.READ_WRITE | Perm.INHERIT)
 
 
 class Routes:
-    """The table of all brokers and topics."""
+    """The table of all brokers and topics.
+
+    Attributes:
+        vanished: by name; only the death of a broker puts it here, not a stop.
+    """
 
     def __init__(self) -> None:
+        self.vanished: dict[str, Vanished] = {}
         # Invariant: each living address is in the group of its name, unless another broker took its id there.
         self._groups: dict[str, _Group] = {}
         self._living: dict[str, _Living] = {}
@@ -107,12 +122,15 @@ class Routes:
         """Register a broker over the connection `via`. Returns the master's addresses to a slave."""
         before = self._living.get(who.address)
         if before is not None and before.who.name != who.name:
-            self._forget(before, f"it is called {who.name} now")
+            self._forget(before, f"it is called {who.name} now", is_dead=False)
         if before is None or before.who != who:
             log.info(
                 "broker %s (id %d, cluster %s) is at %s", who.name, who.id, who.cluster, shown(who.address)
             )
         is_new = self._join_group(who)
+        if who.id == MASTER_ID:
+            self._groups[who.name].dead = ""
+            self.vanished.pop(who.name, None)
         if who.id == MASTER_ID and (is_new or before is None or not before.version.is_same(version)):
             for topic in topics:
                 queues = Queues(
@@ -138,7 +156,7 @@ class Routes:
     def leave(self, who: BrokerId) -> None:
         """Forget a broker that unregisters."""
         if living := self._living.get(who.address):
-            self._forget(living, "it said goodbye")
+            self._forget(living, "it said goodbye", is_dead=False)
 
     def lost(self, via: object) -> None:
         """Forget every broker whose connection was the one that ended."""
@@ -155,6 +173,10 @@ class Routes:
         for living in silent:
             self._forget(living, f"it was silent for {EXPIRY_S:g} s")
         return [living.via for living in silent]
+
+    def has_master(self, name: str) -> bool:
+        """Whether a broker has a master now."""
+        return name in self._groups and MASTER_ID in self._groups[name].addresses
 
     # What operators do ----------------------------------------------------------------------------------------------
 
@@ -254,7 +276,7 @@ class Routes:
         living = self._living.get(address)
         return Master(address, living.ha_address if living else "")
 
-    def _forget(self, living: _Living, why: str) -> None:
+    def _forget(self, living: _Living, why: str, is_dead: bool = True) -> None:
         who = living.who
         log.info("broker %s (id %d) at %s is gone: %s", who.name, who.id, shown(who.address), why)
         del self._living[who.address]
@@ -262,9 +284,14 @@ class Routes:
         if group is None or group.addresses.get(who.id) != who.address:
             return
         del group.addresses[who.id]
+        if is_dead and (who.id == MASTER_ID or not group.addresses):
+            group.dead = group.dead or who.address
         if not group.addresses:
             del self._groups[who.name]
             self._drained.discard(who.name)
+            if group.dead:
+                topics = tuple(topic for topic, by_broker in self._topics.items() if who.name in by_broker)
+                self.vanished[who.name] = Vanished(group.cluster, group.dead, topics)
             for by_broker in self._topics.values():
                 by_broker.pop(who.name, None)
             self._topics = {topic: by_broker for topic, by_broker in self._topics.items() if by_broker}

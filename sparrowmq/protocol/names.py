@@ -41,6 +41,7 @@ SYSTEM_PREFIX: Final = "rmq_sys_"
 ORDER_TOPICS: Final = (
     "ORDER_TOPIC_CONFIG"  # where name servers keep the queues of ordered topics, as values by topic
 )
+LOST_BROKERS: Final = "LOST_BROKERS"  # ours: where name servers keep brokers that died, as values by name
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
 SYSTEM_TOPICS: Final = frozenset(
     {

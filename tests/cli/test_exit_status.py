@@ -19,6 +19,7 @@ from sparrowmq.testing.background import BackgroundCluster
 COMMANDS = {
     "broker config": "absent",
     "broker drain": "absent",
+    "broker forget": "absent",
     "broker list": "--cluster absent",
     "broker set": "absent fileReservedTime=48",
     "broker stats": "absent",
@@ -46,6 +47,7 @@ COMMANDS = {
     "dlq list": "absent",
     "dlq redrive": "absent --yes",
     "cluster elect": "-b absent --member 1",
+    "cluster health": "--expect absent",
     "cluster show": "--cluster absent",
     "cluster transfer": "-b absent",
     "acl delete": "absent --yes --broker absent",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -97,3 +100,88 @@ def test_a_change_does_not_go_on_without_the_frozen_broker(both: Pair) -> None:
     with both.frozen("broker-b"):
         changed = both.run("topic", "change", "orders", "--queues", "3")
     assert changed.exit_code == 1 and "failed at broker-b" in changed.stderr
+
+
+def test_doctor_says_that_a_frozen_broker_hangs_and_its_remedy_helps(both: Pair) -> None:
+    with both.frozen("broker-b"):
+        found = both.run("doctor", "--topic", "orders", "--group", "billing")
+        health = both.run("cluster", "health")
+        assert (
+            found.exit_code == 1 and "broker broker-b (master)" in found.output and " hangs" in found.output
+        )
+        assert "brokerIP1" not in found.output
+        remedy = re.search(r"`(kill -CONT) PID`", found.output)
+        assert remedy is not None
+        assert (health.exit_code, health.stdout) == (1, "degraded\n") and "hangs" in health.stderr
+        process = both.brokers["broker-b"].process
+        assert process is not None
+        subprocess.run([*remedy[1].split(), str(process.pid)], check=True)
+        # For a while the broker says that it stood still.
+        assert "hangs" not in both.run("cluster", "health", timeout_s=30).stderr
+
+
+def test_a_cluster_of_which_every_broker_hangs_is_down(both: Pair) -> None:
+    with both.frozen("broker-a"), both.frozen("broker-b"):
+        health = both.run("cluster", "health")
+    assert (health.exit_code, health.stdout) == (1, "down\n")
+    told = json.loads(both.run("cluster", "health", "-o", "json", timeout_s=30).stdout)
+    assert told["health"] in ("healthy", "degraded") and isinstance(told["wrong"], list)
+    assert CliRunner().invoke(main, ["cluster", "health", "-n", "127.0.0.1:9"]).stdout == "down\n"
+
+
+def test_a_frozen_name_server_does_not_blind_and_is_named(both: Pair) -> None:
+    with OurNamesrv() as other:
+        assert other.process is not None
+        other.process.send_signal(signal.SIGSTOP)
+        try:
+            servers = f"{other.address};{both.namesrv.address}"
+            words = ["doctor", "-n", servers, "--timeout", str(TIMEOUT_S)]
+            found = CliRunner().invoke(main, words, prog_name="sparrowmq")
+        finally:
+            other.process.send_signal(signal.SIGCONT)
+    assert found.exit_code == 1 and f"name server {other.address} does not answer" in found.output
+    assert "kill -CONT" in found.output
+
+
+def test_a_broker_that_died_is_named_until_it_is_back_or_forgotten(tmp_path: Path) -> None:
+    with pair(tmp_path) as both:
+        assert both.run("cluster", "health", timeout_s=30).stdout == "healthy\n"
+        dead = both.brokers["broker-b"]
+        dead.kill()
+        eventually(lambda: "died" in both.run("doctor", timeout_s=30).output)
+        found = both.run("doctor", "--topic", "orders", timeout_s=30)
+        assert found.exit_code == 1 and "its queues and messages of orders are missing" in found.output
+        assert "`sparrowmq broker forget broker-b`" in found.output
+        health = both.run("cluster", "health", timeout_s=30)
+        assert (health.exit_code, health.stdout) == (1, "degraded\n") and "broker-b" in health.stderr
+        for words in LOOKS:
+            part = both.run(*words, timeout_s=30)
+            assert part.exit_code == 1 and "the answer lacks broker broker-b" in part.stderr, (
+                words,
+                part.output,
+            )
+        again = OurBroker(both.namesrv.address, dead.store, {"brokerName": "broker-b"})
+        with again:
+            assert both.run("cluster", "health", timeout_s=30).stdout == "healthy\n"
+            assert both.run("topic", "show", "orders", timeout_s=30).exit_code == 0
+            again.kill()
+            eventually(lambda: "died" in both.run("doctor", timeout_s=30).output)
+            assert both.run("broker", "forget", "broker-a", timeout_s=30).exit_code == 1, "it is registered"
+            assert both.run("broker", "forget", "broker-b", timeout_s=30).exit_code == 0
+            assert both.run("cluster", "health", timeout_s=30).stdout == "healthy\n"
+            expected = both.run("doctor", "--expect", "broker-b", timeout_s=30)
+            assert expected.exit_code == 1 and "broker broker-b is not registered" in expected.output
+
+
+def test_a_broker_that_was_stopped_is_not_missed(tmp_path: Path) -> None:
+    with pair(tmp_path) as both:
+        both.brokers["broker-b"].stop()
+        assert both.run("cluster", "health", timeout_s=30).stdout == "healthy\n"
+        assert both.run("topic", "show", "orders", timeout_s=30).exit_code == 0
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)

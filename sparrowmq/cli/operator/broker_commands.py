@@ -21,6 +21,7 @@ from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import SparrowError
 
 _LOOK_S: Final = 1.0
@@ -53,7 +54,7 @@ def list_brokers(cluster: str | None) -> None:
 async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
     places = [
         (place, number, address)
-        for place in await admin.brokers(cluster)
+        for place in (await _places(admin, cluster))
         for number, address in sorted(place.addresses.items())
     ]
     said = await asyncio.gather(*(_figures(admin, f"{place.name} at {at}", at) for place, _, at in places))
@@ -61,6 +62,12 @@ async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
         (place.name, place.cluster, number, address, *figures)
         for (place, number, address), figures in zip(places, said, strict=True)
     ]
+
+
+async def _places(admin: Admin, cluster: str | None) -> list[BrokerPlace]:
+    """Return the brokers that are registered, and note those that died."""
+    await admin.servers.all_masters(cluster)
+    return await admin.brokers(cluster)
 
 
 async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
@@ -160,3 +167,14 @@ def undrain(name: str) -> None:
     """Let producers find the broker NAME again."""
     count = ask(lambda admin: admin.undrain(name))
     done(f"producers find broker {name} again, with {count} topics", broker=name, topics=count)
+
+
+@verb(broker)
+@click.argument("name")
+def forget(name: str) -> None:
+    """Let the name servers forget the broker NAME, which died and does not come back.
+
+    Until then `doctor`, and each command that looks at all brokers, say that it is missing.
+    """
+    ask(lambda admin: admin.forget_broker(name))
+    done(f"the name servers have forgotten broker {name}", broker=name)

@@ -1,6 +1,7 @@
 """`sparrowmq cluster`: the master of each broker, the lag of each slave, and which member of a group leads.
 
 sparrowmq cluster                               the table; so does `sparrowmq cluster show`
+sparrowmq cluster health                        one word, for cron
 sparrowmq cluster transfer -b NAME [--to N]     another member leads, without a failed send
 sparrowmq cluster elect -b NAME --member N      an operator's decision where no member can be elected
 """
@@ -11,9 +12,11 @@ import sys
 
 import click
 
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, verb
-from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, table
+from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, ask, look, verb
+from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, shown, table
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
+from sparrowmq.client.admin.findings import Verdict
+from sparrowmq.client.admin.health import Health, health_of
 from sparrowmq.client.admin.standings import Standing
 
 _HEADS = heads(
@@ -52,16 +55,36 @@ def show(cluster: str | None, messages: bool) -> None:
     """
     found = look(lambda admin: admin.standings(cluster, count=messages))
     rows = [_row(each) for each in found]
-    shown = list(range(len(_HEADS)))
+    places = list(range(len(_HEADS)))
     if is_for_people():
-        shown = [
+        places = [
             at
-            for at in shown
+            for at in places
             if _HEADS[at] not in _WHERE_SOME or any(row[at] not in (None, "") for row in rows)
         ]
-    table([_HEADS[at] for at in shown], [[row[at] for at in shown] for row in rows], keys=_KEYS)
+    table([_HEADS[at] for at in places], [[row[at] for at in places] for row in rows], keys=_KEYS)
     if any(each.problem for each in found):
         sys.exit(1)
+
+
+@verb(cluster)
+@EXPECT
+def health(expected: tuple[str, ...]) -> None:
+    """Print healthy, degraded or down, and on stderr what is wrong. The status is 0 only if it is healthy.
+
+    Degraded: something is wrong, as `sparrowmq doctor` says with the remedy. Down: no name server answers, or no broker
+    takes messages.
+    """
+    findings = ask(lambda admin: admin.examine(expected=expected))
+    found = health_of(findings)
+    wrong = [each.what for each in findings if each.verdict is Verdict.WRONG]
+    if is_for_people():
+        say(found.value)
+        for what in wrong:
+            click.echo(shown(what), err=True)
+    else:
+        done("", health=found.value, wrong=wrong)
+    sys.exit(0 if found is Health.HEALTHY else 1)
 
 
 @verb(cluster)

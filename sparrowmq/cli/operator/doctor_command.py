@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from sparrowmq.cli.terminal.asking import HELP, ask, asking
+from sparrowmq.cli.terminal.asking import EXPECT, HELP, ask, asking
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
 from sparrowmq.client.admin.findings import Finding, Verdict
 
@@ -24,11 +24,12 @@ _FEWEST_FILES: Final = 4096
 @asking
 @click.option("--topic", metavar="NAME", help="Also check this topic.")
 @click.option("--group", metavar="NAME", help="Also check this consumer group.")
+@EXPECT
 @OUTPUT
 @click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")
-def doctor(topic: str | None, group: str | None, verbose: bool) -> None:
+def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verbose: bool) -> None:
     """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
-    findings = [*_here(), *ask(lambda admin: admin.examine(topic, group))]
+    findings = [*_here(), *ask(lambda admin: admin.examine(topic, group, expected))]
     if is_for_people():
         _tell(findings, verbose)
     else:

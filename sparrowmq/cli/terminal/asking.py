@@ -35,6 +35,14 @@ HELP: Final = {"help_option_names": ["-h", "--help"]}
 _MISSING: Final = "missing"
 CLUSTER: Final = click.option("--cluster", metavar="NAME", help="The cluster, if there are several.")
 
+EXPECT: Final = click.option(
+    "--expect",
+    "expected",
+    metavar="BROKER",
+    multiple=True,
+    help="A broker that has to be registered; may be repeated.",
+)
+
 
 def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Keep an option's value for `ask`, so that commands need not pass it on."""

@@ -11,7 +11,7 @@ cached: each call asks servers. Source: DefaultMQAdminExtImpl, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
@@ -117,10 +117,16 @@ class Admin:
     async def clusters(self) -> list[str]:
         return sorted({each.cluster for each in await self._servers.brokers()})
 
-    async def examine(self, topic: str | None = None, group: str | None = None) -> list[Finding]:
-        """Return the problems of the cluster, and of a topic and a group if they are named: `sparrowmq doctor`."""
+    async def examine(
+        self, topic: str | None = None, group: str | None = None, expected: Collection[str] = ()
+    ) -> list[Finding]:
+        """Return the problems of the cluster, and of a topic and a group if they are named: `sparrowmq doctor`.
+
+        Args:
+            expected: names of brokers that have to be registered.
+        """
         named = self._full(group) if group is not None else None
-        return await doctor.examine(self._servers, topic, named, self._clock.now_ms)
+        return await doctor.examine(self._servers, topic, named, self._clock.now_ms, expected)
 
     # Brokers --------------------------------------------------------------------------------------------------------
 
@@ -161,6 +167,15 @@ class Admin:
     async def undrain(self, broker: str) -> int:
         """Show a broker to producers again."""
         return await brokers.undrain(self._servers, broker)
+
+    async def forget_broker(self, broker: str) -> None:
+        """Let name servers forget a broker that died and does not come back: `doctor` does not name it any more.
+
+        Raises:
+            NoBroker: no lost broker has this name.
+            AlreadyThere: it is registered.
+        """
+        await brokers.forget(self._servers, broker)
 
     async def hand_over(self, broker: str, member: int | None = None) -> int:
         """Let another member of a replicated group lead, by default the one that has most; return its brokerId.

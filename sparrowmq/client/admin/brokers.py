@@ -14,10 +14,22 @@ from sparrowmq.client.admin.operations.broker_operations import (
     change_broker_settings,
     progress_of_all_groups,
 )
-from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
+from sparrowmq.client.admin.operations.namesrv_operations import (
+    delete_value,
+    hide_from_producers,
+    show_to_producers,
+)
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.arguments import check_text
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, NetworkError, NoBroker, RemoteError
+from sparrowmq.errors import (
+    AlreadyThere,
+    BrokerUnreachable,
+    ChangeFailed,
+    NetworkError,
+    NoBroker,
+    RemoteError,
+)
+from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import BrokerStats
 
 TAKEN: Final = ("putTps",)
@@ -106,6 +118,21 @@ async def _keep_drained(servers: Servers, broker: str, drained: str) -> None:
     if master is not None:
         with suppress(NetworkError):
             await change_broker_settings(servers, master, {"drained": drained})
+
+
+async def forget(servers: Servers, broker: str) -> None:
+    """See `Admin.forget_broker`."""
+    known = {place.name for place in await servers.brokers()}
+    if broker in known:
+        raise AlreadyThere(f"broker {broker} is registered, so there is nothing to forget; stop it first")
+    lost = await servers.lost()
+    if broker not in lost:
+        raise NoBroker(servers.namesrv, "lost broker", broker, [*lost, *known])
+    _, failures = await servers.each_namesrv(
+        lambda address: delete_value(servers, address, LOST_BROKERS, broker)
+    )
+    if failures:
+        raise ChangeFailed(f"forgetting broker {broker}", [], failures)
 
 
 async def _at_name_servers(

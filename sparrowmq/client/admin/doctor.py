@@ -1,7 +1,7 @@
 """Checks of a cluster by requests to its servers: findings, each with its check and its solution.
 
     each name server    answers; knows the same brokers as the others
-    each broker         clients reach its address, old ones too; its disk, permission, clock and sends
+    each broker         clients reach its address, old ones too; its disk, permission, clock and sends; none died
     a topic             has a route, at every name server; can be written and read
     a group             its members want the same; a member is online where messages wait; dead letters; whether its
                         offsets are in the queues, and where it begins without one
@@ -16,19 +16,20 @@ that is 2 below the broker's.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
-from sparrowmq.client.admin import groups, topics
+from sparrowmq.client.admin import groups, topic_order, topics
 from sparrowmq.client.admin.findings import Finding, Verdict, of_conditions
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
 from sparrowmq.client.admin.operations.group_operations import group_connections
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
-from sparrowmq.client.admin.servers import BrokerPlace, Servers, masters_in
-from sparrowmq.errors import NetworkError, NoGroup, SparrowError
+from sparrowmq.client.admin.servers import BrokerPlace, Servers, masters_in, utc
+from sparrowmq.client.admin.silence import remedy
+from sparrowmq.errors import AccessDenied, NetworkError, NoGroup, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, dlq_topic
 from sparrowmq.protocol.requests.bodies import CONDITION
@@ -42,18 +43,31 @@ _LOCK_MS: Final = 1000
 _VIP_BELOW: Final = 2
 _FROM_END: Final = "CONSUME_FROM_LAST_OFFSET"
 _READ_AND_WRITE: Final = 6
+_ACCOUNT: Final = (
+    "give an administrator's account: --access-key and --secret-key, or ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY; "
+    "`sparrowmq acl list` with another account shows those of the broker"
+)
 _UNITS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-# Where Docker and its kind put containers, which no other machine reaches.
-_OF_CONTAINERS: Final = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "10.88.0.0/16", "10.42.0.0/15")))
 
 
 async def examine(
-    servers: Servers, topic: str | None, group: str | None, now_ms: Callable[[], int]
+    servers: Servers,
+    topic: str | None,
+    group: str | None,
+    now_ms: Callable[[], int],
+    expected: Collection[str] = (),
 ) -> list[Finding]:
-    """Return the findings of the cluster, and of a topic and a group if they are named."""
+    """Return the findings of the cluster, and of a topic and a group if they are named.
+
+    Args:
+        expected: names of brokers that have to be registered.
+    """
     found, answers = await _name_servers(servers)
     if not answers:
         return found
+    # Of a topic and a group it says what the brokers that answer know.
+    servers = Servers(servers.network, servers.timeout_s)
+    servers.missing = {}
     places = await servers.brokers()
     if not places:
         found.append(
@@ -64,8 +78,9 @@ async def examine(
                 f"start one with `mqbroker -n {servers.namesrv}`; if one runs, its log says why it is not registered",
             )
         )
-    for place in places:
-        found += await _broker(servers, place, now_ms)
+    for each in await asyncio.gather(*(_broker(servers, place, now_ms) for place in places)):
+        found += each
+    found += await _absent(servers, {place.name for place in places}, expected, topic)
     if topic is not None:
         found += await _topic(servers, topic, list(answers))
     if group is not None:
@@ -78,21 +93,19 @@ async def examine(
 
 async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, frozenset[str]]]:
     """Return the findings, and the brokers that each name server knows that answers."""
-    found, known = [], {}
-    for address in servers.network.name_servers.addresses:
-        check = f"asked {address} for all brokers (106)"
-        try:
-            table = (await cluster_table(servers, address)).broker_addr_table
-        except SparrowError as error:
-            mend = f"start it there with `mqnamesrv`, or correct the address: NAMESRV_ADDR or -n ({error})"
-            found.append(Finding(Verdict.WRONG, f"name server {address} does not answer", check, mend))
-        else:
-            known[address] = frozenset(
-                f"{each.broker_name} {number} {told}"
-                for each in table.values()
-                for number, told in each.broker_addrs.items()
-            )
-            found.append(Finding(Verdict.OK, f"name server {address} knows {len(table)} brokers", check))
+    tables, failures = await servers.each_namesrv(lambda address: cluster_table(servers, address))
+    found = [await _no_name_server(address, error) for address, error in failures.items()]
+    known = {
+        address: frozenset(
+            f"{each.broker_name} {number} {told}"
+            for each in table.broker_addr_table.values()
+            for number, told in each.broker_addrs.items()
+        )
+        for address, table in tables.items()
+    }
+    for address, table in tables.items():
+        what = f"name server {address} knows {len(table.broker_addr_table)} brokers"
+        found.append(Finding(Verdict.OK, what, f"asked {address} for all brokers (106)"))
     if len(set(known.values())) > 1:
         every = frozenset.union(*known.values())
         lacks = [
@@ -111,60 +124,94 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
     return found, known
 
 
+async def _no_name_server(address: str, error: SparrowError) -> Finding:
+    check = f"asked {address} for all brokers (106)"
+    if isinstance(error, AccessDenied):
+        return Finding(Verdict.WRONG, f"name server {address} refuses the account: {error}", check, _ACCOUNT)
+    mend, is_hanging = f"correct the address: NAMESRV_ADDR or -n ({error})", False
+    if isinstance(error, NetworkError):
+        hanging, is_hanging = await remedy(address, error)
+        mend = hanging if is_hanging else f"start it there with `mqnamesrv`, or {mend}"
+    return Finding(Verdict.WRONG, f"name server {address} does not answer", check, mend)
+
+
 # Brokers ------------------------------------------------------------------------------------------------------------
 
 
+async def _absent(
+    servers: Servers, there: Collection[str], expected: Collection[str], topic: str | None
+) -> list[Finding]:
+    """Return findings of brokers that are not registered: they died, topics are ordered on them, or are expected."""
+    found, lost = [], await servers.lost()
+    for name, each in lost.items():
+        what = f"broker {name} at {each.address} died (since {utc(each.since_ms)}), with {len(each.topics)} topics"
+        if topic is not None and servers.network.full_name(topic) in each.topics:
+            what += f"; its queues and messages of {topic} are missing"
+        mend = (
+            "start it again on its machine, with its store: its messages are there. If it is gone for good: "
+            f"`sparrowmq broker forget {name}`"
+        )
+        check = "asked the name servers which brokers went without a goodbye (219)"
+        found.append(Finding(Verdict.WRONG, what, check, mend, broker=name, stops=True))
+    start = "start it again; or correct {} if it is gone for good"
+    wanted = {name: (f"broker {name} is not registered, and it is expected", "--expect") for name in expected}
+    for name, ordered in (await topic_order.brokers_of_all(servers)).items():
+        what = f"broker {name} is not registered, and keys of {', '.join(ordered)} belong to its queues"
+        wanted.setdefault(name, (what, "the order with `mqadmin updateOrderConf`"))
+    for name, (what, where) in sorted(wanted.items()):
+        if name not in there and name not in lost:
+            check = "compared the names with all brokers (106)"
+            mend = start.format(where)
+            found.append(Finding(Verdict.WRONG, what, check, mend, broker=name, stops=True))
+    return found
+
+
 async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int]) -> list[Finding]:
+    """Return the findings of the brokers of one name, which are asked at once."""
     found = []
     if place.master is None:
         mend = "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
         check = "asked the name servers for all brokers (106)"
-        found.append(Finding(Verdict.WRONG, f"broker {place.name} has no master", check, mend))
-    for number, address in sorted(place.addresses.items()):
-        who = f"broker {place.name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
-        check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
-        try:
-            status = await broker_figures(servers, address)
-        except NetworkError as error:
-            found.append(
-                Finding(Verdict.WRONG, f"{who} cannot be reached", check, f"{_way_to(address)} ({error})")
-            )
-        except SparrowError as error:
-            mend = "give an account that may, by --access-key and --secret-key"
-            found.append(Finding(Verdict.WARNING, f"{who} does not say how it is: {error}", check, mend))
-        else:
-            found.append(Finding(Verdict.OK, f"{who} answers", check))
-            settings: dict[str, str] = {}
-            with suppress(SparrowError):  # Not everybody may see them.
-                settings = await broker_settings(servers, address)
-            found += of_conditions(who, status) + _disk(who, status, _disk_full(settings))
-            found += (
-                _clock(who, status, now_ms())
-                + _busy(who, status, settings)
-                + _permission(who, status, settings)
-            )
-            if number == 0:
-                found += await _old_clients(who, address, settings, servers.timeout_s)
+        what = f"broker {place.name} has no master"
+        found.append(Finding(Verdict.WRONG, what, check, mend, broker=place.name, stops=True))
+    members = sorted(place.addresses.items())
+    for each in await asyncio.gather(
+        *(_member(servers, place.name, number, at, now_ms) for number, at in members)
+    ):
+        found += each
     return found
 
 
-def _way_to(address: str) -> str:
-    """Return what may keep clients from an address; Java's clients say "connect to <address> failed"."""
-    host = address.rpartition(":")[0].strip("[]")
+async def _member(
+    servers: Servers, name: str, number: int, address: str, now_ms: Callable[[], int]
+) -> list[Finding]:
+    who = f"broker {name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
+    check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
+    is_master = number == 0
     try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return (
-            f"see that {host} can be resolved and reached from here, or set brokerIP1 to an address that can"
-        )
-    if ip.is_loopback:
-        return "a broker that registers 127.0.0.1 can be used on its own machine only: set its brokerIP1"
-    if any(ip in network for network in _OF_CONTAINERS if ip.version == network.version):
-        return (
-            f"{host} looks like the address inside a container or virtual machine, which only that machine reaches: "
-            "set brokerIP1 to the address of the host, and publish the port under the same number"
-        )
-    return "see that it runs and that no firewall keeps listenPort from you; set brokerIP1 if the address is wrong"
+        status = await broker_figures(servers, address)
+    except NetworkError as error:
+        mend, is_hanging = await remedy(address, error)
+        what = f"{who} hangs" if is_hanging else f"{who} cannot be reached"
+        return [Finding(Verdict.WRONG, what, check, mend, broker=name, stops=is_master)]
+    except AccessDenied as error:
+        what = f"{who} refuses the account: {error}"
+        return [Finding(Verdict.WRONG, what, check, _ACCOUNT, broker=name)]
+    except SparrowError as error:
+        mend = "look at its log, which has the request and the reason"
+        what = f"{who} does not say how it is: {error}"
+        return [Finding(Verdict.WRONG, what, check, mend, broker=name)]
+    found = [Finding(Verdict.OK, f"{who} answers", check, broker=name)]
+    settings: dict[str, str] = {}
+    with suppress(SparrowError):  # Not everybody may see them.
+        settings = await broker_settings(servers, address)
+    conditions = of_conditions(who, status)
+    found += [replace(each, broker=name, stops=each.stops and is_master) for each in conditions]
+    found += _disk(who, status, _disk_full(settings)) + _clock(who, status, now_ms())
+    found += _busy(who, status, settings) + _permission(who, status, settings)
+    if is_master:
+        found += await _old_clients(who, address, settings, servers.timeout_s)
+    return found
 
 
 def _disk_full(settings: Mapping[str, str]) -> float:

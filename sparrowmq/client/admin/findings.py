@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from typing import Final
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
+
+# The conditions in which a broker takes no messages, as its /readyz says.
+STOPPING: Final = frozenset({"store_failed", "disk_full", "unregistered"})
 
 
 class Verdict(Enum):
@@ -25,12 +29,16 @@ class Finding:
         what: the result.
         check: the way it was found.
         mend: the solution; "" where none is needed.
+        broker: the name of the broker that it is about; "" where it is about none.
+        stops: whether this broker takes no messages because of it.
     """
 
     verdict: Verdict
     what: str
     check: str
     mend: str = ""
+    broker: str = ""
+    stops: bool = False
 
 
 def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
@@ -52,5 +60,5 @@ def of_conditions(who: str, status: Mapping[str, str]) -> list[Finding]:
         since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         what = f"{who}: {each.what} ({name}, since {since})"
         check = f"{CONDITION}{name} of its brokerStatus"
-        found.append(Finding(Verdict.WRONG, what, check, each.remedy))
+        found.append(Finding(Verdict.WRONG, what, check, each.remedy, stops=name in STOPPING))
     return found

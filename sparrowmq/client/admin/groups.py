@@ -204,8 +204,7 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
 
 async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
     """See `Admin.groups`."""
-    places = await servers.brokers(cluster)
-    masters = {place.name: place.master for place in places}
+    masters = await servers.all_masters(cluster)
     tables = await servers.all(masters, lambda _, address: group_table(servers, address))
     found = {name for table in tables.values() for name in table}
     rest = {name for name in found if not is_system_group(name)}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, lost_brokers, topic_route
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import (
@@ -26,7 +27,7 @@ from sparrowmq.errors import (
     WrongServer,
 )
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.bodies import LostBroker, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
@@ -101,13 +102,33 @@ class Servers:
     async def route(self, topic: str) -> TopicRoute:
         """Return the brokers that have a topic, as a name server says now. Raises: NoRoute."""
         route = await topic_route(self, topic)
+        if self.missing is not None:
+            await self._note_lost(topic)
         if route is None:
             raise NoRoute(topic, self.namesrv)
         return route
 
-    async def all_masters(self) -> Masters:
-        """Return the masters of all clusters."""
-        return {place.name: place.master for place in await self.brokers()}
+    async def all_masters(self, cluster: str | None = None) -> Masters:
+        """Return the masters of all clusters, or of one. Raises: NoBroker, no such cluster."""
+        if self.missing is not None:
+            await self._note_lost(None)
+        return {place.name: place.master for place in await self.brokers(cluster)}
+
+    async def lost(self) -> dict[str, LostBroker]:
+        """Return the brokers by name that died and are not registered, as the name servers that answer remember."""
+        answers, _ = await self.each_namesrv(lambda address: lost_brokers(self, address))
+        found = {name: each for brokers in answers.values() for name, each in brokers.items()}
+        there = {place.name for place in await self.brokers()} if found else set()
+        return {name: each for name, each in sorted(found.items()) if name not in there}
+
+    async def _note_lost(self, topic: str | None) -> None:
+        """Note the brokers that died, and had the topic; without a topic all of them."""
+        assert self.missing is not None, "called where brokers may be missing"
+        for name, each in (await self.lost()).items():
+            if topic is None or topic in each.topics:
+                self.missing.setdefault(
+                    name, BrokerUnreachable(each.address, f"it died {utc(each.since_ms)}")
+                )
 
     async def masters_of(self, topic: str) -> Masters:
         """Return the masters that have a topic. Raises: NoRoute."""
@@ -209,6 +230,11 @@ class Servers:
         if failures:
             raise ChangeFailed(what, list(answers), failures)
         return list(answers)
+
+
+def utc(since_ms: int) -> str:
+    """Return a moment as people read it."""
+    return datetime.fromtimestamp(since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def masters_in(route: TopicRoute) -> Masters:

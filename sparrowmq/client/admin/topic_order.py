@@ -18,6 +18,7 @@ from sparrowmq.client.admin.operations.namesrv_operations import (
     namesrv_settings,
     put_value,
     value_of,
+    values_of,
 )
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.route import fixed_queues
@@ -47,6 +48,18 @@ async def known(servers: Servers, topic: str) -> str | None:
             return None
         raise
     return order if order and fixed_queues(topic, order) else None
+
+
+async def brokers_of_all(servers: Servers) -> dict[str, list[str]]:
+    """Return all brokers that topics are ordered on, each with these topics, as the name servers say that answer."""
+    answers, _ = await servers.each_namesrv(lambda address: values_of(servers, ORDER_TOPICS, address))
+    found: dict[str, list[str]] = {}
+    for topic, order in sorted({each for orders in answers.values() for each in orders.items()}):
+        for broker in counts_in(topic, order):
+            topics = found.setdefault(broker, [])
+            if topic not in topics:
+                topics.append(topic)
+    return found
 
 
 def check_counts(topic: str, order: str, *wanted: int | None) -> None:

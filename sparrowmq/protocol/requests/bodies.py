@@ -80,6 +80,18 @@ class ToldCondition(Body):
     remedy: str = ""
 
 
+class LostBroker(Body):
+    """A broker that died, in the values of a name server. Ours (namesrv/lost_brokers.py).
+
+    `topics` are those that it had.
+    """
+
+    cluster: str = ""
+    address: str = ""
+    since_ms: int = 0
+    topics: list[str] = []
+
+
 # Topics and groups as they are configured ---------------------------------------------------------------------------
 
 

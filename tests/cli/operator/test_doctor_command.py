@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
 from sparrowmq.testing.background import BackgroundCluster
+from tests.auth.asked import ADMIN, SAMPLE
 from tests.crash.not_here import skipped_without
 from tests.crash.wires import Machine, Wires, demand
 
@@ -57,6 +58,17 @@ def test_a_script_gets_an_object_for_each_finding(cluster):
 def test_without_a_name_server_it_says_so():
     said = CliRunner().invoke(main, ["doctor", "-n", "127.0.0.1:9"], prog_name="sparrowmq")
     assert said.exit_code == 1 and "name server 127.0.0.1:9 does not answer" in said.output
+
+
+def test_an_account_that_the_broker_refuses_is_wrong_and_the_right_one_helps(tmp_path):
+    (tmp_path / "plain_acl.yml").write_text(SAMPLE)
+    with BackgroundCluster(tmp_path / "stores", acl=True, acl_file=tmp_path / "plain_acl.yml") as cluster:
+        for keys in ([], ["--access-key", ADMIN[0], "--secret-key", "87654321"]):
+            said = doctor(cluster, *keys)
+            assert said.exit_code == 1 and "refuses the account" in said.output, said.output
+            assert "--access-key and --secret-key" in said.output and "brokerIP1" not in said.output
+        right = doctor(cluster, "--access-key", ADMIN[0], "--secret-key", ADMIN[1])
+        assert right.exit_code == 0, right.output
 
 
 # Where the network is the cause: two machines, each with a network of its own ----------------------------------------

@@ -16,7 +16,6 @@ from sparrowmq.client.admin.doctor import (
     _from_end,
     _outside,
     _starts,
-    _way_to,
 )
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
@@ -101,21 +100,6 @@ async def test_a_broker_that_cannot_be_reached_where_clients_are_sent(tmp_path):
         async with registered(cluster.namesrv, "hidden", NOBODY):
             found = wrong(await admin.examine(), "broker hidden (master)", "cannot be reached")
         assert found.verdict is Verdict.WRONG and "brokerIP1" in found.mend and NOBODY in found.check
-
-
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("172.17.0.1:10911", "inside a container"),
-        ("172.31.9.9:10911", "inside a container"),
-        ("127.0.0.1:10911", "on its own machine only"),
-        ("192.168.1.5:10911", "no firewall"),
-        ("[2001:db8::1]:10911", "no firewall"),
-        ("broker-a.internal:10911", "can be resolved"),
-    ],
-)
-def test_what_may_keep_clients_away_goes_by_the_address(address, words):
-    assert words in _way_to(address)
 
 
 async def test_a_broker_that_takes_no_messages_is_told(tmp_path):

@@ -1,6 +1,7 @@
 """What a broker tells by its conditions becomes findings."""
 
-from sparrowmq.client.admin.findings import Verdict, of_conditions, told_conditions
+from sparrowmq.broker.condition_kinds import KINDS
+from sparrowmq.client.admin.findings import STOPPING, Verdict, of_conditions, told_conditions
 
 TOLD = {
     "condition.drained": (
@@ -16,3 +17,7 @@ def test_a_condition_is_a_finding_with_its_begin_and_its_remedy():
     (found,) = of_conditions("broker a", TOLD)
     assert found.verdict is Verdict.WRONG and found.mend == "undrain"
     assert found.what == "broker a: it takes no messages (drained, since 2026-01-01 00:00:00+00:00)"
+
+
+def test_the_conditions_in_which_a_broker_takes_nothing_are_those_of_its_readyz():
+    assert {kind.name for kind in KINDS if kind.is_unready} == STOPPING

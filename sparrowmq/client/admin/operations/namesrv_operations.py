@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from sparrowmq.client.admin.operations.asker import Asker
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests import settings_text
-from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
+from sparrowmq.protocol.requests.bodies import ClusterTable, KVTable, LostBroker, TopicList, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import (
     AddWritePermOfBroker,
     DeleteKVConfig,
@@ -19,6 +20,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     GetAllTopicListFromNameserver,
     GetBrokerCluster,
     GetKVConfig,
+    GetKVListByNamespace,
     GetNamesrvConfig,
     GetRoute,
     GetSystemTopicListFromNs,
@@ -73,6 +75,19 @@ async def show_to_producers(asker: Asker, address: str, broker: str) -> int:
 async def value_of(asker: Asker, namespace: str, key: str) -> str | None:
     """Return the value of a key."""
     return (await asker.ask_namesrv(GetKVConfig(namespace, key))).header.value
+
+
+async def values_of(asker: Asker, namespace: str, address: str) -> dict[str, str]:
+    """Return all values of a namespace by key."""
+    request = GetKVListByNamespace(namespace)
+    answer = await asker.ask_namesrv(request, accept=(ResponseCode.QUERY_NOT_FOUND,), address=address)
+    return {} if answer.code else KVTable.decode(answer.body).table
+
+
+async def lost_brokers(asker: Asker, address: str) -> dict[str, LostBroker]:
+    """Return the brokers by name that died, as a name server remembers; Apache's remember none."""
+    found = await values_of(asker, LOST_BROKERS, address)
+    return {name: LostBroker.decode(text.encode()) for name, text in found.items()}
 
 
 async def put_value(asker: Asker, address: str, namespace: str, key: str, value: str) -> None:

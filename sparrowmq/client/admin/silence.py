@@ -1,0 +1,62 @@
+"""The reasons why a server does not answer, and what to do about each.
+
+refused      no process listens there
+silent       a process takes the connection and does not answer: it hangs, or is stopped
+unreachable  the address is wrong, or a firewall drops what comes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import Final
+
+from sparrowmq.errors import NetworkError
+
+_CONNECT_S: Final = 2.0
+# Networks of containers by Docker and its kind, which no other machine reaches.
+_OF_CONTAINERS: Final = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "10.88.0.0/16", "10.42.0.0/15")))
+_HANGING: Final = (
+    "it takes connections, but the process hangs. Look at it on its machine: `ps -o pid,stat,wchan,cmd -C python3`. "
+    "State T is stopped: `kill -CONT PID`; D waits for a disk: `dmesg`. Otherwise, or if that does not help, "
+    "`kill -KILL PID` and start it again: messages on disk stay"
+)
+
+
+async def remedy(address: str, error: NetworkError) -> tuple[str, bool]:
+    """Return what to do about a server that did not answer, and whether it hangs."""
+    if await _takes_connections(address):
+        return _HANGING, True
+    return f"{way_to(address)} ({error})", False
+
+
+def way_to(address: str) -> str:
+    """Return what may keep clients from an address; Java's clients say "connect to <address> failed"."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return (
+            f"see that {host} can be resolved and reached from here, or set brokerIP1 to an address that can"
+        )
+    if ip.is_loopback:
+        return (
+            "see that it runs; a broker at 127.0.0.1 can be used on its own machine only: set its brokerIP1"
+        )
+    if any(ip in network for network in _OF_CONTAINERS if ip.version == network.version):
+        return (
+            f"{host} looks like the address inside a container or virtual machine, which only that machine reaches: "
+            "set brokerIP1 to the address of the host, and publish the port under the same number"
+        )
+    return "see that it runs and that no firewall keeps listenPort from you; set brokerIP1 if the address is wrong"
+
+
+async def _takes_connections(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError:  # a TimeoutError is one
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,85 @@
+"""Brokers that died are remembered, those that were stopped are not."""
+
+import pytest
+
+from sparrowmq.namesrv.kv import KeyValues
+from sparrowmq.namesrv.lost_brokers import LostBrokers
+from sparrowmq.namesrv.route_table import Routes
+from sparrowmq.protocol.names import LOST_BROKERS
+from sparrowmq.protocol.requests.bodies import LostBroker
+from sparrowmq.testing.clock import ManualClock
+from tests.namesrv.test_route_table import A_SLAVE, A, B, announce
+
+
+@pytest.fixture
+def routes():
+    return Routes()
+
+
+@pytest.fixture
+def values(tmp_path):
+    return KeyValues(tmp_path / "kv.json")
+
+
+async def remembered(routes, values):
+    """What a name server that starts now with these values knows, too."""
+    await LostBrokers(routes, values, ManualClock()).look()
+    kept = KeyValues(values.path).namespace(LOST_BROKERS)
+    return {name: LostBroker.decode(text.encode()) for name, text in kept.items()}
+
+
+async def test_a_broker_whose_connection_ended_is_lost_with_its_topics(routes, values):
+    announce(routes, A, "orders", "invoices")
+    announce(routes, B, "orders")
+    routes.lost(A)
+    lost = (await remembered(routes, values))["broker-a"]
+    assert (lost.cluster, lost.address, set(lost.topics)) == ("East", A.address, {"orders", "invoices"})
+    assert lost.since_ms == ManualClock().now_ms()
+
+
+async def test_a_silent_broker_is_lost(routes, values):
+    announce(routes, A, "orders")
+    routes.expire(lambda heard_s: 1000.0)
+    assert list(await remembered(routes, values)) == ["broker-a"]
+
+
+async def test_a_broker_that_was_stopped_is_not_lost(routes, values):
+    announce(routes, A, "orders")
+    routes.leave(A)
+    routes.lost(A)
+    assert await remembered(routes, values) == {}
+
+
+async def test_a_dead_master_is_lost_though_its_slave_was_stopped_later(routes, values):
+    announce(routes, A, "orders")
+    announce(routes, A_SLAVE)
+    routes.lost(A)
+    assert await remembered(routes, values) == {}, "the slave shows that it has no master"
+    routes.leave(A_SLAVE)
+    assert (await remembered(routes, values))["broker-a"].address == A.address
+
+
+async def test_a_broker_that_is_back_is_forgotten_also_by_the_next_name_server(routes, values):
+    announce(routes, A, "orders")
+    routes.lost(A)
+    assert await remembered(routes, values)
+    later = Routes()
+    announce(later, B, "orders")
+    assert list(await remembered(later, values)) == ["broker-a"]
+    announce(later, A, "orders")
+    assert await remembered(later, values) == {}
+
+
+async def test_a_broker_that_an_operator_forgot_stays_forgotten(routes, values):
+    announce(routes, A, "orders")
+    routes.lost(A)
+    watch = LostBrokers(routes, values, ManualClock())
+    await watch.look()
+    await values.delete(LOST_BROKERS, "broker-a")
+    await watch.look()
+    assert values.namespace(LOST_BROKERS) == {}
+    announce(routes, A, "orders")
+    await watch.look()
+    routes.lost(A)
+    await watch.look()
+    assert list(values.namespace(LOST_BROKERS)) == ["broker-a"]
