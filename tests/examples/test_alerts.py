@@ -66,20 +66,20 @@ AGE = at(
     labels=BROKER + ', consumer_group="g", topic="t", is_system="false"',
 )
 DEAD = at("rocketmq_send_to_dlq_messages_total", labels=BROKER + ', consumer_group="g", is_system="false"')
-REFUSED = at("sparrowmq_requests_refused_total", labels='instance="b", reason="access_denied"')
-AUDIT = at("sparrowmq_audit_lines_lost_total", labels='instance="b"')
+REFUSED = at("sparrowmq_requests_refused_total", labels=NAMESRV + ', reason="access_denied"')
+REFUSED_BY_BROKER = at("sparrowmq_requests_refused_total", labels=BROKER + ', reason="access_denied"')
+AUDIT = at("sparrowmq_audit_lines_lost_total", labels=NAMESRV)
 FOLDER = at("sparrowmq_disk_used_ratio", labels=NAMESRV + ', files="kv", folder="/kv"')
 OF_BROKER = at("sparrowmq_disk_used_ratio", labels=BROKER + ', instance="b", files="index", folder="/i"')
 END = at("sparrowmq_certificate_end_timestamp_seconds", labels=NAMESRV + ', use="server"')
 CLIENT_END = at("sparrowmq_certificate_end_timestamp_seconds", labels=BROKER + ', instance="b", use="client"')
 SERVER_END = at("sparrowmq_certificate_end_timestamp_seconds", labels=BROKER + ', instance="b", use="server"')
 STARTED = at("process_start_time_seconds", labels='job="rocketmq", instance="b"')
-LAG = at("sparrowmq_slave_lag_seconds", labels=BROKER + ', slave="s"')
 FLUSH = at("rocketmq_storage_flush_behind_bytes")
 PORT = BROKER + ', instance="b"'
 CONNECTIONS = at("sparrowmq_connections", labels=PORT)
 OPEN = {at("sparrowmq_connections_limit", labels=PORT): "100x400"}
-NAMESRV_LABELS = {"node_type": "namesrv", "job": "rocketmq-namesrv", "instance": "n", "use": "server"}
+NAMESRV_LABELS = {"node_type": "namesrv", "job": "rocketmq-namesrv", "instance": "n"}
 
 CASES: Final[Mapping[str, Sequence[Case]]] = {
     "BrokerDown": [
@@ -116,7 +116,9 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             120,
         )
     ],
-    "RequestsDenied": [Case({REFUSED: "0+1x400"}, {REFUSED: "9x400"}, {"instance": "b"}, 300)],
+    "NameServerDenials": [
+        Case({REFUSED: "0+1x400"}, {REFUSED: "9x400", REFUSED_BY_BROKER: "0+1x400"}, {"instance": "n"}, 300)
+    ],
     "DeadLetters": [
         Case({DEAD: "0x10 1x400"}, {DEAD: "7x400"}, {"cluster": "c", "consumer_group": "g"}, 3000),
     ],
@@ -138,7 +140,6 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     ],
     "SendsAreSlow": [quantile(BUCKET, "300", "1000", NODE)],
     "DiskIsSlow": [Case({FLUSH: "70000000x400"}, {FLUSH: "60000000x400"}, LABELS, 90)],
-    "SlaveIsLate": [Case({LAG: "61x400"}, {LAG: "59x400"}, NODE, 400)],
     "LoopIsLate": [quantile(LATE, "0.1", "1", {"instance": "b"})],
     "ConnectionsNearLimit": [
         Case(OPEN | {CONNECTIONS: "91x400"}, OPEN | {CONNECTIONS: "89x400"}, LABELS | {"instance": "b"})
@@ -149,14 +150,14 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         )
     ],
     "CertificateEnds": [
-        Case({END: "1209600x400"}, {END: "1300000x400"}, NAMESRV_LABELS),
+        Case({END: "1209600x400"}, {END: "1300000x400"}, NAMESRV_LABELS | {"use": "server"}),
         Case(
             {CLIENT_END: "1x400"},
             {CLIENT_END: "1300000x400", SERVER_END: "1x400"},
             LABELS | {"instance": "b", "use": "client"},
         ),
     ],
-    "AuditLinesLost": [Case({AUDIT: "0x10 5x400"}, {AUDIT: "5x400"}, {"instance": "b"}, 300)],
+    "NameServerAuditLost": [Case({AUDIT: "0x10 5x400"}, {AUDIT: "5x400"}, NAMESRV_LABELS, 300)],
 }
 
 
