@@ -284,14 +284,14 @@ class Routes:
         if group is None or group.addresses.get(who.id) != who.address:
             return
         del group.addresses[who.id]
-        if is_dead and (who.id == MASTER_ID or not group.addresses):
-            group.dead = group.dead or who.address
+        if is_dead and who.id == MASTER_ID:
+            group.dead = who.address
         if not group.addresses:
             del self._groups[who.name]
             self._drained.discard(who.name)
-            if group.dead:
+            if is_dead or group.dead:
                 topics = tuple(topic for topic, by_broker in self._topics.items() if who.name in by_broker)
-                self.vanished[who.name] = Vanished(group.cluster, group.dead, topics)
+                self.vanished[who.name] = Vanished(group.cluster, group.dead or who.address, topics)
             for by_broker in self._topics.values():
                 by_broker.pop(who.name, None)
             self._topics = {topic: by_broker for topic, by_broker in self._topics.items() if by_broker}
