@@ -351,7 +351,9 @@ class Broker:
         staged = folder / "stagedBatches.json"
         staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
-        status = Status(settings, figures, clock, lambda: self._told() | repeats.told())
+        stored = storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics))
+        times = store.intake.put_times
+        status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
         sends = SendHandler(store, writer, topics, groups, send_rules(settings, store), figures, repeats)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
@@ -360,7 +362,7 @@ class Broker:
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
-            storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics)),
+            stored,
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
@@ -371,12 +373,10 @@ class Broker:
             status.part(),
             consumption.part(),
             self._metrics_part(parts),
-            Part((sends, ReplyHandler(sends, clients, replies, clock))),
-            Part((pulls,)),
+            Part((sends, pulls, ReplyHandler(sends, clients, replies, clock))),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part(
-                (RetryHandler(store, writer, topics, groups), TopicHandler(store, topics, offsets, announced))
-            ),
+            Part((RetryHandler(store, writer, topics, groups, consumption),)),
+            Part((TopicHandler(store, topics, offsets, announced),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),
             *self._for_tools(store, topics, groups, offsets, clients, consumption, status, figures),

@@ -11,24 +11,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer, encode
+from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
 from sparrowmq.store.log_dispatch import Dispatch
+from sparrowmq.store.put_times import PutTimes
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.store.store_time import StoreTime
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +52,8 @@ class Intake:
         time: the source of that timestamp.
         full: the reason why no message is taken now; None if messages are taken.
         turn: the loop's turn, at whose end bursts are written and shown.
+        put_times: how long puts take.
+        safety: returns the condition that answers wait for.
     """
 
     def __init__(
@@ -61,6 +70,10 @@ class Intake:
         self.time = StoreTime(clock)
         self.full: DiskFull | None = None
         self.turn: Turn | None = None
+        self.put_times = PutTimes()
+        self.safety: Callable[[], Safety] | None = None
+        self._began_s = 0.0
+        self._counted: i64 = 0
         self._clock = clock
         self._log = commit_log
         self._queues = queues
@@ -105,6 +118,16 @@ class Intake:
         commit_log.append(record)
         self._enter(queue, entry, placed)
         return [placed]
+
+    def added(self) -> tuple[int, int]:
+        """Two numbers that rise with each message that is added to a queue: by 1, and by its size in bytes.
+
+        The messages of STATE_TOPIC do not count.
+        """
+        count, size_bytes = int(self._dispatch.added), int(self._dispatch.added_bytes)
+        for queue in self._queues.of_topic(STATE_TOPIC):
+            count, size_bytes = count - queue.next_offset, size_bytes - queue.added_bytes
+        return count, size_bytes
 
     def demand_place(self, offset: int) -> None:
         """Check that the master's bytes from `offset` on can be appended now. Raises: as `follow`."""
@@ -196,6 +219,8 @@ class Intake:
         measured.
         """
         self.now_ms = self.time.read()
+        self._began_s = perf_counter()
+        self._counted = self._dispatch.added
         turn = self.turn
         if turn is None:
             return
@@ -215,7 +240,17 @@ class Intake:
             if self._is_sync and self.turn is not None:
                 self._flusher.kick()
             self._flusher.written.advance(self._log.written)
+            if self.turn is not None and not self._follows_master:
+                self._time_burst()
         return written
+
+    def _time_burst(self) -> None:
+        """Note how long the messages of this burst take until they are safe."""
+        count: i64 = self._dispatch.added - self._counted
+        if count > 0 and self.safety is not None:
+            self._counted += count
+            self.put_times.burst(self.safety(), self._began_s, int(count), self._log.written)
+            self._began_s = perf_counter()  # more messages may come before the queues show this burst
 
     def _attempt(self, work: Callable[[], object]) -> bool:
         """Do a write. A full disk stops appends for a while, a broken disk forever. Returns whether it was done."""

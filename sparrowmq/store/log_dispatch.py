@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
@@ -40,6 +40,9 @@ from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.timers.timer_wheel import RECALL
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Dispatch:
         dirty: the queues that have fresh entries.
         keys: the keys that are not in the index yet.
         followed: the end of the last record that `follow` has read; `followed_ms` is when that record was stored.
+        added, added_bytes: the messages added to queues since the store was opened, and the bytes of their records.
         deleted: by topic, the log offset before which its records belong to a deleted topic of the same name.
     """
 
@@ -82,6 +86,8 @@ class Dispatch:
         self.dirty: list[ConsumeQueue] = []
         self.keys = Keys()
         self.followed = self.followed_ms = 0
+        self.added: i64 = 0
+        self.added_bytes: i64 = 0
         self.deleted: dict[str, int] = {}
         self._queues = queues
         self._index = index
@@ -96,6 +102,8 @@ class Dispatch:
         if not queue.has_fresh:
             self.dirty.append(queue)
         queue.add(offset, size, tags_code)
+        self.added += 1
+        self.added_bytes += size
 
     def drain(self, end: int) -> None:
         """Write the fresh entries and raise the ends of the queues. Afterwards they know the log up to `end`.

@@ -120,6 +120,7 @@ class MessageStore:
         # Bytes on disk were written before.
         self.on_disk = Safety((flushed,), clock, timeout_s)
         self._safe = self.on_disk if settings.flush is Flush.SYNC else self._written
+        self.intake.safety = lambda: self._safe
 
     @classmethod
     def open(

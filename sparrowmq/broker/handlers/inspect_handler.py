@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
-from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable, StatsSpan
+from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
@@ -65,5 +65,4 @@ class InspectHandler:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             )
-        spans = (StatsSpan(amount.sum, amount.per_second, 1.0 if amount.sum else 0.0) for amount in found)
-        return Answer(body=BrokerStats(*spans))
+        return Answer(body=BrokerStats(*found))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from time import perf_counter
 from typing import Final
 
 from sparrowmq.broker.clients import Clients
@@ -106,6 +107,7 @@ class PullHandler:
         self._clock = clock
         self._rules = rules
         self._consumption = consumption
+        self._read_s = 0.0  # the time of the last read
         self.held = HeldPulls(clock, self._serve_held, rules.held)
         self.quotas: Quotas | None = None
 
@@ -163,6 +165,7 @@ class PullHandler:
         return self.held.hold(Held(header, None, peer), None, SENT_AWAY_S)
 
     def _hold(self, header: PullMessage, selector: Selector, peer: Peer) -> Later:
+        self._consumption.held()
         end = self._store.queues.obtain(header.topic, header.queue_id).end
         timeout_s = min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000
         return self.held.hold(Held(header, selector, peer), end, timeout_s)
@@ -186,7 +189,10 @@ class PullHandler:
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
-        return self._store.read(header.topic, header.queue_id, offset, count, size, selector)
+        began_s = perf_counter()
+        found = self._store.read(header.topic, header.queue_id, offset, count, size, selector)
+        self._read_s = perf_counter() - began_s
+        return found
 
     def _limits(self, header: PullMessage) -> tuple[int, int]:
         """Return the limits of an answer: messages and bytes."""
@@ -199,7 +205,9 @@ class PullHandler:
     def _answer(self, found: Read, header: PullMessage, peer: Peer) -> Answer:
         if self.quotas is not None and self.quotas.is_on:
             self.quotas.pulled(peer, header.topic, found.size)
-        self._consumption.took(header.consumer_group, header.topic, found.count)
+        self._consumption.took(
+            header.consumer_group, header.topic, found.count, header.queue_id, found.size, self._read_s
+        )
         near_bytes = self._rules.near_bytes
         whom_next = 0 if near_bytes is None else self._whom_next(header, found, near_bytes)
         reply = PullMessageReply(whom_next, found.next_offset, found.min_offset, found.max_offset)

@@ -15,11 +15,13 @@ from sparrowmq.broker.detour import again
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm, StoredMessage
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.peer import Peer
@@ -40,7 +42,10 @@ class RetryHandler:
     answer, so a retry lost in a crash would never come back.
     """
 
-    def __init__(self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups) -> None:
+    def __init__(
+        self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups, consumption: Consumption
+    ) -> None:
+        self._consumption = consumption
         self._store = store
         self._writer = writer
         self._topics = topics
@@ -65,6 +70,9 @@ class RetryHandler:
         queue_id = random.randrange(topic.write_queue_nums)
         placed = self._writer.put(
             again(message, topic.topic_name, queue_id, back.properties, back.reconsume_times)
+        )
+        self._consumption.got_back(
+            group.group_name, message.properties.get(Property.RETRY_TOPIC) or message.topic
         )
         if back.is_dead:
             log.warning(

@@ -193,7 +193,7 @@ class DelayedDelivery:
         return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
 
     def _end_of(self, each: _Level) -> int:
-        return self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(each.level)).end.value
+        return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(each.level))
 
     # Internal -------------------------------------------------------------------------------------------------------
 

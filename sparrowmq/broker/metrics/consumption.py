@@ -1,9 +1,10 @@
 """Messages that consumers receive: counts of messages and pulls, and the rate of each group.
 
-    a pull's answer ── took ── + n messages, + 1 pull, + n for its group and topic
+    a pull's answer ── took ── + n messages, + 1 pull, + n for its group and topic, + bytes and time for its queue
     every 6 s       ── sample ── the counts of now; a pair without messages for a minute is forgotten
 
-There is one small entry for each pair of group and topic of the last minute, and never more than MOST_PAIRS.
+There is one small entry for each pair of group and topic of the last minute, and never more than MOST_PAIRS. Reads that
+find nothing are counted as in Java: a pull that is held until its time is over is two of them.
 Source: BrokerStatsManager.tpsGroupGetNums, Java 4.9.8: messages a second over the last minute.
 """
 
@@ -23,68 +24,130 @@ SAMPLE_PERIOD_S: Final = 6.0
 MOST_PAIRS: Final = 10_000
 
 
+class Taken:
+    """Counts of one queue: the pulls of a group that brought messages, their bytes and their time."""
+
+    __slots__ = ("pulls", "size_bytes", "took_ms")
+
+    def __init__(self) -> None:
+        self.pulls = self.size_bytes = self.took_ms = 0
+
+
+class Pair:
+    """Counts of a group in a topic.
+
+    Attributes:
+        rate: the messages, and their rate.
+        queues: by queue id.
+    """
+
+    __slots__ = ("queues", "rate")
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self.queues: dict[int, Taken] = {}
+
+
 class Consumption:
     """Counts of what was handed to consumers.
 
     Attributes:
         messages: in answers to pulls.
         found: pulls that brought messages.
-        missed: pulls that brought none.
+        missed: reads that found none.
+        sent_back: by group and topic, the messages that the group sent back.
     """
 
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
         self.messages = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")
         self.found = figures.counter("sparrowmq_pulls_found_total", "pulls with messages")
-        self.missed = figures.counter("sparrowmq_pulls_missed_total", "pulls without messages")
+        self.missed = figures.counter("sparrowmq_pulls_missed_total", "reads of pulls that found no message")
+        self.longest_read_s = 0.0
+        self.sent_back: dict[tuple[str, str], int] = {}
+        figures.gauge(
+            "sparrowmq_longest_read_seconds",
+            "the longest read of a pull since the start",
+            lambda: self.longest_read_s,
+        )
         figures.gauges(
             "sparrowmq_group_pace", "messages per second by group and topic", ("group", "topic"), self.paces
         )
-        self._pairs: dict[tuple[str, str], Rate] = {}
+        self._pairs: dict[tuple[str, str], Pair] = {}
 
     def part(self) -> Part:
         """Samples the counters."""
         return Part(chores=(Chore("sample the pace of groups", SAMPLE_PERIOD_S, self.sample),))
 
-    def took(self, group: str, topic: str, count: int) -> None:
-        """A pull of `group` is answered with `count` messages of `topic`."""
+    def took(
+        self,
+        group: str,
+        topic: str,
+        count: int,
+        queue_id: int = 0,
+        size_bytes: int = 0,
+        took_s: float = 0.0,
+    ) -> None:
+        """A pull of `group` is answered with `count` messages of `topic`; the read took `took_s`."""
+        if took_s > self.longest_read_s:
+            self.longest_read_s = took_s
         if not count:
             self.missed.value += 1
             return
         self.messages.value += count
         self.found.value += 1
-        rate = self._pairs.get((group, topic))
-        if rate is None:
+        pair = self._pairs.get((group, topic))
+        if pair is None:
             if len(self._pairs) >= MOST_PAIRS:
                 return
-            rate = self._pairs[group, topic] = self._begin()
-        rate.counter.value += count
+            pair = self._pairs[group, topic] = self._begin()
+        pair.rate.counter.value += count
+        taken = pair.queues.get(queue_id)
+        if taken is None:
+            taken = pair.queues[queue_id] = Taken()
+        taken.pulls += 1
+        taken.size_bytes += size_bytes
+        taken.took_ms += int(took_s * 1000)
+
+    def held(self) -> None:
+        """A pull found nothing, and is held."""
+        self.missed.value += 1
+
+    def got_back(self, group: str, topic: str) -> None:
+        """A group sent back a message of a topic."""
+        known = self.sent_back.get((group, topic))
+        if known is not None or len(self.sent_back) < MOST_PAIRS:
+            self.sent_back[group, topic] = (known or 0) + 1
 
     def per_second(self, group: str, topics: Iterable[str]) -> float:
         """Messages of these topics per second that the group received, over the last minute."""
         now_s = self._clock.monotonic()
-        rates = (self._pairs.get((group, topic)) for topic in topics)
-        return sum((rate.per_second(now_s)[0] for rate in rates if rate is not None), 0.0)
+        pairs = (self._pairs.get((group, topic)) for topic in topics)
+        return sum((pair.rate.per_second(now_s)[0] for pair in pairs if pair is not None), 0.0)
 
     def paces(self) -> Rows:
         """Messages per second of each pair of group and topic, over the last minute."""
         now_s = self._clock.monotonic()
-        return [(pair, rate.per_second(now_s)[0]) for pair, rate in self._pairs.items()]
+        return [(key, pair.rate.per_second(now_s)[0]) for key, pair in self._pairs.items()]
 
     def counts(self) -> list[tuple[tuple[str, str], int]]:
         """Messages of each pair of group and topic since the pair was last forgotten."""
-        return [(pair, rate.counter.value) for pair, rate in self._pairs.items()]
+        return [(key, pair.rate.counter.value) for key, pair in self._pairs.items()]
+
+    def pairs(self) -> list[tuple[tuple[str, str], Pair]]:
+        """All counts of each group and topic since the pair was last forgotten."""
+        return list(self._pairs.items())
 
     def sample(self) -> None:
         """Remember the counts; called every SAMPLE_PERIOD_S."""
         now_s = self._clock.monotonic()
-        for pair, rate in list(self._pairs.items()):
-            if rate.per_second(now_s)[0]:
-                rate.sample(now_s)
+        for key, pair in list(self._pairs.items()):
+            if pair.rate.per_second(now_s)[0]:
+                pair.rate.sample(now_s)
             else:
-                del self._pairs[pair]
+                del self._pairs[key]
 
-    def _begin(self) -> Rate:
+    def _begin(self) -> Pair:
         rate = Rate(Counter(), (WINDOW_S,))
         rate.sample(self._clock.monotonic())
-        return rate
+        return Pair(rate)

@@ -2,9 +2,9 @@
 
 `clusterList` reads rates, version and the time of the oldest message. The dashboard reads the counts of today and
 yesterday. Apache's exporter reads nearly all, and fails as a whole if one is missing. So parts that do not exist here
-(thread pools, buffers outside the page cache, a lock around the log) are shown as empty. The time of a put is shown as
-never measured, since each message would cost a reading of the clock. putMessageFailedTimes, putLatency99 and
-putLatency999 are left out: no tool needs them.
+(thread pools, buffers outside the page cache, a lock around the log) are shown as empty. As in Java, puts are all
+messages that enter the log: those of producers, retries, half messages and their commits, and a delayed message where
+it waits and again where it is delivered. The times of puts are those of the last full minute (put_times.py).
 Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService.getRuntimeInfo, Java 4.9.8.
 """
 
@@ -21,6 +21,8 @@ from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
+from sparrowmq.stats import Counter, Rate
+from sparrowmq.store.put_times import PutTimes
 
 VERSION_NAME: Final = "V4_9_8"
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
@@ -29,13 +31,14 @@ _POOLS: Final = ("send", "pull", "query")
 _POOL_CAPACITY: Final = 10_000
 # How many puts took how long, by StoreStatsService: the exporter splits it at blanks and colons.
 _SPANS: Final = "<=0ms 0~10ms 10~50ms 50~100ms 100~200ms 200~500ms 500ms~1s 1~2s 2~3s 3~4s 4~5s 5~10s 10s~"
-_NO_TIMES: Final = " ".join([f"[{span}]:0" for span in _SPANS.split()])
+_STORED: Final = "sparrowmq_messages_stored_total"
 
 
 class Status:
     """The texts, made of the broker's figures.
 
     Args:
+        put_times: the times of the store's puts.
         more: what else there is to tell.
     Attributes:
         started_ms: when the broker started.
@@ -46,8 +49,11 @@ class Status:
         settings: BrokerSettings,
         figures: Figures,
         clock: Clock,
+        put_times: PutTimes,
         more: Callable[[], dict[str, str]] = dict,
     ) -> None:
+        self._puts = Rate(Counter())
+        self._put_times = put_times
         self._settings = settings
         self._figures = figures
         self._clock = clock
@@ -65,12 +71,16 @@ class Status:
 
     def sample(self) -> None:
         """Remember where the counters are."""
-        self._figures.sample(self._clock.monotonic())
+        now_s = self._clock.monotonic()
+        self._figures.sample(now_s)
+        self._puts.counter.value = self._number(_STORED)
+        self._puts.sample(now_s)
+        self._put_times.sample(now_s)
         if self._date() != self._today:
             self._today = self._date()
             self._yesterday_morning = self._this_morning
             self._this_morning = (
-                self._number("sparrowmq_messages_received_total"),
+                self._number(_STORED),
                 self._number("sparrowmq_messages_sent_total"),
             )
 
@@ -80,6 +90,7 @@ class Status:
             **self._about_broker(),
             **self._about_messages(),
             **self._about_store(),
+            **self._about_put_times(),
             **self._about_disk(),
             **_about_pools(),
             **self._about_copies(),
@@ -98,26 +109,23 @@ class Status:
 
     def _about_messages(self) -> dict[str, str]:
         now_s = self._clock.monotonic()
-        put_tps = _rates(self._figures.rates("sparrowmq_messages_received_total", now_s))
+        self._puts.counter.value = stored = self._number(_STORED)
         get_tps = _rates(self._figures.rates("sparrowmq_messages_sent_total", now_s))
         found = self._figures.rates("sparrowmq_pulls_found_total", now_s)
         missed = self._figures.rates("sparrowmq_pulls_missed_total", now_s)
-        received, sent = (
-            self._number("sparrowmq_messages_received_total"),
-            self._number("sparrowmq_messages_sent_total"),
-        )
+        sent = self._number("sparrowmq_messages_sent_total")
         return {
-            "putTps": put_tps,
+            "putTps": _rates(self._puts.per_second(now_s)),
             "getTransferedTps": get_tps,  # 4.9's spelling, which its clusterList reads
             "getTransferredTps": get_tps,
             # Those above are messages; these are pulls.
             "getFoundTps": _rates(found),
             "getMissTps": _rates(missed),
             "getTotalTps": _rates(tuple(map(sum, zip(found, missed, strict=True)))),
-            "putMessageTimesTotal": str(received),
+            "putMessageTimesTotal": str(stored),
             "msgPutTotalYesterdayMorning": str(self._yesterday_morning[0]),
             "msgPutTotalTodayMorning": str(self._this_morning[0]),
-            "msgPutTotalTodayNow": str(received),
+            "msgPutTotalTodayNow": str(stored),
             "msgGetTotalYesterdayMorning": str(self._yesterday_morning[1]),
             "msgGetTotalTodayMorning": str(self._this_morning[1]),
             "msgGetTotalTodayNow": str(sent),
@@ -135,17 +143,26 @@ class Status:
             "commitLogMinOffset": str(begin),
             "commitLogMaxOffset": str(end),
             "putMessageSizeTotal": str(stored),
-            "putMessageAverageSize": str(stored / (self._number("sparrowmq_messages_received_total") or 1)),
+            "putMessageAverageSize": str(stored / (self._number(_STORED) or 1)),
             "earliestMessageTimeStamp": self._ms("sparrowmq_oldest_message_timestamp_seconds", "-1"),
             "dispatchBehindBytes": str(self._number("sparrowmq_dispatch_behind_bytes")),
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToFlush": _bytes(self._number("sparrowmq_flush_behind_bytes")),
             "remainTransientStoreBufferNumbs": "0",
             "pageCacheLockTimeMills": "0",
-            "putMessageEntireTimeMax": "0",
-            "getMessageEntireTimeMax": "0",
-            "putMessageDistributeTime": _NO_TIMES,
+            "getMessageEntireTimeMax": str(int(1000 * self._figures.value("sparrowmq_longest_read_seconds"))),
             **levels,
+        }
+
+    def _about_put_times(self) -> dict[str, str]:
+        times = self._put_times
+        counts = zip(_SPANS.split(), times.spans, strict=True)
+        return {
+            "putMessageEntireTimeMax": str(times.greatest_ms),
+            "putMessageFailedTimes": str(times.failed),
+            "putMessageDistributeTime": " ".join([f"[{span}]:{count}" for span, count in counts]),
+            "putLatency99": f"{times.quantile_ms(0.99):.2f}",
+            "putLatency999": f"{times.quantile_ms(0.999):.2f}",
         }
 
     def _about_copies(self) -> dict[str, str]:

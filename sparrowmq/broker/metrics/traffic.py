@@ -1,14 +1,17 @@
-"""Messages into each topic and to each group in the last minute, hour and day: VIEW_BROKER_STATS_DATA.
+"""Messages into each topic and out to each group in the last minute, hour and day: VIEW_BROKER_STATS_DATA.
 
-    TOPIC_PUT_NUMS    Orders            messages that entered the topic's queues
-    GROUP_GET_NUMS    Orders@billing    messages that the group pulled
-    BROKER_PUT_NUMS   DefaultCluster    all that producers sent
-    BROKER_GET_NUMS   DefaultCluster    all that consumers got
+    TOPIC_PUT_NUMS, TOPIC_PUT_SIZE    Orders              messages that entered the topic's queues, and their bytes
+    GROUP_GET_NUMS, GROUP_GET_SIZE    Orders@billing      messages that the group pulled, and their bytes
+    GROUP_GET_LATENCY                 0@Orders@billing    milliseconds of its pulls from a queue
+    SNDBCK_PUT_NUMS                   Orders@billing      messages that the group sent back
+    QUEUE_PUT_NUMS, QUEUE_PUT_SIZE    SCHEDULE_TOPIC_XXXX@1   of delay levels alone, as in Java
+    BROKER_PUT_NUMS                   DefaultCluster      all that producers sent, and delayed messages at their times
+    BROKER_GET_NUMS                   DefaultCluster      all that was pulled
 
 No message is counted for it: the ends of a topic's queues rise by the messages that came in. `statsAll`, the dashboard
-and Apache's exporter read these. Sizes and latencies would cost each message something, so they are not known.
+and Apache's exporter read these.
 Source: BrokerStatsManager and AdminBrokerProcessor.ViewBrokerStatsData, Java 4.9.8. Unlike Java, which counts sends, a
-delayed message counts where it waits and again where it is delivered at its time, and so does a committed one.
+committed message and a dead letter count in their topics.
 """
 
 from __future__ import annotations
@@ -18,17 +21,39 @@ from collections.abc import Iterator
 from typing import Final
 
 from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.broker.metrics.spans import SAMPLE_PERIOD_S, Amount, Spans
+from sparrowmq.broker.metrics.spans import INTERVALS, SAMPLE_PERIOD_S, Amount, Spans
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.names import SCHEDULE_TOPIC, STATE_TOPIC
+from sparrowmq.protocol.requests.bodies import StatsSpan
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+# Ours, not for tools: the pulls of a group in a topic, and in a queue.
+_PULLS: Final = "pulls"
+_QUEUE_PULLS: Final = "pulls of a queue"
+# What a figure is divided by for its average; the others count one by one, and those of a broker have no average.
+_TIMES: Final = {
+    TOPIC_PUT_SIZE: TOPIC_PUT_NUMS,
+    QUEUE_PUT_SIZE: QUEUE_PUT_NUMS,
+    GROUP_GET_NUMS: _PULLS,
+    GROUP_GET_SIZE: _PULLS,
+    GROUP_GET_LATENCY: _QUEUE_PULLS,
+}
+_OF_BROKER: Final = (BROKER_PUT_NUMS, BROKER_GET_NUMS)
+_NOTHING: Final = (Amount(0, 0.0),) * len(INTERVALS)
+_DELIVERED: Final = ("sparrowmq_delay_delivered", "sparrowmq_timers_delivered_total")
 
 # Queues that are looked at before others get a turn of the loop: about half a millisecond.
 _QUEUES_AT_ONCE: Final = 2000
@@ -52,6 +77,10 @@ class Traffic:
         self._clock = clock
         self._figures = figures
         self._spans = Spans[Key](clock.monotonic())
+        totals: dict[Key, int] = dict(self._others())
+        for queue in store.queues:
+            _add(queue, totals)
+        self._spans.sample(totals.items(), clock.monotonic())
 
     def part(self) -> Part:
         """It looks at all queues every ten seconds."""
@@ -61,20 +90,54 @@ class Traffic:
         """Note where queues and groups are."""
         totals: dict[Key, int] = {}
         for count, queue in enumerate(self._store.queues, 1):
-            if queue.topic != STATE_TOPIC:
-                key = (TOPIC_PUT_NUMS, queue.topic)
-                totals[key] = totals.get(key, 0) + queue.max_offset
+            _add(queue, totals)
             if count % _QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)
         totals.update(self._others())
         self._spans.sample(totals.items(), self._clock.monotonic())
 
-    def of(self, name: str, key: str) -> tuple[Amount, ...] | None:
+    def of(self, name: str, key: str) -> tuple[StatsSpan, ...] | None:
         """A figure over the last minute, hour and day; None if nothing was counted in any of them."""
-        return self._spans.of((name, key), self._clock.monotonic())
+        if name in (_PULLS, _QUEUE_PULLS):
+            return None
+        now_s = self._clock.monotonic()
+        found = self._spans.of((name, key), now_s)
+        times = self._spans.of((_TIMES.get(name, name), key), now_s)
+        if found is None and times is None:
+            return None
+        averaged = zip(found or _NOTHING, times or found or (), strict=True)
+        return tuple(_span(amount, 0 if name in _OF_BROKER else each.sum) for amount, each in averaged)
 
     def _others(self) -> Iterator[tuple[Key, int]]:
-        for (group, topic), count in self._consumption.counts():
-            yield (GROUP_GET_NUMS, f"{topic}@{group}"), count
-        yield (BROKER_PUT_NUMS, self._cluster), int(self._figures.value("sparrowmq_messages_received_total"))
+        for (group, topic), pair in self._consumption.pairs():
+            key, queues = f"{topic}@{group}", pair.queues
+            yield (GROUP_GET_NUMS, key), pair.rate.counter.value
+            yield (GROUP_GET_SIZE, key), sum([taken.size_bytes for taken in queues.values()])
+            yield (_PULLS, key), sum([taken.pulls for taken in queues.values()])
+            for queue_id, taken in queues.items():
+                yield (GROUP_GET_LATENCY, f"{queue_id}@{key}"), taken.took_ms
+                yield (_QUEUE_PULLS, f"{queue_id}@{key}"), taken.pulls
+        for (group, topic), count in self._consumption.sent_back.items():
+            yield (SNDBCK_PUT_NUMS, f"{topic}@{group}"), count
+        yield (BROKER_PUT_NUMS, self._cluster), self._put_count()
         yield (BROKER_GET_NUMS, self._cluster), int(self._figures.value("sparrowmq_messages_sent_total"))
+
+    def _put_count(self) -> int:
+        delivered = [self._figures.values(name).values() for name in _DELIVERED if name in self._figures]
+        sent = self._figures.value("sparrowmq_messages_received_total")
+        return int(sent + sum([sum(values) for values in delivered]))
+
+
+def _span(amount: Amount, times: int) -> StatsSpan:
+    return StatsSpan(amount.sum, amount.per_second, amount.sum / times if times else 0.0)
+
+
+def _add(queue: ConsumeQueue, totals: dict[Key, int]) -> None:
+    topic, size_bytes = queue.topic, queue.added_bytes
+    if topic == STATE_TOPIC:
+        return
+    for key, count in (((TOPIC_PUT_NUMS, topic), queue.max_offset), ((TOPIC_PUT_SIZE, topic), size_bytes)):
+        totals[key] = totals.get(key, 0) + count
+    if topic == SCHEDULE_TOPIC:
+        name = f"{topic}@{queue.queue_id}"
+        totals[QUEUE_PUT_NUMS, name], totals[QUEUE_PUT_SIZE, name] = queue.max_offset, size_bytes

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 
-from sparrowmq.errors import BadStore, CorruptRecord, DiskFull
+from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.store.layout import (
@@ -81,6 +81,7 @@ class ConsumeQueue:
         file_entries: the number of entries of a file.
         min_offset: the first entry whose message is still in the log.
         fresh: the entries of messages that are not written yet, as bytes.
+        added_bytes: the bytes of the messages added since the store was opened.
     """
 
     __slots__ = (
@@ -95,6 +96,7 @@ class ConsumeQueue:
         "_unproved",
         "_writer",
         "_writer_begin",
+        "added_bytes",
         "begin",
         "end",
         "file_entries",
@@ -114,6 +116,7 @@ class ConsumeQueue:
         self.next_offset = 0
         self.min_offset = 0
         self.fresh = BytesWriter()
+        self.added_bytes = 0
         self._files = files
         self._folder = layout.queue(topic, queue_id)
         self.file_entries = file_entries
@@ -150,6 +153,7 @@ class ConsumeQueue:
         write_i32_be(fresh, size)
         write_i64_be(fresh, tags_code)
         self.next_offset += 1
+        self.added_bytes += size
 
     def write_fresh(self) -> None:
         """Write the fresh entries and raise `end`; all of them stay fresh if that fails.
@@ -552,7 +556,7 @@ class ConsumeQueue:
             self.begin = begin
             self.min_offset = start
             if start > begin:
-                self._fill(file, GAP_ENTRY * (start - begin))
+                self._files.fill(file, GAP_ENTRY * (start - begin))
             self._full, self._crc = [], crc32(GAP_ENTRY * (start - begin))
         else:
             self._full.append(self._crc)
@@ -565,16 +569,6 @@ class ConsumeQueue:
         self._files.vfs.make_folder(self._folder)
         folders = (self._folder, topic_folder, os.path.dirname(topic_folder))
         self._files.unsynced.folders.update(folders)
-
-    def _fill(self, file: QueueFile, gap: bytes) -> None:
-        """Begin a new file with a gap. If there is no room for it, delete the file, so that it can be created later."""
-        vfs = self._files.vfs
-        try:
-            vfs.write(file.file, 0, gap)
-        except (DiskFull, OSError):
-            vfs.close(file.file)
-            vfs.unlink(file.file.path)
-            raise
 
     def _open_to_read(self, begin: int) -> QueueFile:
         if begin == self._writer_begin and self._writer is not None and self._writer.file.fd != -1:

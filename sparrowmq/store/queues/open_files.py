@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from typing import Final
 
-from sparrowmq.errors import OutOfResources
+from sparrowmq.errors import DiskFull, OutOfResources
 from sparrowmq.store.vfs import File, Unsynced, Vfs
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,15 @@ class FewFiles:
             if not self.shrink():
                 raise
             return self._keep(self.vfs.create(path, size, allocate=False))
+
+    def fill(self, file: QueueFile, content: bytes) -> None:
+        """Begin a new file with this content. If there is no room, delete the file, so that it can be created later."""
+        try:
+            self.vfs.write(file.file, 0, content)
+        except (DiskFull, OSError):
+            self.vfs.close(file.file)
+            self.vfs.unlink(file.file.path)
+            raise
 
     def shrink(self) -> bool:
         """Close the older half, and keep fewer files open from now on. Returns whether there was one to close."""

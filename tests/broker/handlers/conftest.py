@@ -117,7 +117,7 @@ class Desk:
         )
         self.consumption = Consumption(clock, self.figures)
         self.storage = storage(self.store, Turn(), clock, self.figures)
-        self.status = Status(self.settings, self.figures, clock)
+        self.status = Status(self.settings, self.figures, clock, self.store.intake.put_times)
         self.traffic = Traffic(self.store, self.consumption, self.settings.cluster, clock, self.figures)
         self.announcements: list[int] = []
 
@@ -143,7 +143,7 @@ class Desk:
             ),
             QueryHandler(self.store, self.clients),
             CleaningHandler(self.store, self.topics),
-            RetryHandler(self.store, self.writer, self.topics, self.groups),
+            RetryHandler(self.store, self.writer, self.topics, self.groups, self.consumption),
             InspectHandler(Changing(self.settings), self.status, self.traffic),
             RelayHandler(self.store, self.clients, self.settings.name),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),

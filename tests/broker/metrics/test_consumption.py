@@ -45,7 +45,7 @@ async def test_the_pace_is_that_of_the_last_minute(consumption, clock):
     assert consumption.per_second("g", ["Orders"]) == pytest.approx(4, rel=0.15)
 
 
-@pytest.mark.guards("Consumption.sample: drop self._pairs[pair]")
+@pytest.mark.guards("Consumption.sample: drop self._pairs[key]")
 async def test_who_takes_nothing_for_a_minute_is_forgotten(consumption, clock):
     consumption.took("g", "Orders", 30)
     await passes(consumption, clock, 40)

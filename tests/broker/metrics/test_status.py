@@ -6,6 +6,7 @@ import pytest
 from sparrowmq.broker.metrics.status import _bytes, _duration
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.names import STATE_TOPIC
 from tests.broker.handlers.conftest import BORN, Desk
 
 # What mqadmin, the dashboard and the exporter read (AdminBrokerProcessor and StoreStatsService, 4.9.8).
@@ -61,13 +62,14 @@ def test_a_disk_is_as_full_as_df_says(desk, tmp_path):
 async def test_rates_follow_the_counters(desk, clock):
     for _ in range(10):
         await clock.advance(1)
-        desk.received.value += 100
+        for _ in range(20):
+            desk.send(b"x")
         desk.consumption.took("g", "Orders", 50)
         desk.consumption.took("g", "Orders", 0)
         desk.consumption.took("g", "Orders", 0)
         desk.status.sample()
     table = desk.status.table()
-    assert [float(rate) for rate in table["putTps"].split()] == [100, 100, 100]
+    assert [float(rate) for rate in table["putTps"].split()] == [20, 20, 20]
     paces = {
         name: float(table[f"get{name}Tps"].split()[0]) for name in ("Transferred", "Found", "Miss", "Total")
     }
@@ -91,6 +93,40 @@ async def test_what_is_stored_since_the_start_is_told_with_what_is_not_dispatche
     desk.store.close()
 
 
+@pytest.mark.guards("Intake.added: drop STATE_TOPIC")
+async def test_puts_are_all_messages_that_enter_the_log(desk, clock):
+    """As Java counts them: a retry and a delayed message count where they wait, and where they are delivered."""
+    desk.create("%RETRY%g")
+    desk.send(b"now")
+    desk.send(b"later", DELAY="1")
+    desk.send(b"again", topic="%RETRY%g")
+    desk.store.append(Entry(STATE_TOPIC, 0, bytes(5000), Properties(""), clock.now_ms(), BORN))
+    await clock.advance(2)
+    for _ in range(3):  # the first time finds what was delivered before
+        desk.delayed._deliver_levels()
+    desk.store.dispatch()
+    table = desk.status.table()
+    assert [table[name] for name in ("msgPutTotalTodayNow", "putMessageTimesTotal")] == ["4", "4"]
+    size = int(table["putMessageSizeTotal"])
+    assert size < 2000 and float(table["putMessageAverageSize"]) == size / 4
+
+
+async def test_the_times_of_puts_and_of_the_longest_read_are_told(desk, clock):
+    times = desk.store.intake.put_times
+    times.record(0, 990)
+    times.record(120, 9)
+    times.record(2500, 1)
+    desk.consumption.took("g", "Orders", 0, took_s=0.0305)
+    desk.consumption.took("g", "Orders", 1, took_s=0.001)
+    table = desk.status.table()
+    assert table["putMessageDistributeTime"].startswith(
+        "[<=0ms]:990 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~"
+    )
+    assert (table["putMessageEntireTimeMax"], table["getMessageEntireTimeMax"]) == ("2500", "30")
+    assert (table["putLatency99"], table["putLatency999"]) == ("1.00", "120.00")
+    assert table["putMessageFailedTimes"] == "0"
+
+
 def test_apaches_exporter_can_read_the_times_that_puts_took(desk):
     # As BrokerRuntimeStats.loadPutMessageDistributeTime does; what it cannot read costs all other figures, too.
     parts = [part.split(":") for part in desk.status.table()["putMessageDistributeTime"].split(" ")]
@@ -98,13 +134,13 @@ def test_apaches_exporter_can_read_the_times_that_puts_took(desk):
 
 
 async def test_counts_of_yesterday_and_today_change_at_midnight(desk, clock):
-    desk.received.value, desk.consumption.messages.value = 10, 4
-    await clock.advance(hours=24)
-    desk.status.sample()
-    desk.received.value, desk.consumption.messages.value = 15, 6
-    await clock.advance(hours=24)
-    desk.status.sample()
-    desk.received.value = 16
+    for count, taken in ((10, 4), (5, 6)):
+        for _ in range(count):
+            desk.send(b"x")
+        desk.consumption.messages.value = taken
+        await clock.advance(hours=24)
+        desk.status.sample()
+    desk.send(b"x")
     table = desk.status.table()
     assert [table[f"msgPutTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == [
         "10",
