@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 def condition(severity: str, name: str) -> Case:
     series = f'sparrowmq_condition{{{BROKER}, condition="{name}", severity="{severity}"}}'
-    return Case({series: "1x400"}, {series: "1x2 stale"}, LABELS | {"condition": name, "severity": severity})
+    return Case({series: "1x9500"}, {series: "1x2 stale"}, LABELS | {"condition": name, "severity": severity})
 
 
 def at(value: str, *, labels: str = BROKER) -> str:
@@ -99,7 +99,10 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "BrokerCondition": [
         condition("critical", name) for name in ("store_failed", "log_damaged", "certificate")
     ],
-    "BrokerWarning": [condition("warning", name) for name in ("disk_nearly_full", "slave_gone", "drained")],
+    "BrokerWarning": [
+        *(condition("warning", name) for name in ("disk_nearly_full", "slave_gone", "drained")),
+        condition("warning", "slave_gone")._replace(after_s=25 * 3600),
+    ],
     "KeepsRestarting": [
         Case(
             {STARTED: "1x20 2x20 3x20 4x200"},

@@ -10,6 +10,7 @@ from sparrowmq.store.store_settings import Flush
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.metrics.visits import ON, samples, visit
 from tests.broker.replication.pairs import pair
+from tests.metrics.receiver import receiving
 
 
 async def test_a_broker_has_no_such_port_unless_asked_for(tmp_path):
@@ -71,6 +72,35 @@ async def test_a_sum_over_a_master_and_its_slave_counts_nothing_twice(tmp_path):
         assert of_slave["rocketmq_storage_size"].keys() == {("broker-a", "slave")}
         exporter = await samples(slave.metrics_address, path="/metrics?compat=exporter")
         assert exporter == {}, "Apache's exporter asks masters only"
+
+
+@pytest.mark.guards("broker_metrics_port.metrics_part: settings.broker_id -> 0")
+async def test_a_collector_can_tell_a_slave_from_its_master(tmp_path):
+    with receiving() as receiver:
+        settings = {"metrics_otlp": receiver.address, "metrics_otlp_ms": 100}
+        async with pair(tmp_path, **settings) as both:
+            await both.start("master")
+            await both.start("slave")
+            instances: set[str] = set()
+            while instances != {"broker-a:0", "broker-a:1"}:
+                await asyncio.to_thread(receiver.wait_for, len(receiver.requests) + 1)
+                instances |= {labels["service.instance.id"] for labels in resources(receiver)}
+
+
+def resources(receiver):
+    """The attributes of each resource that a collector got."""
+    for _, _, found in list(receiver.requests):
+        for each in found.resource_metrics:
+            yield {pair.key: pair.value.string_value for pair in each.resource.attributes}
+
+
+@pytest.mark.guards("Broker.__init__: int(self.settings_now.drained) -> 0")
+async def test_a_drained_broker_shows_that_it_is(tmp_path):
+    for is_drained in (False, True):
+        async with Cluster(tmp_path / str(is_drained), drained=is_drained, **ON) as cluster:
+            found = await samples(cluster.brokers[0].metrics_address)
+        assert found["sparrowmq_drained"] == {(): int(is_drained)}
+        assert found["sparrowmq_ready"] == {(): 1}
 
 
 async def test_two_that_ask_at_once_are_both_answered(tmp_path):

@@ -22,6 +22,7 @@ from sparrowmq.client.admin.groups import GroupLag, QueueLag
 from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import CONDITION
 from sparrowmq.protocol.requests.headers import UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
@@ -119,6 +120,11 @@ async def test_a_broker_that_takes_no_messages_is_told(tmp_path):
 def test_a_disk_is_judged_by_how_full_it_is(used, verdict, words):
     (found,) = _disk("broker a", {"commitLogDiskRatio": used})
     assert found.verdict is verdict and words in found.what
+
+
+def test_a_nearly_full_disk_is_one_finding():
+    (found,) = _disk("broker a", {"commitLogDiskRatio": "0.87", f"{CONDITION}disk_nearly_full": "{}"})
+    assert found.verdict is Verdict.OK, "the condition is the other one"
 
 
 @pytest.mark.parametrize(("off_s", "words"), [(60, "60 s ahead"), (-60, "60 s behind"), (2, "the same time")])
