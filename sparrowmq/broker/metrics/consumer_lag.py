@@ -1,6 +1,7 @@
 """The ends of topics and the lags of groups, looked up for one visit and then forgotten.
 
     ends      topic                  -> the sum of its queues' ends: messages since it was made
+    bytes     topic                  -> the bytes of its messages since the broker started
     progress  group, topic           -> the sum of what it committed, and what is left for it
               the greatest lags only -> when the oldest message was stored that the group has not consumed
 
@@ -43,6 +44,7 @@ class Found(NamedTuple):
     """The result of a look-up. `waiting` has the store time, in ms, of the oldest message before a group."""
 
     ends: Mapping[str, int] = {}
+    bytes: Mapping[str, int] = {}
     groups: Sequence[GroupProgress] = ()
     waiting: Sequence[tuple[GroupProgress, int]] = ()
 
@@ -62,20 +64,22 @@ class Progress:
     @asynccontextmanager
     async def looked_up(self, most: int) -> AsyncIterator[None]:
         """Look up everything; of the ages those of the `most` greatest lags."""
-        ends, groups = await self.ends(), await self.of_groups()
-        self.found = Found(ends, groups, await self.waiting_since(groups, most))
+        (ends, sizes), groups = await self.of_topics(), await self.of_groups()
+        self.found = Found(ends, sizes, groups, await self.waiting_since(groups, most))
         try:
             yield
         finally:
             self.found = Found()
 
-    async def ends(self) -> dict[str, int]:
-        """Of each topic, the sum of its queues' ends."""
+    async def of_topics(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Of each topic, the sum of its queues' ends, and the bytes of its messages since the start."""
         ends: dict[str, int] = defaultdict(int)
+        sizes: dict[str, int] = defaultdict(int)
         async for queue in _unhurried(self._store.queues):
             if queue.topic != STATE_TOPIC:
                 ends[queue.topic] += queue.max_offset
-        return ends
+                sizes[queue.topic] += queue.added_bytes
+        return ends, sizes
 
     async def of_groups(self) -> list[GroupProgress]:
         """Every group in every topic of which it has offsets."""

@@ -72,6 +72,15 @@ def _declare_received(parts: Measured) -> None:
         _OF_GROUP,
         lambda: [((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()],
     )
+    parts.figures.counters(
+        "rocketmq_throughput_out_total",
+        "bytes of the messages that a group received",
+        _OF_GROUP,
+        lambda: [
+            ((group, *_about(topic)), sum(taken.size_bytes for taken in pair.queues.values()))
+            for (group, topic), pair in parts.consumption.pairs()
+        ],
+    )
 
 
 def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
@@ -86,6 +95,14 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         "messages of a topic since it was created",
         ("topic", "is_system"),
         lambda: [((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()],
+    )
+    figures.counters(
+        "rocketmq_throughput_in_total",
+        "bytes of the messages of a topic since the broker started",
+        ("topic", "is_system"),
+        lambda: [
+            ((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.found.bytes.items()
+        ],
     )
     figures.counters(
         "rocketmq_send_to_dlq_messages_total",

@@ -45,6 +45,7 @@ async def test_ones_own_labels_are_on_every_metric(tmp_path):
 
 REPLICATED = (
     "rocketmq_messages_in_total",
+    "rocketmq_throughput_in_total",
     "rocketmq_consumer_lag_messages",
     "rocketmq_consumer_lag_latency_milliseconds",
     "rocketmq_topic_number",

@@ -26,7 +26,9 @@ async def test_a_topic_ends_where_all_of_its_queues_do(stores, offsets):
         put(store, topic="Orders", queue_id=queue_id)
     put(store, topic="Bills")
     store.dispatch()
-    assert await Progress(store, offsets).ends() == {"Orders": 3, "Bills": 1}
+    ends, sizes = await Progress(store, offsets).of_topics()
+    assert ends == {"Orders": 3, "Bills": 1}
+    assert sizes.keys() == ends.keys() and sum(sizes.values()) == store.end
 
 
 async def test_a_group_lags_by_what_it_has_not_consumed(stores, offsets):

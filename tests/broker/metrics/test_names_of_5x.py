@@ -31,6 +31,11 @@ async def test_messages_come_in_wait_and_go_out(tmp_path):
         assert found["rocketmq_messages_in_total"][("t",)] == 20
         assert 5 <= found["rocketmq_messages_out_total"][("g", "t")] <= 20
         assert found["rocketmq_consumer_lag_messages"][("g", "t")] == 15
+        stored_bytes = found["rocketmq_throughput_in_total"][("t",)]
+        assert 20 * 91 < stored_bytes < 20 * 400
+        assert found["rocketmq_throughput_out_total"][("g", "t")] == pytest.approx(
+            stored_bytes / 20 * found["rocketmq_messages_out_total"][("g", "t")], rel=0.2
+        )
         assert found["rocketmq_consumer_lag_latency_milliseconds"][("g", "t")] < 600_000
         assert found["sparrowmq_messages_received_total"] == {(): 20}
         assert found["rocketmq_storage_size"][()] > 20 * 91
