@@ -41,13 +41,12 @@ _UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
 _PASSWORD: Final = "a long password"
 _WIDTHS: Final = (1440, 390)
 _PAGES: Final = (
-    "", "dashboard", "cluster", "cluster/broker-a", "topics", "topics/topic-00007", "groups", "groups/group-0004",
+    "", "cluster", "cluster/broker-a", "topics", "topics/topic-00007", "groups", "groups/group-0004",
     "producers", "messages?topic=topic-00007", "tail?topic=topic-00007", "trace", "dlq", "dlq?group=group-0010",
     "access", "servers", "search?q=00",
 )  # fmt: skip
 _TICKING: Final = (
     "",
-    "dashboard",
     "cluster",
     "topics/topic-00007",
     "groups",

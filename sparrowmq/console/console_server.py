@@ -99,6 +99,7 @@ class Console:
             app,
             mount_path=self._settings.prefix or "/",
             title="SparrowMQ",
+            language="en-US",
             dark=None,
             tailwind=False,  # see style.py
             show_welcome_message=False,

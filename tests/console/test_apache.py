@@ -37,9 +37,13 @@ async def test_every_page_opens_on_a_cluster_of_apache(chromium, tmp_path, name)
                 visit = Visit(page, line.split()[4])
                 await log_in(visit, line.split("password ")[1].split(",")[0])
                 silent = await walk(visit, msg_id)
+                await visit.go("topics?sort=Messages&order=down")
+                row = page.locator("tbody tr", has=page.get_by_role("link", name="orders", exact=True))
+                cells = await row.locator("td").all_inner_texts()
             finally:
                 await context.close()
     assert silent == {}
+    assert cells[:3] == ["orders", "topic", "1"], "and not unknown"
     assert visit.wrong == []
 
 

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from sparrowmq.console.console_pages import PAGES, dark_of
 from sparrowmq.console.pages import group_page, overview_page
 from tests.console.layout.seeing import seen
+from tests.console.visiting import cookie_of
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def test_light_or_dark_is_what_was_chosen_or_what_the_system_says(cookie, expect
 def test_every_page_has_an_address_and_each_place_of_the_menu_a_key_of_its_own():
     assert len({page.path for page in PAGES}) == len(PAGES) == len({id(page.draw) for page in PAGES})
     places = [page for page in PAGES if page.key]
-    assert len({page.key for page in places}) == len(places) == 12
+    assert len({page.key for page in places}) == len(places) == 11
     assert not any("{" in page.path for page in places), "the menu has no place without its name"
 
 
@@ -85,3 +87,43 @@ async def test_an_open_group_does_not_read_the_settings_of_groups_again(look):
 
 def as_any(draw: Any) -> Any:
     return draw
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("topics/no-such", ["no route for topic 'no-such'", "Search for no-such", "Topics"]),
+        ("groups/no-such", ["there is no consumer group 'no-such'", "Consumers"]),
+        (
+            "cluster/no-such",
+            ["there is no broker no-such; registered at the name server: broker-0, broker-1"],
+        ),
+        ("messages/orders/7F0000010000000000000000DEAD0000", ["there is no message", "it may have expired"]),
+        ("messages/orders/no-id", ["no-id"]),
+        ("messages/no-such/7F0000010000000000000000DEAD0000", ["no-such"]),
+        ("groups/billing/members/no-such", ["no-such is no online member of group billing; online: "]),
+        ("no-such", ["the console has no page /no-such", "Topics"]),
+        ("access/no-such", ["the console has no page /access/no-such"]),
+    ],
+)
+async def test_what_does_not_exist_has_the_status_404_and_a_page_that_says_what_to_do(stage, path, words):
+    request = urllib.request.Request(stage.url + path, headers={"cookie": cookie_header(stage)})
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        await asyncio.to_thread(urllib.request.urlopen, request, timeout=30)
+    with answer.value:
+        page = str(answer.value.read(), "utf-8")
+    assert answer.value.code == 404
+    assert [each for each in words if json.dumps(each)[1:-1] not in page] == []
+
+
+async def test_what_exists_has_the_status_200_and_the_dashboard_is_the_first_page(stage):
+    for path, target in (("topics/orders", "topics/orders"), ("dashboard?way=out", "?way=out")):
+        request = urllib.request.Request(stage.url + path, headers={"cookie": cookie_header(stage)})
+        answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=30)
+        with answer:
+            assert (answer.status, answer.url) == (200, stage.url + target)
+
+
+def cookie_header(stage):
+    cookie = cookie_of(stage.url, "vera")
+    return f"{cookie['name']}={cookie['value']}"

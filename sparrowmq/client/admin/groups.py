@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from sparrowmq.client.admin import topics
+from sparrowmq.client.admin.operations.broker_operations import progress_of_all_groups
 from sparrowmq.client.admin.operations.group_operations import (
     commit_offset,
     delete_group,
@@ -289,6 +290,31 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
             if name not in known:
                 found[name] = next(iter(failures.values()), NoGroup(name))
     return found
+
+
+async def all_lags(servers: Servers) -> dict[str, GroupLag]:
+    """Return the lag of each group that has committed offsets, by one request to each master."""
+    masters = await servers.all_masters()
+    found = await servers.all(masters, lambda _, address: progress_of_all_groups(servers, address))
+    queues: dict[str, list[QueueLag]] = {}
+    rates: dict[str, float] = {}
+    plain = servers.network.plain_queue
+    for table in found.values():
+        for group, each in ((group, each) for row in table.consume_stats_list for group, each in row.items()):
+            for stats in each:
+                rows = sorted(stats.offset_table.items())
+                queues.setdefault(group, []).extend(_queue_lag(plain(queue), row) for queue, row in rows)
+                rates[group] = rates.get(group, 0.0) + stats.consume_tps
+    return {
+        name: GroupLag(servers.network.plain_name(name), tuple(each), rates[name])
+        for name, each in queues.items()
+    }
+
+
+async def count_members(servers: Servers, name: str, masters: Masters) -> int:
+    """Return the number of online members. Raises: the error of a master that does not answer."""
+    found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
+    return len({each.client_id for some in found.values() for each in some})
 
 
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:

@@ -61,6 +61,10 @@ class Samples:
         while len(self._watched) >= _MOST_GROUPS:
             del self._watched[next(iter(self._watched))]
         self._watched[group] = self._clock.monotonic()
+        return self.known_lags(group)
+
+    def known_lags(self, group: str) -> list[tuple[int, int]]:
+        """Times in milliseconds and lags of a group, if the console samples it."""
         return list(self._lags.get(group, ()))
 
     async def run(self) -> None:

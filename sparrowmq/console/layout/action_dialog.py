@@ -113,7 +113,9 @@ class _Opened:
     def __init__(self, view: View, action: Action) -> None:
         self._view = view
         self._action = action
-        with ui.dialog(value=True) as self._dialog, ui.card().classes("w-[32rem] max-w-full gap-3"):
+        self._dialog = ui.dialog(value=True)
+        self._dialog.props["aria-label"] = action.title or action.label
+        with self._dialog, ui.card().classes("w-[32rem] max-w-full gap-3"):
             ui.label(action.title or action.label).classes("text-lg font-semibold")
             if action.explanation:
                 ui.label(action.explanation).classes("text-sm opacity-80")

@@ -103,7 +103,7 @@ def _turn(mode: ui.dark_mode, view: View) -> None:
 
 
 def _keys_dialog(places: Sequence[Page]) -> ui.dialog:
-    with ui.dialog() as dialog, ui.card():
+    with ui.dialog().props('aria-label="Keys"') as dialog, ui.card():
         ui.label("Keys").classes("text-lg font-semibold")
         with ui.grid(columns="auto auto").classes("gap-x-6 gap-y-1"):
             rows = [("/", "search"), ("d", "light or dark"), ("?", "this list")]

@@ -29,9 +29,9 @@ body.body--dark .bg-primary { background: #0f766e !important; }
 body.body--dark .bg-negative { background: #b91c1c !important; }
 }
 @layer utilities {
-.w-full { width: 100%; } .w-40 { width: 10rem; } .w-64 { width: 16rem; } .w-\[32rem\] { width: 32rem; }
+.w-full { width: 100%; } .w-64 { width: 16rem; } .w-\[32rem\] { width: 32rem; }
 .max-w-full { max-width: 100%; }
-.max-w-screen-xl { max-width: 80rem; } .h-64 { height: 16rem; } .h-72 { height: 18rem; }
+.max-w-screen-xl { max-width: 80rem; } .h-64 { height: 16rem; } .h-56 { height: 14rem; } .h-72 { height: 18rem; }
 .max-h-\[28rem\] { max-height: 28rem; } .overflow-auto { overflow: auto; }
 .min-w-\[280px\] { min-width: 280px; }
 .min-w-\[10rem\] { min-width: 10rem; } .min-w-\[14rem\] { min-width: 14rem; }
@@ -67,13 +67,15 @@ body.body--dark a.link { color: #5eead4; }
   .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
 }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.4rem, 1fr)); }
+.q-table__container:not(.q-table--no-wrap) td:not(:first-child) { overflow-wrap: anywhere; }
+[role=heading] { overflow-wrap: anywhere; }
+.q-dialog__backdrop { z-index: auto; }
 .sort, .fold, .copy { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; }
 .sort:hover { text-decoration: underline; } .fold { width: 1.75rem; height: 1.75rem; font-size: 1rem; }
 .copy { border: 1px solid currentColor; border-radius: .25rem; padding: .15rem .6rem; min-height: 1.75rem; }
 .q-table .details td { max-width: 0; white-space: normal; }
 .details pre { margin: .5rem 0; max-height: 24rem; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere; }
 .only-read { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.bare, .bare .q-table { background: transparent; }
 .q-btn--outline.q-btn--dense { padding-inline: .6rem; }
 body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }
 body.body--dark { color-scheme: dark; } body.body--dark .nicegui-echart canvas { filter: brightness(1.4); }

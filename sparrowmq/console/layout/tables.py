@@ -352,6 +352,14 @@ def text_of(cell: str | float | datetime | None) -> str:
     return cell
 
 
+def bytes_text(size: float) -> str:
+    """A number of bytes as people read it: 900 B, 1.5 kB, 20 MB."""
+    for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{size / least:.1f} {unit}" if size < 10 * least else f"{size / least:.0f} {unit}"
+    return f"{size:.0f} B"
+
+
 def chosen(names: Sequence[str], wanted: str) -> list[str]:
     """The names that contain all words of a filter, in any case."""
     words = wanted.lower().split()

@@ -39,6 +39,10 @@ class Forbidden(SparrowError):
     """The visitor's role does not allow an action, or the visitor is logged out."""
 
 
+class NotThere(SparrowError):
+    """The address names a page or a thing that does not exist."""
+
+
 class View:
     """One page as one visitor sees it.
 

@@ -34,13 +34,13 @@ def page(action: str, target: str, said: str = "", name: str = "") -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>SparrowMQ: log in</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head>
-<body><form method="post" action="{escape(action)}">
+<body><main><form method="post" action="{escape(action)}">
 <h1>SparrowMQ <small>console</small></h1>{alert}
 <input type="hidden" name="next" value="{escape(target)}">
 <label>User<input name="name" value="{escape(name)}" autocomplete="username" autofocus required></label>
 <label>Password<input name="password" type="password" autocomplete="current-password" required></label>
 <button>Log in</button>
-</form></body></html>"""
+</form></main></body></html>"""
 
 
 def own_path(target: str) -> str:

@@ -11,8 +11,7 @@ from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.actions import change_setting, hidden
 from sparrowmq.console.layout.described_page import Page, heading
 from sparrowmq.console.layout.tables import Column, Columns, Table, chosen, pairs
-from sparrowmq.console.layout.view import View
-from sparrowmq.errors import ConfigError
+from sparrowmq.console.layout.view import NotThere, View
 
 # A setting's name, its value, and the other values that brokers have.
 SettingRow = tuple[str, str, str]
@@ -28,7 +27,8 @@ async def draw(view: View) -> None:
     everywhere = await view.look.brokers()
     there = [each for each in everywhere if each.name == name]
     if not there:
-        raise ConfigError(f"there is no broker {name}")
+        names = ", ".join(sorted({each.name for each in everywhere})) or "none"
+        raise NotThere(f"there is no broker {name}; registered at the name server: {names}")
     broker = next((each for each in there if each.address == view.query.get("at")), there[0])
     with ui.row().classes("items-center gap-2"):
         ui.label(f"{broker.role} at {broker.address}, cluster {broker.cluster}").classes("text-sm opacity-80")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from nicegui import ui
 
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, QueueLag
 from sparrowmq.console.actions import change_group, delete_group, reset_offsets, skip_waiting, topics_of
+from sparrowmq.console.layout.charts import lines
 from sparrowmq.console.layout.described_page import Description, Page, Update, section
-from sparrowmq.console.layout.tables import Column, Columns, Sparkline, Table, link
+from sparrowmq.console.layout.tables import Column, Columns, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.groups_page import span_text
 from sparrowmq.console.reading.cluster_view import behind_s
@@ -24,7 +26,7 @@ class GroupNow:
     group: Group
     lag: GroupLag
     members: list[Member]
-    past: Sparkline
+    past: Sequence[tuple[int, int]]
     now_ms: int
 
 
@@ -32,13 +34,13 @@ class GroupNow:
 QueueRow = tuple[QueueLag, str]
 _QUEUES: Final[Columns[QueueRow]] = (
     Column("Topic", lambda row: link(row[0].queue.topic, "topics", row[0].queue.topic)),
-    Column("Broker", lambda row: row[0].queue.broker_name, is_wide=True),
+    Column("Broker", lambda row: row[0].queue.broker_name),
     Column("Queue", lambda row: row[0].queue.queue_id, is_number=True),
     Column("Committed offset", lambda row: row[0].committed, is_number=True, is_wide=True),
     Column("Queue's end", lambda row: row[0].broker_offset, is_number=True, is_wide=True),
     Column("Lag", lambda row: row[0].lag, is_number=True),
     Column("Member", lambda row: row[1], is_wide=True),
-    Column("Last handled", lambda row: row[0].last_consumed),
+    Column("Last handled", lambda row: row[0].last_consumed, is_wide=True),
 )
 # A member, and its group.
 MemberRow = tuple[Member, str]
@@ -70,15 +72,15 @@ async def _read(view: View) -> GroupNow:
         await view.admin.lag(name),
         await view.admin.members(name),
     )
-    past = Sparkline([lag for _, lag in view.samples.lags(name)])
-    return GroupNow(group, lag, members, past, view.look.clock.now_ms())
+    return GroupNow(group, lag, members, view.samples.lags(name), view.look.clock.now_ms())
 
 
 async def _refresh(view: View, found: GroupNow) -> GroupNow:
     """Read the lag and the members again; for settings a broker sends those of all groups."""
     name = found.group.name
     lag, members = await view.admin.lag(name), await view.admin.members(name)
-    return replace(found, lag=lag, members=members, now_ms=view.look.clock.now_ms())
+    past = view.samples.lags(name)
+    return replace(found, lag=lag, members=members, past=past, now_ms=view.look.clock.now_ms())
 
 
 def lag_text(found: GroupNow) -> str:
@@ -124,12 +126,28 @@ def _buttons(view: View, found: GroupNow) -> None:
 
 def _lag_line(view: View, found: GroupNow) -> Update[GroupNow]:
     """The lag, now and in the last hour."""
-    with ui.row().classes("items-center gap-6 text-sm"):
-        line = ui.label(lag_text(found)).classes("font-medium").mark("lag")
-        if found.past.points():
-            chart = Table(view, [Column("", lambda row: row)], [found.past]).element
-            chart.props("hide-header", remove="bordered").classes(replace="w-40 bare")
-    return lambda now: line.set_text(lag_text(now))
+    line = ui.label(lag_text(found)).classes("text-sm font-medium").mark("lag")
+    place = ui.element().classes("h-56 w-full")
+    charts: list[ui.echart] = []
+
+    def draw() -> None:
+        with place:
+            charts.append(ui.echart(lag_chart(found)).classes("h-56 w-full"))
+
+    def update(now: GroupNow) -> None:
+        line.set_text(lag_text(now))
+        for chart in charts:
+            chart.options.update(lag_chart(now))
+            chart.update()
+
+    ui.timer(0.0, draw, once=True)  # as on the first page: the script of the charts is large
+    return update
+
+
+def lag_chart(found: GroupNow) -> dict[str, Any]:
+    """The lag of the last hour as a line."""
+    first = min(found.past[0][0], found.now_ms - 60_000) if found.past else found.now_ms - 60_000
+    return lines("Lag of the last hour", {"messages": found.past}, (first, found.now_ms))
 
 
 PAGE: Final = Page(

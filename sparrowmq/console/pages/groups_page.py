@@ -9,10 +9,12 @@ from typing import Final
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.console.actions import create_group, topics_of
 from sparrowmq.console.layout.described_page import Page
+from sparrowmq.console.layout.list_page import PAGE as PER_PAGE
 from sparrowmq.console.layout.list_page import Boxes, ListPage
-from sparrowmq.console.layout.tables import Column, Columns, Sparkline, link
+from sparrowmq.console.layout.tables import Amount, Column, Columns, Sparkline, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.cluster_view import behind_s
+from sparrowmq.console.reading.topic_figures import FRESH_S, OLD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +23,17 @@ class GroupRow:
 
     name: str
     lag: GroupLag | None
-    age: str
+    age: Amount | None
     past: Sparkline
+    members: int | None
 
 
 _COLUMNS: Final[Columns[GroupRow]] = (
     Column("Group", lambda row: link(row.name, "groups", row.name)),
     Column("Lag", lambda row: row.lag.lag if row.lag else "unknown", is_number=True),
     Column("Lag time", lambda row: row.age, is_number=True),
-    Column("Last hour", lambda row: row.past, is_wide=True),
+    Column("Last hour", lambda row: row.past, is_wide=True, is_sorted=False),
+    Column("Members", lambda row: "unknown" if row.members is None else row.members, is_number=True),
     Column(
         "Messages per second",
         lambda row: row.lag.per_second if row.lag else None,
@@ -46,14 +50,21 @@ async def _read(view: View, ticked: Collection[str]) -> Mapping[str, None]:
 
 async def _rows(view: View, names: Mapping[str, None]) -> list[GroupRow]:
     lags = await view.look.lags(list(names))
-    return [_row(view, name, lag if isinstance(lag, GroupLag) else None) for name, lag in lags.items()]
+    is_page = len(names) <= PER_PAGE
+    members = await view.look.members(list(names), FRESH_S if is_page else OLD_S)
+    return [
+        _row(view, name, lag if isinstance(lag, GroupLag) else None, members[name], is_page)
+        for name, lag in lags.items()
+    ]
 
 
-def _row(view: View, name: str, lag: GroupLag | None) -> GroupRow:
+def _row(view: View, name: str, lag: GroupLag | None, members: int | None, is_watched: bool) -> GroupRow:
     if lag is None:
-        return GroupRow(name, None, "", Sparkline([]))
-    age = span_text(behind_s(lag, view.look.clock.now_ms()))
-    return GroupRow(name, lag, age, Sparkline([each for _, each in view.samples.lags(name)]))
+        return GroupRow(name, None, None, Sparkline([]), members)
+    behind = behind_s(lag, view.look.clock.now_ms())
+    age = None if behind is None else Amount(behind, span_text(behind))
+    past = view.samples.lags(name) if is_watched else view.samples.known_lags(name)
+    return GroupRow(name, lag, age, Sparkline([each for _, each in past]), members)
 
 
 def span_text(seconds: float | None) -> str:

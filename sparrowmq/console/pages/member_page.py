@@ -10,8 +10,7 @@ from nicegui import ui
 from sparrowmq.client.admin.groups import Member
 from sparrowmq.console.layout.described_page import Description, Page, Part, links, section, text
 from sparrowmq.console.layout.tables import Column, Columns, link, pairs
-from sparrowmq.console.layout.view import View
-from sparrowmq.errors import NoMessage
+from sparrowmq.console.layout.view import NotThere, View
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerRunning, ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
@@ -23,9 +22,9 @@ _SUBSCRIPTIONS: Final[Columns[Subscription]] = (
 )
 _QUEUES: Final[Columns[tuple[MessageQueue, ProcessQueueState]]] = (
     Column("Topic", lambda row: row[0].topic),
-    Column("Broker", lambda row: row[0].broker_name, is_wide=True),
+    Column("Broker", lambda row: row[0].broker_name),
     Column("Queue", lambda row: row[0].queue_id, is_number=True),
-    Column("Committed offset", lambda row: row[1].commit_offset, is_number=True),
+    Column("Committed offset", lambda row: row[1].commit_offset, is_number=True, is_wide=True),
     Column("Prefetched", lambda row: row[1].cached_msg_count, is_number=True),
     Column("Locked", lambda row: row[1].locked, is_wide=True),
 )
@@ -46,7 +45,8 @@ async def _read(view: View) -> _Found:
     group, client_id = view.args["group"], view.args["name"]
     found = {each.client_id: each for each in await view.admin.members(group)}
     if client_id not in found:
-        raise NoMessage(client_id, f"among the online members of {group}")
+        online = ", ".join(sorted(found)) or "none"
+        raise NotThere(f"{client_id} is no online member of group {group}; online: {online}")
     return found[client_id], group
 
 

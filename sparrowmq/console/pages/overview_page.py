@@ -1,4 +1,4 @@
-"""The first page: the rates of the cluster, now and in the last hour."""
+"""The first page: the rates of the cluster, now, in the last hour, and on the days of the history."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from nicegui import ui
 
 from sparrowmq.console.history.samples import PERIOD_S, Rate
 from sparrowmq.console.layout.charts import lines
-from sparrowmq.console.layout.described_page import Description, Page, Update, section
+from sparrowmq.console.layout.described_page import Description, Page, Update, heading, section
 from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.cluster_page import broker_link
+from sparrowmq.console.pages.trends import Trends
 from sparrowmq.console.reading.cluster_view import BrokerNow
 
 _COLUMNS: Final[Columns[BrokerNow]] = (
     Column("Broker", broker_link),
-    Column("Role", lambda each: each.role, is_wide=True),
+    Column("Role", lambda each: each.role),
     Column("Address", lambda each: each.address, is_wide=True),
     Column("State", lambda each: UP if each.silence is None else NO_ANSWER),
     Column("In per second", lambda each: each.in_per_second, is_number=True),
     Column("Out per second", lambda each: each.out_per_second, is_number=True),
-    Column("Received today", lambda each: each.received_today, is_number=True, is_wide=True),
+    Column("In today", lambda each: each.received_today, is_number=True, is_wide=True),
+    Column("In yesterday", lambda each: each.received_yesterday, is_number=True, is_wide=True),
+    Column("Out today", lambda each: each.given_today, is_number=True, is_wide=True),
+    Column("Out yesterday", lambda each: each.given_yesterday, is_number=True, is_wide=True),
 )
 _CHART: Final = "h-64 grow min-w-[280px] basis-0"
 
@@ -40,7 +44,7 @@ class ClusterNow:
         """The tiles, by name."""
         masters = [each for each in self.brokers if each.number == 0]
         return {
-            "Brokers": f"{sum(each.silence is None for each in self.brokers)} of {len(self.brokers)} answer",
+            "Brokers that answer": f"{sum(each.silence is None for each in self.brokers)} of {len(self.brokers)}",
             "In per second": f"{sum(each.in_per_second for each in masters):,.1f}",
             "Out per second": f"{sum(each.out_per_second for each in self.brokers):,.1f}",
             "Received today": f"{sum(each.received_today for each in masters):,}",
@@ -116,6 +120,17 @@ def _charts(view: View, found: ClusterNow) -> Update[ClusterNow]:
     return update
 
 
+def _trends(view: View, _: ClusterNow) -> None:
+    heading("Trends")
+    place = ui.column().classes("w-full gap-3")
+
+    async def draw() -> None:
+        with place:
+            await Trends(view).draw()
+
+    ui.timer(0.0, draw, once=True)
+
+
 PAGE: Final = Page(
     "/",
     "Overview",
@@ -125,6 +140,7 @@ PAGE: Final = Page(
             _tiles,
             _charts,
             section("", _COLUMNS, lambda found: found.brokers, "no broker is registered at the name server"),
+            _trends,
         ],
         PERIOD_S,
         _refresh,

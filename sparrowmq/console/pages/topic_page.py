@@ -41,7 +41,7 @@ _QUEUES: Final[Columns[QueueRange]] = (
     Column("First offset", lambda each: each.min_offset, is_number=True, is_wide=True),
     Column("Next offset", lambda each: each.max_offset, is_number=True, is_wide=True),
     Column("Messages", lambda each: each.max_offset - each.min_offset, is_number=True),
-    Column("Last stored", lambda each: each.last_stored),
+    Column("Last stored", lambda each: each.last_stored, is_wide=True),
 )
 # A broker's share of the topic, and its addresses.
 _ROUTE: Final[Columns[tuple[TopicShare, str]]] = (

@@ -36,7 +36,7 @@ class Step:
     detail: str
 
 
-_STATES: Final = {True: Badge("done", "green-8"), False: Badge("failed", "red-8"), None: None}
+_STATES: Final = {True: Badge("done", "green-9"), False: Badge("failed", "red-9"), None: None}
 COLUMNS: Final[Columns[Step]] = (
     Column("Time", lambda step: time_of(step.start_ms)),
     Column("Step", lambda step: step.what),

@@ -1,6 +1,7 @@
 """Reads the cluster for the pages, through one client and its `Admin`. No other file of the console does.
 
-It caches only the tables of topics and groups, for a few seconds: these are expensive and seldom change. Every call may
+It keeps what is expensive: the tables of topics and groups and the lags of all groups for a few seconds, the figures of
+single topics and groups for as long as a page allows. Every call may
 raise the errors of `Admin`; `View` shows them.
 """
 
@@ -24,13 +25,15 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
+from sparrowmq.errors import ConfigError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
 from sparrowmq.protocol.requests.bodies import ProducerEntry, TopicConfig
 
 _KEPT_S: Final = 3.0
+_FEW: Final = 8  # groups whose lags cost less one by one than those of all groups at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,9 @@ class Look:
         self._own: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
         self._groups: dict[bool, tuple[float, list[str]]] = {}
+        self._progress: tuple[float, dict[str, GroupLag]] | None = None
+        self._members = Kept[int](self.clock)
+        self._figures = Kept[TopicFigures](self.clock)
         self._asking = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -208,6 +214,9 @@ class Look:
         """Drop the kept tables, because something has changed."""
         self._topics = None
         self._groups.clear()
+        self._progress = None
+        self._members.forget()
+        self._figures.forget()
 
     async def producers(self) -> dict[str, list[ProducerEntry]]:
         """The online producers, by group, each once."""
@@ -225,7 +234,45 @@ class Look:
 
     async def lags(self, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
         """The lags of some groups, read at once; an error in the place of a lag that no broker reports."""
-        return await groups.lags(self.servers, names)
+        if len(names) <= _FEW:
+            return await groups.lags(self.servers, names)
+        try:
+            progress, known = await self.progress(), set(await self.groups(hidden=True))
+        except SparrowError as error:
+            return dict.fromkeys(names, error)
+        return {
+            name: progress.get(name) or (GroupLag(name, (), 0.0) if name in known else NoGroup(name))
+            for name in names
+        }
+
+    async def progress(self) -> dict[str, GroupLag]:
+        """The lag of each group that has committed offsets, by one request to each master; kept for three seconds.
+
+        Raises: the error of a master that does not answer; a sum without its queues would be wrong.
+        """
+        async with self._asking:
+            now_s = self.clock.monotonic()
+            if self._progress is None or now_s - self._progress[0] >= _KEPT_S:
+                self._progress = now_s, await groups.all_lags(self.servers)
+            return self._progress[1]
+
+    async def members(self, names: Sequence[str], age_s: float) -> dict[str, int | None]:
+        """The number of online members of each group, at most so old; None if a broker does not report it."""
+        masters = await self.servers.all_masters()
+        return await self._members.of(
+            names, age_s, lambda name: groups.count_members(self.servers, name, masters)
+        )
+
+    async def topic_figures(self, names: Sequence[str], age_s: float) -> dict[str, TopicFigures | None]:
+        """The figures of each topic, at most so old; None if a broker does not report them."""
+        masters = await self.servers.all_masters()
+        places = await self.topics()
+
+        async def one(name: str) -> TopicFigures:
+            at = {broker: masters.get(broker) for broker in places.get(name, ())}
+            return await figures_of(self.servers, name, at)
+
+        return await self._figures.of(names, age_s, one)
 
 
 def behind_s(lag: GroupLag, now_ms: int) -> float | None:

@@ -1,5 +1,7 @@
 import pytest
 
+from tests.console.visiting import PHONE
+
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
@@ -55,3 +57,37 @@ async def test_who_only_looks_has_no_button_that_changes(visit):
         await olga.page.get_by_role("button", name=name, exact=True).count() for name in ("Send", "Delete")
     ]
     assert names == [1, 0]
+
+
+async def test_topics_show_what_they_have_and_are_sorted_by_it(visit):
+    vera = await visit("vera")
+    page = vera.page
+    await vera.go("topics?sort=Messages&order=down")
+    await page.wait_for_function(
+        "document.querySelector('tbody tr').innerText.startsWith('ticks')", timeout=60_000
+    )
+    heading = page.get_by_role("columnheader", name="Messages")
+    assert await heading.get_attribute("aria-sort") == "descending"
+    row = page.locator("tbody tr", has=page.get_by_role("link", name="orders", exact=True))
+    cells = dict(
+        zip(
+            await page.locator("th").all_inner_texts(), await row.locator("td").all_inner_texts(), strict=True
+        )
+    )
+    assert (cells["Messages ▼"], cells["Groups"], cells["Queues"]) == ("20", "1", "4")
+    await heading.get_by_role("button").click()
+    await page.wait_for_url("**/topics?sort=Messages")
+    await page.wait_for_function("!document.querySelector('tbody').innerText.includes('ticks')")
+
+
+async def test_on_a_phone_queues_name_their_broker_and_brokers_their_role(visit):
+    vera = await visit("vera", width=PHONE)
+    for path, name in (
+        ("", "Role"),
+        ("cluster", "Role"),
+        ("topics/orders", "Broker"),
+        ("groups/billing", "Broker"),
+    ):
+        await vera.go(path)
+        assert await vera.page.get_by_role("columnheader", name=name).first.is_visible(), path
+        assert await vera.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path

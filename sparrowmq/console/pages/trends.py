@@ -1,7 +1,4 @@
-"""The dashboard: the brokers and topics with the most messages, and the trends of one day.
-
-It has the four charts of Apache's dashboard: brokers and topics, the ten greatest of each, and trends in five minutes.
-"""
+"""The trends of one day on the first page: brokers and topics in steps of five minutes, and the busiest topics."""
 
 from __future__ import annotations
 
@@ -13,33 +10,18 @@ from nicegui import ui
 
 from sparrowmq.console.history.rate_history import Kind, Points
 from sparrowmq.console.layout.charts import bars, lines
-from sparrowmq.console.layout.described_page import Page
-from sparrowmq.console.layout.tables import Column, Columns, Table, chosen
+from sparrowmq.console.layout.tables import chosen
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.pages.cluster_page import broker_link
-from sparrowmq.console.reading.cluster_view import BrokerNow
 
 TOP: Final = 10
 _AGAIN_S: Final = 5.0
 _LEAST_MS: Final = 3_600_000
 _OFFERED: Final = 50  # topics to choose from; typing finds all others
 _WAYS: Final = {"in": "in", "out": "out"}
-_COLUMNS: Final[Columns[BrokerNow]] = (
-    Column("Broker", broker_link),
-    Column("Address", lambda each: each.address, is_wide=True),
-    Column("Produced today", lambda each: each.received_today, is_number=True),
-    Column("Yesterday", lambda each: each.received_yesterday, is_number=True, is_wide=True),
-    Column("Consumed today", lambda each: each.given_today, is_number=True),
-    Column("Yesterday", lambda each: each.given_yesterday, is_number=True, is_wide=True),
-)
 
 
-async def draw(view: View) -> None:
-    await Dashboard(view).draw()
-
-
-class Dashboard:
-    """The page as one visitor has it: a day, a topic, and a direction of messages, all in the address."""
+class Trends:
+    """The trends as one visitor has them: a day, a topic, and a direction of messages, all in the address."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -50,18 +32,15 @@ class Dashboard:
         self._topic = view.query.get("topic", "")
 
     async def draw(self) -> None:
-        """The form, the brokers and the charts."""
-        brokers = await self._view.look.brokers()
-        empty = "no broker is registered at the name server"
-        self._brokers = Table(self._view, _COLUMNS, empty=empty)
+        """The form and the charts."""
         self._form()
         with ui.row().classes("w-full gap-3"):
-            self._broker_top, self._broker_trend = _chart(), _chart()
+            self._broker_trend, self._topic_top = _chart(), _chart()
         with ui.row().classes("w-full gap-3"):
-            self._topic_top, self._topic_trend = _chart(), _chart()
+            self._topic_trend = _chart()
         self._line = ui.label().classes("text-sm opacity-80")
         self._topic_top.on_point_click(lambda event: self._choose(event.name))
-        self._show(brokers)
+        self._show()
         self._view.every(_AGAIN_S, self._again)
 
     def _form(self) -> None:
@@ -113,13 +92,9 @@ class Dashboard:
         self._trends()
 
     async def _again(self) -> None:
-        self._show(await self._view.look.brokers())
+        self._show()
 
-    def _show(self, brokers: Sequence[BrokerNow]) -> None:
-        masters = [each for each in brokers if each.number == 0 and each.silence is None]
-        self._brokers.show(masters)
-        counts = sorted(((each.name, each.received_today) for each in masters), key=lambda each: -each[1])
-        _put(self._broker_top, bars("Broker TOP 10: messages today", counts[:TOP]))
+    def _show(self) -> None:
         topics = self._counting.top(_OFFERED)
         _put(self._topic_top, bars("Topic TOP 10: messages in 24 hours", topics[:TOP]))
         if not self._topic and topics:
@@ -182,6 +157,3 @@ def _put(shown: ui.echart, options: dict[str, Any]) -> None:
         shown.options.clear()
         shown.options.update(options)
         shown.update()
-
-
-PAGE: Final = Page("/dashboard", "Dashboard", draw, "insights", "b")
