@@ -33,7 +33,7 @@ async def test_enter_submits_a_dialog_once(visit, stage):
     typed = boss.page.get_by_label("Type made-by-enter to confirm", exact=True).last
     await typed.fill("made-by-enter")
     await typed.press("Enter")
-    await typed.press("Enter")
+    await boss.page.keyboard.press("Enter")  # wherever the first one has led by now
     await boss.page.wait_for_url("**/groups")
     await boss.sees("group made-by-enter is deleted")
     async with stage.admin() as admin:
