@@ -56,7 +56,11 @@ def _body(view: View, body: bytes) -> None:
         heading(f"Body, {len(body):,} bytes")
         forms = ui.toggle(list(FORMS), value=form if form in FORMS else form_of(body))
         forms.props('dense no-caps unelevated padding="4px 12px"')
-    with ui.card().classes("w-full overflow-auto max-h-[28rem] p-3").props("flat bordered"):
+    with (
+        ui.card()
+        .classes("w-full overflow-auto max-h-[28rem] p-3")
+        .props('flat bordered tabindex=0 role=region aria-label="Body"')
+    ):
         text = ui.label(shown(body, forms.value)).classes("mono whitespace-pre").mark("body")
 
     def changed() -> None:
