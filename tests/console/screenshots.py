@@ -25,7 +25,7 @@ DOCS = ROOT / "docs" / "operate" / "images"
 # Of each picture of the documentation: the page, the width, and whether it is dark.
 SHOWN = {
     "console-overview": ("", WIDE, False),
-    "console-topics": ("topics", WIDE, False),
+    "console-topics": ("topics?sort=Messages&order=down", WIDE, False),
     "console-group": ("groups/billing", WIDE, True),
     "console-tail": ("tail?topic=ticks", PHONE, True),
 }
@@ -46,7 +46,7 @@ async def take(
         try:
             await visit.go(path)
             await visit.page.wait_for_timeout(_SETTLE_MS)
-            await visit.page.screenshot(path=file, full_page=True)
+            await visit.page.screenshot(path=file, full_page=file.parent != DOCS)
         except Error as error:
             print(f"no picture of {path}: {error}", file=sys.stderr)
         await context.close()
