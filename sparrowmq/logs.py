@@ -14,6 +14,7 @@ A message is always one line: characters that cannot be printed are escaped, bec
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -55,6 +56,10 @@ class LogSettings(Settings):
     """Time from which a request is logged as slow, in milliseconds. 0 logs none."""
 
 
+TAIL_BYTES: Final = 1 << 20
+_KEPT_LINES: Final = 1000
+
+_kept: _Kept | None = None  # the log that began in this process
 _unwritable: dict[str, str] = {}  # the files that cannot be written now, and why
 
 
@@ -82,7 +87,38 @@ def use(settings: LogSettings) -> None:
 
 def begin(file: str | None, form: Form, size_bytes: int | None, keep: int) -> None:
     """Let the log of this process go where `handler` writes. Raises: OSError, the file cannot be written."""
-    logging.basicConfig(level=logging.INFO, handlers=[handler(file, form, size_bytes, keep)])
+    global _kept
+    made = handler(file, form, size_bytes, keep)
+    _kept = _Kept(Path(file) if file is not None else None, made.formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[made] if file is not None else [made, _kept])
+
+
+def tail(size_bytes: int = TAIL_BYTES) -> str:
+    """Return the last lines of this process's log. It reads the file, so call it in a thread."""
+    return _kept.text(size_bytes) if _kept is not None else ""
+
+
+class _Kept(logging.Handler):
+    """The end of the log: of its file, or the last lines for stderr, which no program can read again."""
+
+    def __init__(self, file: Path | None, formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self._file = file
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
+
+    def text(self, size_bytes: int) -> str:
+        if self._file is None:
+            return "".join(f"{line}\n" for line in self._lines)[-size_bytes:]
+        try:
+            with self._file.open("rb") as lines:
+                lines.seek(max(0, self._file.stat().st_size - size_bytes))
+                return lines.read(size_bytes).decode(errors="replace")
+        except OSError as error:
+            return f"the log file {self._file} cannot be read: {error.strerror}\n"
 
 
 def handler(file: str | None, form: Form, size_bytes: int | None, keep: int) -> logging.Handler:

@@ -54,6 +54,10 @@ COMMANDS: Final = {
         "sparrowmq.cli.operator.doctor_command:doctor",
         "say what is wrong with a cluster, and how to fix it",
     ),
+    "bundle": (
+        "sparrowmq.cli.operator.bundle_command:bundle",
+        "write logs, settings, metrics and stacks of all servers into one file",
+    ),
     "bench": ("sparrowmq.cli.bench.bench_commands:bench", "measure what a cluster takes, and how quickly"),
     "console": ("sparrowmq.cli.servers.console_command:console", "show a cluster in the browser"),
     "pipeline": (

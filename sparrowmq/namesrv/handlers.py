@@ -17,8 +17,10 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import ORDER_TOPICS, check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
+from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
+from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
@@ -167,6 +169,10 @@ class ValueHandlers:
         if not table:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
         return Answer(body=KVTable(table))
+
+    @handles(GetDiagnosis)
+    async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Answer:
+        return Answer(body=KVTable(await diagnosis(self._settings.now)))
 
     @handles(ask.GetNamesrvConfig)
     def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Answer:

@@ -56,6 +56,7 @@ COMMANDS = {
     "acl white": "10.0.0.1 --yes --broker absent",
     "connection list": "--cluster absent",
     "top": "--cluster absent --count 1",
+    "bundle": "absent/bundle.tar.gz",
     "doctor": "--topic absent",
     "bench consume": "absent --seconds 1",
     "bench send": "absent --seconds 1",

@@ -15,6 +15,7 @@ OURS = {
     RequestCode.COMMIT_BATCH,
     RequestCode.HAND_OVER_LEAD,
     RequestCode.ELECT_MEMBER,
+    RequestCode.GET_DIAGNOSIS,
 }
 
 

@@ -18,10 +18,12 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetBrokerConfig,
     GetBrokerConfigReply,
     GetBrokerRuntime,
+    GetDiagnosis,
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
 from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable
+from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
@@ -56,6 +58,11 @@ class InspectHandler:
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
         """Return about fifty figures."""
         return Answer(body=KVTable(self._status.table()))
+
+    @handles(GetDiagnosis)
+    async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Answer:
+        """Return what the process says of itself, without secrets."""
+        return Answer(body=KVTable(await diagnosis(self._settings.now)))
 
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Answer:

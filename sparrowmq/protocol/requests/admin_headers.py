@@ -34,6 +34,12 @@ class GetBrokerRuntime(Request[NoFields]):
     code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
+class GetDiagnosis(Request[NoFields]):
+    """The state of the server's process as a `KVTable`: stacks, the end of its log, versions. Ours."""
+
+    code: ClassVar[int] = RequestCode.GET_DIAGNOSIS
+
+
 class HandOverLeadReply(Header):
     """The member that leads next."""
 

@@ -125,6 +125,7 @@ _SERVED = (
         # Likewise: what it publishes, its writer was allowed to stage.
         client.CommitBatch,
     ),
+    *_served(Role.BROKER | Role.NAMESRV, Access.ADMIN, admin.GetDiagnosis),
     *_served(
         Role.BROKER,
         Access.ADMIN,

@@ -11,6 +11,7 @@ JAVA = [
     (headers.GetBrokerConfig, ""),
     (headers.GetBrokerConfigReply, "version"),
     (headers.GetBrokerRuntime, ""),
+    (headers.GetDiagnosis, ""),
     (
         headers.UpdateAndCreateTopic,
         "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType topicSysFlag order",

@@ -16,6 +16,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetBrokerConfig,
     GetBrokerConsumeStats,
     GetBrokerRuntime,
+    GetDiagnosis,
     GetProducerConnectionList,
     QueryConsumeQueue,
     UpdateBrokerConfig,
@@ -37,6 +38,11 @@ _VERY_PATIENT = 10  # a broker goes through all groups and queues
 async def broker_figures(asker: Asker, address: str) -> dict[str, str]:
     """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
     return KVTable.decode((await asker.ask(address, GetBrokerRuntime())).body).table
+
+
+async def broker_diagnosis(asker: Asker, address: str) -> dict[str, str]:
+    """Return what a broker of ours says of its process."""
+    return KVTable.decode((await asker.ask(address, GetDiagnosis())).body).table
 
 
 async def broker_statistic(asker: Asker, address: str, name: str, key: str) -> BrokerStats:

@@ -12,6 +12,7 @@ from sparrowmq.client.admin.operations.asker import Asker
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests import settings_text
+from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
 from sparrowmq.protocol.requests.bodies import ClusterTable, KVTable, LostBroker, TopicList, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import (
     AddWritePermOfBroker,
@@ -103,6 +104,11 @@ async def delete_value(asker: Asker, address: str, namespace: str, key: str) -> 
 async def namesrv_settings(asker: Asker, address: str) -> dict[str, str]:
     """Return a name server's settings by key."""
     return dict(settings_text.parse((await asker.ask_namesrv(GetNamesrvConfig(), address=address)).body))
+
+
+async def namesrv_diagnosis(asker: Asker, address: str) -> dict[str, str]:
+    """Return what a name server of ours says of its process."""
+    return KVTable.decode((await asker.ask_namesrv(GetDiagnosis(), address=address)).body).table
 
 
 async def change_namesrv_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:

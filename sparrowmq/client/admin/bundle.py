@@ -1,0 +1,217 @@
+"""The texts of all servers that somebody needs to find a fault later, without secrets.
+
+    MISSING.txt                        the servers and texts that are not here, and why
+    doctor.json                        the findings, with their remedies
+    brokers.json, lost.json            the brokers, and those that died
+    routes.json                        the route of each topic
+    namesrv/HOST-PORT/...              settings, log.txt, stacks.txt, process.txt, metrics.txt, its brokers
+    broker/NAME-ID/...                 the same, with status.json (figures and conditions), topics.json, groups.json
+
+All servers are asked at once. One that does not answer its first question is asked nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from sparrowmq.client.admin import doctor
+from sparrowmq.client.admin.operations import broker_operations as of_broker
+from sparrowmq.client.admin.operations import namesrv_operations as of_namesrv
+from sparrowmq.client.admin.operations.group_operations import group_table
+from sparrowmq.client.admin.operations.topic_operations import topic_table
+from sparrowmq.client.admin.servers import BrokerPlace, Servers, utc
+from sparrowmq.errors import NetworkError, SparrowError
+
+LIMIT_S: Final = 25.0
+HIDDEN: Final = "(hidden)"
+_MOST_ROUTES: Final = 1000
+_AT_ONCE: Final = 32
+_METRICS_BYTES: Final = 16 << 20
+_METRICS: Final = "metricsExporterType"
+# `brokerSecretKey=...`, `"haSecret": "..."`, `password: ...`, in settings and logs.
+_NAMED_SECRET: Final = re.compile(
+    r"""((?:secret|password|passwd|token|credential)[\w.-]*["']?\s*[=:]\s*["']?)"""
+    r"""(?!\(hidden\))[^\s"',;}]+""",
+    re.IGNORECASE,
+)
+
+Texts: TypeAlias = dict[str, str]
+Work: TypeAlias = Callable[[], Awaitable[object]]
+
+
+class Bundle:
+    """Gathers the texts.
+
+    Args:
+        secrets: texts that must not be in it, such as the secret key of the account that asks.
+    Attributes:
+        texts: by path.
+        missing: the reasons, by what is missing.
+    """
+
+    def __init__(self, servers: Servers, secrets: Iterable[str], now_ms: Callable[[], int]) -> None:
+        self.texts: Texts = {}
+        self.missing: Texts = {}
+        self._servers = servers
+        self._secrets = [each for each in secrets if each]
+        self._now_ms = now_ms
+
+    async def gather(self, limit_s: float = LIMIT_S) -> None:
+        """Ask all servers; what has not come in time is missing."""
+        works: dict[str, Work] = {"doctor.json": self._doctor, "brokers.json": self._brokers}
+        for address in self._servers.network.name_servers.addresses:
+            path = f"namesrv/{_file_name(address)}"
+            works[path] = partial(self._namesrv, path, address)
+        deadline_s = asyncio.get_running_loop().time() + limit_s
+        places: list[BrokerPlace] = []
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                places = await self._servers.brokers()
+        except (SparrowError, TimeoutError) as error:
+            self.missing["broker"] = str(error) or "no name server answered in time"
+        for place in places:
+            for number, address in place.addresses.items():
+                path = f"broker/{_file_name(place.name)}-{number}"
+                works[path] = partial(self._broker, path, address)
+        await asyncio.gather(*(self._in_time(what, work, deadline_s) for what, work in works.items()))
+        lines = [f"{what}: {why}\n" for what, why in sorted(self.missing.items())]
+        self._put("MISSING.txt", "".join(lines) or "nothing is missing\n")
+
+    async def _in_time(self, what: str, work: Work, deadline_s: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await work()
+        except TimeoutError:
+            self.missing[what] = "its answers took too long, so some are not here"
+        except SparrowError as error:
+            self.missing[what] = str(error)
+
+    # The cluster ----------------------------------------------------------------------------------------------------
+
+    async def _doctor(self) -> None:
+        found = await doctor.examine(self._servers, None, None, self._now_ms)
+        self._put_json("doctor.json", [{**_plain(each), "verdict": each.verdict.value} for each in found])
+
+    async def _brokers(self) -> None:
+        self._put_json("brokers.json", [_plain(each) for each in await self._servers.brokers()])
+        lost = await self._servers.lost()
+        self._put_json("lost.json", {name: _plain(each) for name, each in lost.items()})
+        for name, each in lost.items():
+            self.missing[f"broker/{_file_name(name)}"] = f"it died {utc(each.since_ms)} at {each.address}"
+        topics = sorted(await of_namesrv.topic_names(self._servers))
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def route(topic: str) -> Any:
+            async with gate:
+                return _plain(await of_namesrv.topic_route(self._servers, topic))
+
+        routes = await asyncio.gather(*map(route, topics[:_MOST_ROUTES]))
+        self._put_json("routes.json", dict(zip(topics, routes, strict=False)))
+        if len(topics) > _MOST_ROUTES:
+            self.missing["routes.json"] = (
+                f"the routes of {len(topics) - _MOST_ROUTES} of {len(topics)} topics"
+            )
+
+    # Servers --------------------------------------------------------------------------------------------------------
+
+    async def _namesrv(self, path: str, address: str) -> None:
+        servers = self._servers
+        table = await of_namesrv.cluster_table(servers, address)
+        self._put_json(f"{path}/brokers.json", _plain(table))
+        await self._server(
+            path,
+            address,
+            partial(of_namesrv.namesrv_settings, servers, address),
+            partial(of_namesrv.namesrv_diagnosis, servers, address),
+        )
+
+    async def _broker(self, path: str, address: str) -> None:
+        servers = self._servers
+        self._put_json(f"{path}/status.json", await of_broker.broker_figures(servers, address))
+        await self._server(
+            path,
+            address,
+            partial(of_broker.broker_settings, servers, address),
+            partial(of_broker.broker_diagnosis, servers, address),
+        )
+        tables: dict[str, Work] = {
+            f"{path}/topics.json": partial(topic_table, servers, address),
+            f"{path}/groups.json": partial(group_table, servers, address),
+        }
+        for name, ask in tables.items():
+            found = await self._part(name, ask)
+            if found is not None:
+                self._put_json(name, _plain(found))
+
+    async def _server(
+        self,
+        path: str,
+        address: str,
+        settings: Callable[[], Awaitable[dict[str, str]]],
+        diagnosis: Callable[[], Awaitable[dict[str, str]]],
+    ) -> None:
+        """Gather what name servers and brokers have alike."""
+        known = await self._part(f"{path}/settings.properties", settings) or {}
+        lines = [f"{key}={value}\n" for key, value in sorted(known.items())]
+        self._put(f"{path}/settings.properties", "".join(lines))
+        for name, text in (await self._part(f"{path}/log.txt, stacks.txt", diagnosis) or {}).items():
+            self._put(f"{path}/{_file_name(name)}.txt", text)
+        if known.get(_METRICS, "").upper() == "PROM":
+            port = known.get("metricsPromExporterPort", "5557")
+            ask = partial(_page, address, port, self._servers.timeout_s)
+            text = await self._part(f"{path}/metrics.txt", ask)
+            if text is not None:
+                self._put(f"{path}/metrics.txt", text)
+        else:
+            self._put(f"{path}/metrics.txt", f"the server serves no metrics: {_METRICS} is not PROM\n")
+
+    async def _part(self, what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the answer; None if there is none, which is noted."""
+        try:
+            return await ask()
+        except SparrowError as error:
+            self.missing[what] = str(error)
+            return None
+
+    # Texts ----------------------------------------------------------------------------------------------------------
+
+    def _put_json(self, path: str, value: object) -> None:
+        self._put(path, json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+    def _put(self, path: str, text: str) -> None:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        self.texts[path] = _NAMED_SECRET.sub(rf"\1{HIDDEN}", text)
+
+
+def _plain(value: object) -> Any:
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+async def _page(address: str, port: str, timeout_s: float) -> str:
+    """Return the metrics of the server at an address. Raises: NetworkError."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                answer = await reader.read(_METRICS_BYTES)
+                while more := await reader.read(_METRICS_BYTES):
+                    answer += more
+            finally:
+                writer.close()
+    except (OSError, ValueError) as error:
+        raise NetworkError(f"no metrics at {host}:{port}: {error or 'no answer in time'}") from None
+    return answer.partition(b"\r\n\r\n")[2].decode(errors="replace")

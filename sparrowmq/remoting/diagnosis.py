@@ -1,0 +1,76 @@
+"""The state of a server's own process, for `sparrowmq bundle`: stacks, the end of its log, versions.
+
+    stacks    of each thread, and of each task of the event loop
+    log       its last lines: of its file, or of what it wrote to stderr
+    process   its version and Python's, its id, its platform
+
+Values of secret settings are hidden wherever they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import platform
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Final
+
+from sparrowmq import logs
+from sparrowmq.settings.settings import Settings
+from sparrowmq.version import VERSION
+
+HIDDEN: Final = "(hidden)"
+_SHORTEST_SECRET: Final = 4
+
+
+async def diagnosis(settings: Settings, log_bytes: int = logs.TAIL_BYTES) -> dict[str, str]:
+    """Return the texts by name."""
+    stacks = stacks_now()
+    log = await asyncio.to_thread(logs.tail, log_bytes)
+    found = {"process": _process(), "stacks": stacks, "log": log}
+    return {name: without(secrets_of(settings), text) for name, text in found.items()}
+
+
+def stacks_now() -> str:
+    """Return the stacks of all threads and tasks. Call it in the event loop."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    out = io.StringIO()
+    for ident, frame in sys._current_frames().items():
+        out.write(f"thread {names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}\n")
+    for task in sorted(asyncio.all_tasks(), key=lambda each: each.get_name()):
+        out.write(f"task {task.get_name()}\n")
+        task.print_stack(file=out)
+        out.write("\n")
+    return out.getvalue()
+
+
+def secrets_of(settings: Settings) -> set[str]:
+    """Return the values of the settings that are shown nowhere."""
+    values = (getattr(settings, each.name) for each in fields(settings) if not each.repr)
+    return {value for value in values if isinstance(value, str)}
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """Hide the secrets in a text. A secret of three characters would hide half of it, so it stays."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _process() -> str:
+    facts = {
+        "sparrowmq": VERSION,
+        "python": sys.version.replace("\n", " "),
+        "platform": platform.platform(),
+        "pid": os.getpid(),
+        "threads": threading.active_count(),
+        "tasks": len(asyncio.all_tasks()),
+        "load": " ".join(f"{each:.2f}" for each in os.getloadavg()),
+    }
+    return "".join(f"{name}: {value}\n" for name, value in facts.items())

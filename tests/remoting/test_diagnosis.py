@@ -1,0 +1,42 @@
+import asyncio
+import logging
+from pathlib import Path
+
+from sparrowmq import logs
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.remoting.diagnosis import diagnosis, secrets_of, stacks_now, without
+
+
+async def test_stacks_name_each_thread_and_task_with_its_line() -> None:
+    async def waits_for_ever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(waits_for_ever(), name="the waiting one")
+    await asyncio.sleep(0)
+    found = stacks_now()
+    task.cancel()
+    assert "thread MainThread" in found and "task the waiting one" in found and "waits_for_ever" in found
+
+
+def test_all_secret_settings_are_known_and_hidden() -> None:
+    settings = BrokerSettings(ha_secret="abcdef", secret_key="abcd", key_password="xyz1")
+    assert secrets_of(settings) == {"abcdef", "abcd", "xyz1"}
+    assert without(secrets_of(settings), "abcdef abcd xyz1 abc") == "(hidden) (hidden) (hidden) abc"
+
+
+async def test_a_diagnosis_has_the_end_of_the_log_without_secrets(tmp_path: Path, caplog: object) -> None:
+    root = logging.getLogger()
+    before, file = root.handlers[:], tmp_path / "server.log"
+    root.handlers.clear()
+    try:
+        logs.begin(str(file), logs.Form.TEXT, None, 1)
+        logging.getLogger("sparrowmq.test").warning("a line with abcdef in it")
+        found = await diagnosis(BrokerSettings(ha_secret="abcdef"))
+        short = await diagnosis(BrokerSettings(), log_bytes=6)
+    finally:
+        for each in root.handlers:
+            each.close()
+        root.handlers[:] = before
+        logs._kept = None
+    assert "a line with (hidden) in it" in found["log"] and short["log"] == "in it\n"
+    assert "python: 3" in found["process"] and "task " in found["stacks"]
