@@ -10,7 +10,6 @@ of a stored log that are full.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -21,6 +20,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
@@ -72,7 +72,7 @@ def _archive_store(
     """Add the full files of a stored log that the archive lacks."""
     if broker is None:
         raise ConfigError("name the broker of the store (broker); its files do not contain the name")
-    root, files = Path(os.path.abspath(to)), full(log_files(str(store)))
+    root, files = local_path(to), full(log_files(str(store)))
     if runner.dry_run:
         runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
         return runner.report
@@ -100,7 +100,7 @@ def archived(
         ConfigError: there is no archive.
         RowsLost: when it is read: retention has removed messages in between; archive more often.
     """
-    root = Path(os.path.abspath(path))
+    root = local_path(path)
     settled = begun(root)
     if settled is None or settled.mode != _MODE:
         raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")

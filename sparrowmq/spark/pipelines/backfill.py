@@ -9,7 +9,6 @@ once. `log_parts.py` notes which files a table has.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, state_of
@@ -48,7 +48,7 @@ def backfill(
         ConfigError: the table is none, was never begun from brokers, or has several brokers.
         BadStore: there are no log files.
     """
-    runner, root = Runner(**running), Path(os.path.abspath(table))
+    runner, root = Runner(**running), local_path(table)
     settled = begun(root)
     if settled is None or settled.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")

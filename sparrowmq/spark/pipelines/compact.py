@@ -6,7 +6,6 @@ as they are, and `table` goes on behind its last batch as ever. No Spark is star
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
 from sparrowmq.spark.pipelines.tables.begun_table import begun, state_of
@@ -44,7 +44,7 @@ def compact(
     """
     if keep_days is not None and keep_days < 1:
         raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
-    root = Path(os.path.abspath(table))
+    root = local_path(table)
     settled = begun(root)
     if settled is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")

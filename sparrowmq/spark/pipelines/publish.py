@@ -8,7 +8,6 @@ what lay deeper is text there, and what was null is absent.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -24,6 +23,7 @@ from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
@@ -57,7 +57,7 @@ def publish(
     """
     runner = Runner(**running)
     with runner.timed():
-        return _publish(Path(table), topic, name_server, where, to_cluster, runner)
+        return _publish(local_path(table), topic, name_server, where, to_cluster, runner)
 
 
 def _publish(
@@ -100,7 +100,7 @@ def _publish(
 
 def _stored(folder: Path, table: str | Path) -> dict[str, int]:
     """Return the parts of stored logs in a table. Raises: ConfigError, parts were added since rows were sent."""
-    now = added(state_of(Path(os.path.abspath(table))))
+    now = added(state_of(local_path(table)))
     was = snapshot.load(folder / _STORED_FILE, dict[str, int])
     if was is not None and was != now:
         raise ConfigError(

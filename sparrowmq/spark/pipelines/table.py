@@ -12,7 +12,6 @@ becomes one row, or one error, even after a failure.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
@@ -57,8 +57,8 @@ def table(
         ConfigError: the arguments do not fit, or are others than those that the table was begun with.
         StreamingQueryException: the query failed; run it again to go on.
     """
-    runner, root = Runner(**running), Path(os.path.abspath(to))
-    asked = _asked(topic, format, mode, schema)
+    runner, root = Runner(**running), local_path(to)
+    asked = _asked(topic, format, mode, schema, runner)
     if runner.dry_run:
         runner.say(_preview(asked, to, name_server, runner))
         return runner.report
@@ -89,11 +89,12 @@ def preview(
     spark: SparkSession | None = None,
 ) -> str:
     """Describe what `table` would do, and write nothing. Takes the arguments of `table`, and raises likewise."""
-    return _preview(_asked(topic, format, mode, schema), to, name_server, Runner(options, spark=spark))
+    runner = Runner(options, spark=spark)
+    return _preview(_asked(topic, format, mode, schema, runner), to, name_server, runner)
 
 
 def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -> str:
-    begun = begun_at(Path(os.path.abspath(to)), asked)
+    begun = begun_at(local_path(to), asked)
     settled = begun or asked
     source = _source(name_server, settled, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
@@ -109,7 +110,7 @@ def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -
     )
 
 
-def _asked(topic: str, format: str, mode: str, schema: str | None) -> Settled:
+def _asked(topic: str, format: str, mode: str, schema: str | None, runner: Runner) -> Settled:
     """The table that the arguments ask for. Raises: ConfigError."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is not known; write {', '.join(FORMATS)}")
@@ -117,7 +118,9 @@ def _asked(topic: str, format: str, mode: str, schema: str | None) -> Settled:
         raise ConfigError(f"mode {mode!r} is not known; write {', '.join(MODES)}")
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
-    return Settled(topic, format, mode, schema, {} if schema is None else declared_fields(schema))
+    return Settled(
+        topic, format, mode, schema, {} if schema is None else declared_fields(schema, runner.session)
+    )
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.running.folders import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def read_table(spark: SparkSession, path: Path) -> DataFrame:
     """The rows of a table that the pipeline `table` made. Raises: ConfigError, there is none, or it is empty."""
-    path = Path(os.path.abspath(path))
+    path = local_path(path)
     state = path.with_name(f"{path.name}.state")
     if (path / "_delta_log").is_dir():
         return _of_files(spark, path, _delta_files(path))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from sparrowmq.errors import ConfigError
 
@@ -13,6 +15,8 @@ try:
     import fcntl
 except ImportError:  # Windows has no such locks; there runs are not kept apart.
     fcntl = None  # type: ignore[assignment]
+
+_SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")  # a pathlib.Path leaves one slash
 
 
 @contextmanager
@@ -33,9 +37,19 @@ def hold(file: IO[str], what: Path) -> None:
             raise ConfigError(f"another run is at work in {what}; wait for its end, or stop it") from None
 
 
+def local_path(folder: str | Path) -> Path:
+    """Return the absolute path of a folder on this machine. Raises: ConfigError, it is the address of another place."""
+    if found := _SCHEME.match(str(folder)):
+        raise ConfigError(
+            f"{folder} is an address with the scheme {found[1]}; pipelines keep tables in folders: write the path of "
+            "one on this machine, or of a file system that is mounted here and at all workers"
+        )
+    return Path(os.path.abspath(folder))
+
+
 def demand_absent(to: str | Path) -> None:
     """Raises: ConfigError, the folder exists."""
-    if Path(to).exists():
+    if local_path(to).exists():
         raise ConfigError(f"{to} is there already; name another folder")
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from sparrowmq import snapshot
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.running.folders import demand_same
+from sparrowmq.spark.pipelines.running.folders import demand_same, local_path
 
 Pairs = dict[MessageQueue, MessageQueue]
 Offsets = dict[MessageQueue, int]
@@ -40,7 +40,7 @@ class State:
 
     def __init__(self, folder: str | Path, settled: Mapping[str, str]) -> None:
         """Raises: ConfigError, the folder belongs to another pipeline."""
-        self.folder = Path(os.path.abspath(folder))
+        self.folder = local_path(folder)
         self._settled = dict(settled)
         kept = self._kept()
         self.label: str = kept["label"] if kept else uuid.uuid4().hex[:12]

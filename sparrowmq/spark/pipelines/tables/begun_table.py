@@ -30,7 +30,7 @@ class Settled:
                 return Raw()
             case "whole":
                 return Whole()
-        return Objects(self.fields)
+        return Objects(self.fields, is_closed=self.mode == "schema")
 
 
 def settle(root: Path, settled: Settled) -> Settled:

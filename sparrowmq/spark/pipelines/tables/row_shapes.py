@@ -16,21 +16,25 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
+from sparrowmq.spark.pipelines.tables.json_values import converter
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
+from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 COORDINATES: Final = "_mq"
 MODES: Final = ("raw", "json", "schema", "whole")
 
-_OWN: Final = (COORDINATES, DAY)
+OWN: Final = (COORDINATES, DAY)
 _WHERE: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
-_CORRUPT: Final = "_not_as_declared"
+_REASON: Final = "reason"
+_FIELD: Final = "field_"  # then a number: a body's own names may be anything
 
 
 class Shape(Protocol):
@@ -65,78 +69,60 @@ class Whole:
 
 
 class Objects:
-    """Bodies that are JSON objects, with a column for each of `fields`: names and Spark types, as DDL has them."""
+    """Bodies that are JSON objects, with a column for each of `fields`: names and Spark types, as DDL has them.
 
-    columns: Final = (*_WHERE, "body")
+    Args:
+        is_closed: whether fields without a column are left out; otherwise they are an error.
+    """
 
-    def __init__(self, fields: Mapping[str, str]) -> None:
-        """Raises: ConfigError, a field has a name that the table needs, or differs from another by case alone."""
+    columns: Final = (*_WHERE, BODY)
+
+    def __init__(self, fields: Mapping[str, str], *, is_closed: bool) -> None:
         self.fields = dict(fields)
-        by_lower: dict[str, str] = {}
-        for name in fields:
-            if name.lower() in _OWN:
-                raise ConfigError(
-                    f"the bodies have a field {name}, a column that the table has itself; use mode raw"
-                )
-            if name.lower() in by_lower:
-                raise ConfigError(
-                    f"the bodies have fields {by_lower[name.lower()]} and {name}, one column for most readers; "
-                    "name the one that is meant in a schema"
-                )
-            by_lower[name.lower()] = name
+        self.is_closed = is_closed
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame]:
-        declared = ", ".join(
-            f"{quoted(name)} {kind}" for name, kind in {**self.fields, _CORRUPT: "string"}.items()
-        )
-        text = f.col("body").cast("string")
-        parsed = f.from_json(text, declared, {"columnNameOfCorruptRecord": _CORRUPT})
-        rows = messages.withColumn("text", text).withColumn("parsed", parsed)
-        rows = rows.withColumn("is_good", self._is_good())
-        taken = [f.col(f"parsed.{quoted(name)}") for name in self.fields]
-        good = rows.where("is_good").select(*_origin(), *taken)
-        bad = rows.where("not is_good").withColumn("said", f.from_json(text, "map<string,string>"))
-        bad = bad.select(*_origin(), self._reason().alias("reason"), "body")
-        return good, bad
+        rows = self.rows(messages)
+        return self.good(rows), self.bad(rows)
 
-    def _is_good(self) -> Column:
-        is_object = f.col("parsed").isNotNull() & f.col(f"parsed.{_CORRUPT}").isNull()
-        return f.coalesce(is_object & f.expr("is_valid_utf8(text)"), f.lit(False))
+    def rows(self, messages: DataFrame) -> DataFrame:
+        """Each message with the columns of its body, or with the reason why it has none."""
+        kinds = {name: DataType.fromDDL(ddl) for name, ddl in self.fields.items()}
+        columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds.values())]
+        added = StructType([StructField(_REASON, StringType()), *columns])
+        read = messages.select(*_origin(), BODY)
+        reader = BodyReader(kinds, list(arrow_schema(added)), OWN, is_closed=self.is_closed)
+        return read.mapInArrow(reader, StructType([*read.schema.fields, *added.fields]))
 
-    def _reason(self) -> Column:
-        misfits = [
-            f"if(parsed.{quoted(name)} is null and said[{_literal(name)}] is not null, "
-            f"{_literal(f'{name} is no {kind}')}, null)"
-            for name, kind in self.fields.items()
-        ]
-        return f.expr(
-            "case when body is null or length(body) = 0 then 'the body is empty' "
-            "when not is_valid_utf8(text) then 'the body is not UTF-8' "
-            "when try_parse_json(text) is null then 'the body is not JSON' "
-            "when not schema_of_variant(try_parse_json(text)) like 'OBJECT<%' then 'the body is JSON, but no object' "
-            f"else concat_ws(', ', {', '.join(misfits) or 'null'}) end"
-        )
+    def good(self, rows: DataFrame) -> DataFrame:
+        taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]
+        return rows.where(f.col(_REASON).isNull()).select(*OWN, *taken)
+
+    def bad(self, rows: DataFrame) -> DataFrame:
+        return rows.where(f.col(_REASON).isNotNull()).select(*OWN, f.col(_REASON).alias("reason"), "body")
 
 
-def declared_fields(ddl: str) -> dict[str, str]:
-    """The columns of a schema that a user wrote, as `id bigint, name string`. Raises: ConfigError."""
+def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
+    """The columns of a schema that a user wrote, as `id bigint, name string`. `spark` is what reads DDL.
+
+    Raises:
+        ConfigError: it is no schema, or one that no table can have.
+    """
+    del spark  # it is active while it exists
     try:
         declared = DataType.fromDDL(ddl)
     except PySparkException as error:
         raise ConfigError(f"{ddl!r} is no schema ({error}); write it as `id bigint, name string`") from None
     if not isinstance(declared, StructType) or not declared.fields:
         raise ConfigError(f"{ddl!r} names no columns; write it as `id bigint, name string`")
+    taken = {name.lower(): f"{name}, which the table has itself" for name in OWN}
+    for field in declared.fields:
+        if field.name.lower() in taken:
+            raise ConfigError(f"{ddl!r} names the column {field.name} beside {taken[field.name.lower()]}")
+        taken[field.name.lower()] = field.name
+        converter(field.dataType)
     return {field.name: field.dataType.simpleString() for field in declared.fields}
-
-
-def quoted(name: str) -> str:
-    """Return a name quoted for SQL, with any content."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _origin() -> list[Column]:
     return [f.struct(*_WHERE).alias(COORDINATES), f.to_date("storeTimestamp").alias(DAY)]
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

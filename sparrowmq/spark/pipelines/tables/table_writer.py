@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+import pyarrow as pa
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
@@ -13,8 +16,9 @@ from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
-from sparrowmq.spark.pipelines.tables.json_fields import fields_of
-from sparrowmq.spark.pipelines.tables.row_shapes import Raw, Whole
+from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.json_kinds import Found, columns, found_in, merged
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,10 +55,10 @@ class TableWriter:
         """Add a batch to the tables, unless they have it; returns what was added, in words."""
         report = self.report
         before = report.written, report.errors
-        if isinstance(self.settled.shape(), Raw | Whole):
-            self._write_raw(messages, batch)
+        if self.settled.mode in ("json", "schema"):
+            self._write_objects(messages, batch)
         else:
-            self._write_objects(messages.persist(), batch)
+            self._write_raw(messages, batch)
         return f"{report.written - before[0]:,} rows, {report.errors - before[1]:,} errors"
 
     def _write_raw(self, messages: DataFrame, batch: int) -> None:
@@ -66,22 +70,33 @@ class TableWriter:
             self.report.add_batch(batch, count.get["rows"], count.get["bad"])
 
     def _write_objects(self, messages: DataFrame, batch: int) -> None:
-        """Messages are looked at three times: for their fields, for rows and for errors."""
+        """Messages are read once, and their bodies twice: for their fields, and for rows and errors."""
+        messages.persist()
         try:
-            count, bad = messages.agg(*_counts()).collect()[0]
-            self.report.add_batch(batch, count, bad)
-            if not count:
-                return
-            fields = grown(self.settled, messages)
-            if fields != self.settled.fields:
-                self.settled.fields = fields
-                keep(self._state, self.settled)
-            good, bad = self.settled.shape().split(messages)
-            self.report.written += self._add(self._rows, good, batch, "rows")
-            if bad is not None:
-                self.report.errors += self._add(self._errors, bad, batch, "errors")
+            shape = self._shape(messages)
+            rows = shape.rows(messages).persist()
+            try:
+                self._write_rows(shape, rows, batch)
+            finally:
+                rows.unpersist()
         finally:
             messages.unpersist()
+
+    def _shape(self, messages: DataFrame) -> Objects:
+        """The columns, with those that these messages add; they are kept before a row has them."""
+        fields = grown(self.settled, messages, self._rows.columns())
+        if fields != self.settled.fields:
+            self.settled.fields = fields
+            keep(self._state, self.settled)
+        return Objects(fields, is_closed=self.settled.mode == "schema")
+
+    def _write_rows(self, shape: Objects, rows: DataFrame, batch: int) -> None:
+        count, bad, errors = rows.agg(*_counts(), f.count("reason").alias("errors")).collect()[0]
+        self.report.add_batch(batch, count, bad)
+        if errors < count:
+            self.report.written += self._add(self._rows, shape.good(rows), batch, "rows")
+        if errors:
+            self.report.errors += self._add(self._errors, shape.bad(rows), batch, "errors")
 
     def _add(self, lake: Lake, rows: DataFrame, batch: int, folder: str) -> int:
         if batch <= lake.last_batch():
@@ -98,6 +113,20 @@ def _counts() -> tuple[Column, Column]:
     return f.count(f.lit(1)).alias("rows"), f.count_if(f.col("body").isNull()).alias("bad")
 
 
-def grown(settled: Settled, messages: DataFrame) -> dict[str, str]:
-    """The fields with those that are new in these messages; a field keeps its type."""
-    return settled.fields if settled.mode != "json" else fields_of(messages) | settled.fields
+def grown(settled: Settled, messages: DataFrame, present: Sequence[str] = ()) -> dict[str, str]:
+    """Return the columns with those that these messages add; a column keeps its type.
+
+    Args:
+        present: the columns that the table has. Names of `settled` that clash with one of them are dropped.
+    """
+    if settled.mode != "json":
+        return settled.fields
+    known = dict(sorted(settled.fields.items(), key=lambda each: each[0] not in present))
+    parts = messages.select(BODY).mapInArrow(_summaries, "found binary").collect()
+    return columns(merged(msgspec.json.decode(part.found, type=Found) for part in parts), known, OWN)
+
+
+def _summaries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row with the fields in the bodies of a partition."""
+    found = found_in(body for batch in batches for body in batch.column(BODY).to_pylist())
+    yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(found)]})

@@ -1,12 +1,15 @@
 """sparrowmq.spark.pipelines.running.folders: one process at a time, and nothing of somebody else is overwritten."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark import pipelines
 from sparrowmq.spark.pipelines import trace
-from sparrowmq.spark.pipelines.running.folders import demand_absent, demand_same, locked
+from sparrowmq.spark.pipelines.running.folders import demand_absent, demand_same, local_path, locked
 from sparrowmq.spark.pipelines.sql import Answer
 
 
@@ -35,3 +38,36 @@ def test_settings_other_than_those_of_the_first_start_are_refused():
     demand_same("it", {"topic": "a", "by": "id"}, {"topic": "a"})
     with pytest.raises(ConfigError, match="it was begun with topic 'a', not 'b'; name another folder"):
         demand_same("it", {"topic": "a"}, {"topic": "b"})
+
+
+@pytest.mark.parametrize(
+    "given", ["s3://bucket/orders", Path("s3://bucket/orders"), "hdfs:///lake", "file:///lake"]
+)
+def test_the_address_of_another_place_is_no_folder(given):
+    with pytest.raises(
+        ConfigError, match=r"an address with the scheme (s3|hdfs|file); pipelines keep tables in folders"
+    ):
+        local_path(given)
+
+
+def test_a_path_becomes_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert local_path("orders") == tmp_path / "orders"
+    assert local_path(tmp_path / "a:b" / "c") == tmp_path / "a:b" / "c"
+
+
+@pytest.mark.guards("local_path: return Path(folder)")
+def test_every_pipeline_refuses_it_and_makes_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    where, server = "s3://bucket/orders", "127.0.0.1:1"
+    calls = [
+        lambda: pipelines.table("orders", where, name_server=server, mode="json"),
+        lambda: pipelines.archive("orders", where, name_server=server),
+        lambda: pipelines.publish(where, "orders", name_server=server),
+        lambda: pipelines.compact(where),
+        lambda: pipelines.mirror("orders", to="127.0.0.1:2", state=where, name_server=server),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match="an address with the scheme s3"):
+            call()
+    assert not any(tmp_path.iterdir())

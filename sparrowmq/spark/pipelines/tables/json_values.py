@@ -1,0 +1,201 @@
+"""JSON values as values of a column's Spark type: exactly, or not at all.
+
+boolean                      true, false
+tinyint ... bigint, decimal  numbers that the type holds exactly
+float, double                numbers; one with a point may be rounded, others must fit exactly
+string                       text; anything else as JSON
+date, timestamp              ISO 8601; a number is seconds since 1970; a time without a zone is in UTC
+binary                       base64
+array, map, struct           lists, objects; a struct ignores the fields that it does not name
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from math import isinf
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import types as t
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.tables.json_objects import Real, as_json
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_BITS: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FLOAT: Final = struct.Struct("<f")
+_WIDE: Final = Context(prec=100, traps=[InvalidOperation, Inexact])
+
+
+class Misfit(Exception):
+    """A value is not of its column's type.
+
+    Attributes:
+        path: of the part that does not fit, such as `.lines[3].price`.
+        kind: the type of that part.
+    """
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(path, kind)
+        self.path = path
+        self.kind = kind
+
+
+def converter(kind: t.DataType) -> Convert:
+    """Return a function that makes a JSON value one of a type, and raises Misfit; null stays null.
+
+    Raises:
+        ConfigError: no JSON value becomes this type.
+    """
+    convert, shown = _exact(kind), kind.simpleString()
+
+    def run(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except (ValueError, OverflowError, TypeError):
+            raise Misfit("", shown) from None
+
+    return run
+
+
+def _exact(kind: t.DataType) -> Convert:
+    """Return a function for values that are not null; it raises ValueError, OverflowError or TypeError."""
+    match kind:
+        case t.BooleanType():
+            return _boolean
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            half = 1 << (_BITS[type(kind)] - 1)
+            return lambda value: _int(value, range(-half, half))
+        case t.FloatType():
+            return lambda value: _nearest(value, _as_float)
+        case t.DoubleType():
+            return lambda value: _nearest(value, float)
+        case t.DecimalType():
+            return lambda value: _decimal(value, kind.precision, kind.scale)
+        case t.StringType() | t.VarcharType() | t.CharType():
+            return _string
+        case t.DateType():
+            return lambda value: date.fromisoformat(_text(value))
+        case t.TimestampType():
+            return _timestamp
+        case t.TimestampNTZType():
+            return lambda value: _local(datetime.fromisoformat(_text(value)))
+        case t.BinaryType():
+            return lambda value: base64.b64decode(_text(value), validate=True)
+        case t.ArrayType():
+            return _array(converter(kind.elementType))
+        case t.MapType(keyType=t.StringType()):
+            return _map(converter(kind.valueType))
+        case t.StructType():
+            return _struct({field.name: converter(field.dataType) for field in kind.fields})
+    raise ConfigError(
+        f"{kind.simpleString()} is no type for JSON; write the column as string, and cast it later"
+    )
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _int(value: Any, held: range) -> int:
+    if type(value) is not int or value not in held:
+        raise TypeError
+    return value
+
+
+def _nearest(value: Any, rounded: Callable[[float], float]) -> float:
+    """A number; one without a point must be exact, and nothing becomes infinite."""
+    if type(value) is not int and not isinstance(value, Real):
+        raise TypeError
+    found = rounded(float(value))
+    if isinf(found) or (type(value) is int and int(found) != value):
+        raise OverflowError
+    return found
+
+
+def _as_float(value: float) -> float:
+    (found,) = _FLOAT.unpack(_FLOAT.pack(value))
+    assert isinstance(found, float)
+    return found
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    """A number with at most `scale` digits behind the point, and `precision` in all; zeros at its end do not count."""
+    if type(value) is not int and not isinstance(value, Real):
+        raise TypeError
+    with localcontext(_WIDE):
+        try:
+            found = Decimal(value).quantize(Decimal(1).scaleb(-scale))
+        except (InvalidOperation, Inexact):
+            raise ValueError from None
+    if len(found.as_tuple().digits) > precision:
+        raise OverflowError
+    return found
+
+
+def _string(value: Any) -> str:
+    found = _text(value) if type(value) is str else as_json(value)
+    found.encode()  # half of a surrogate pair is no character
+    return found
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError
+    return value
+
+
+def _timestamp(value: Any) -> datetime:
+    if type(value) is int:
+        return _EPOCH + timedelta(seconds=value)
+    found = datetime.fromisoformat(_text(value))
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _local(time: datetime) -> datetime:
+    if time.tzinfo is not None:
+        raise ValueError
+    return time
+
+
+def _array(convert: Convert) -> Convert:
+    def run(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise TypeError
+        return [_part(convert, each, f"[{at}]") for at, each in enumerate(value)]
+
+    return run
+
+
+def _map(convert: Convert) -> Convert:
+    def run(value: Any) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise TypeError
+        return [(_string(name), _part(convert, each, f"[{name!r}]")) for name, each in value.items()]
+
+    return run
+
+
+def _struct(converts: dict[str, Convert]) -> Convert:
+    def run(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise TypeError
+        return {name: _part(convert, value.get(name), f".{name}") for name, convert in converts.items()}
+
+    return run
+
+
+def _part(convert: Convert, value: Any, path: str) -> Any:
+    try:
+        return convert(value)
+    except Misfit as misfit:
+        raise Misfit(path + misfit.path, misfit.kind) from None
