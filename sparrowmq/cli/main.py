@@ -56,7 +56,7 @@ COMMANDS: Final = {
     ),
     "bundle": (
         "sparrowmq.cli.operator.bundle_command:bundle",
-        "write logs, settings, metrics and stacks of all servers into one file",
+        "write logs, settings and stacks of all servers into a file",
     ),
     "bench": ("sparrowmq.cli.bench.bench_commands:bench", "measure what a cluster takes, and how quickly"),
     "console": ("sparrowmq.cli.servers.console_command:console", "show a cluster in the browser"),
