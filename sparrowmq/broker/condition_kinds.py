@@ -192,7 +192,8 @@ PROCESS_PAUSED: Final = Kind(
 CLOCK_WRONG: Final = Kind(
     "clock_wrong",
     Severity.WARNING,
-    "set the clocks of the brokers by NTP (`chronyc makestep`): delays, retention and searches by time go by them",
+    "set the clocks of the brokers by NTP (`chronyc makestep`); a master that stored messages ahead of time follows a "
+    "corrected clock after ten minutes",
 )
 
 # Clients ------------------------------------------------------------------------------------------------------------

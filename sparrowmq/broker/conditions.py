@@ -109,11 +109,12 @@ class Conditions:
         }
 
     async def ready(self) -> str:
-        """Return the text of /readyz. Raises: NotReady."""
-        unready = self.unready()
-        if unready:
-            raise NotReady("; ".join(f"{each.kind.name}: {each.what}" for each in unready))
-        return "".join(["ok\n", *(f"{each.kind.name}: {each.what}\n" for each in self.now())])
+        """Return the text of /readyz. Raises: NotReady; its text begins with what keeps the broker from its work."""
+        now = sorted(self.now(), key=lambda each: not each.kind.is_unready)
+        lines = [f"{each.kind.name}: {each.what}" for each in now]
+        if now and now[0].kind.is_unready:
+            raise NotReady("; ".join(lines))
+        return "".join(f"{line}\n" for line in ["ok", *lines])
 
     def _rows(self) -> Iterable[Row]:
         return [((each.kind.name, each.kind.severity.value), 1) for each in self.now()]

@@ -1,0 +1,441 @@
+"""What goes wrong in the field, and the remedies, which are done as doctor says them.
+
+@cause("drained", "broker-c")
+def a_forgotten_drain(field):
+    field.run("broker", "drain", "broker-c")            # it goes wrong
+    remedy = yield                                      # doctor says what to do
+    field.follow(remedy, "undrain", NAME="broker-c")    # the remedy, as it is written
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tests.conditions.field import ADMIN, FILES, OVER_S, SECRET, Field, FieldBroker, Remedy, until
+from tests.interop.servers import OURS, REPOSITORY, Target, topic_fields
+
+Course = Generator[None, Remedy, None]
+
+_AHEAD_MS: Final = 3_600_000
+_TRANSACTION: Final = """
+import asyncio, sys
+from sparrowmq import connect
+async def main():
+    async with connect(sys.argv[1], group="payments") as mq:
+        @mq.check()
+        def decide(message):
+            return True
+        if sys.argv[2] == "begin":
+            transaction = mq.transaction("Payments", b"paid")
+            await transaction.__aenter__()
+            await transaction.unknown()
+        else:
+            async with mq.transaction("Payments", b"another"):
+                pass
+            await asyncio.sleep(30)
+asyncio.run(main())
+"""
+_SENDS: Final = """
+import asyncio, os, sys
+from sparrowmq import Credentials, NetworkError, RemoteError, connect
+async def main():
+    level = int(sys.argv[5])
+    more = {"delay_level": level} if level else {}
+    async with connect(sys.argv[1], credentials=Credentials(sys.argv[3], sys.argv[4])) as mq:
+        while True:
+            try:
+                await mq.send(sys.argv[2], b"x" * 100, **more)
+            except (NetworkError, RemoteError):
+                pass
+            await asyncio.sleep(0.2)
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that goes wrong.
+
+    Attributes:
+        kind: the condition that shows it.
+        where: the broker that has the condition.
+        is_slow: whether it takes more than some seconds until it shows or is over.
+        over_s: it is over within this time after its remedy.
+    """
+
+    name: str
+    kind: str
+    where: str
+    run: Callable[[Field], Course]
+    is_slow: bool
+    over_s: float
+
+
+CAUSES: Final[list[Cause]] = []
+
+
+def cause(
+    kind: str, where: str, *, is_slow: bool = False, over_s: float = OVER_S
+) -> Callable[[Callable[[Field], Course]], object]:
+    """Add a cause to the list."""
+
+    def add(run: Callable[[Field], Course]) -> object:
+        CAUSES.append(Cause(run.__name__, kind, where, run, is_slow, over_s))
+        return run
+
+    return add
+
+
+# Disks ----------------------------------------------------------------------------------------------------------------
+
+
+@cause("disk_full", "broker-c")
+def a_full_disk(field: Field) -> Course:
+    field.create("Filling", field.c)
+    field.disks["broker-c"].fill()
+    with _sending(field, "Filling"):
+        remedy = yield
+    remedy.names("free some space on that disk")
+    field.disks["broker-c"].free()
+
+
+@cause("disk_full", "slave-a")
+def a_full_disk_of_a_slave(field: Field) -> Course:
+    field.create("Filling", field.a)
+    field.disks["slave-a"].fill()
+    with _sending(field, "Filling"):
+        remedy = yield
+    remedy.names("free some space on that disk")
+    field.disks["slave-a"].free()
+
+
+@cause("disk_nearly_full", "broker-c")
+def a_disk_that_is_nearly_full(field: Field) -> Course:
+    disk = os.statvfs(field.disks["broker-c"].folder)
+    size = disk.f_bavail * disk.f_frsize - disk.f_blocks * disk.f_frsize * 6 // 100
+    ballast = field.disks["broker-c"].folder / "more"
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    remedy = yield
+    remedy.names("free some space on that disk")
+    ballast.unlink()
+
+
+@cause("state_not_saved", "broker-c")
+def a_folder_of_state_that_is_gone(field: Field) -> Course:
+    folder = field.c.store / "config"
+    away = folder.rename(folder.with_name("config.away"))
+    folder.write_text("")
+    field.run("topic", "create", f"T{time.time_ns()}", may_fail=True)
+    remedy = yield
+    remedy.names("let the broker's user write to the folder config of its store")
+    folder.unlink()
+    away.rename(folder)
+
+
+@cause("log_not_written", "broker-c")
+def a_log_folder_that_is_gone(field: Field) -> Course:
+    folder = field.c.log.parent
+    away = folder.rename(folder.with_name("log.away"))
+    folder.write_text("")
+    field.run("broker", "set", "broker-c", "logLevel=DEBUG")
+    field.run("broker", "set", "broker-c", "logLevel=INFO")
+    remedy = yield
+    remedy.names("let the broker's user write to that file and its folder")
+    folder.unlink()
+    away.rename(folder)
+    field.run("broker", "set", "broker-c", "logLevel=DEBUG")
+    field.run("broker", "set", "broker-c", "logLevel=INFO")
+
+
+@cause("settings_not_saved", "broker-c")
+def a_settings_file_that_cannot_be_written(field: Field) -> Course:
+    folder = field.c.conf.parent
+    away = folder.rename(folder.with_name("conf.away"))
+    field.run("broker", "set", "broker-c", "slowRequestMillis=1001", may_fail=True)
+    remedy = yield
+    remedy.names(
+        "let the broker's user write to the settings file and its folder", "tried again every few seconds"
+    )
+    away.rename(folder)
+    until(lambda: "slowRequestMillis=1001" in field.c.conf.read_text(), 30, "the setting is not saved")
+
+
+@cause("delivery_late", "broker-c", is_slow=True)
+def delayed_messages_on_a_full_disk(field: Field) -> Course:
+    field.create("Delayed", field.c)
+    with _sending(field, "Delayed", delay_level=2):
+        until(lambda: "delay_parked{" in field.c.get("/metrics")[1], 60, "no message is delayed")
+        field.disks["broker-c"].fill()
+        remedy = yield
+    remedy.names("do what the text says")
+    assert "free some space" in remedy.what
+    field.disks["broker-c"].free()
+
+
+# Other servers --------------------------------------------------------------------------------------------------------
+
+
+@cause("name_server_away", "broker-c")
+def a_name_server_that_died(field: Field) -> Course:
+    field.names[1].kill()
+    remedy = yield
+    remedy.names("start it again")
+    field.names[1].__enter__()
+
+
+@cause("unregistered", "broker-c")
+def no_name_server_at_all(field: Field) -> Course:
+    for each in field.names:
+        each.kill()
+    yield
+    for each in field.names:
+        each.__enter__()
+
+
+@cause("master_not_followed", "slave-a")
+def a_slave_with_another_secret(field: Field) -> Course:
+    right = field.slave.conf.read_text()
+    field.slave.stop()
+    field.slave.conf.write_text(right.replace(SECRET, "another"))
+    field.slave.start_again()
+    remedy = yield
+    assert "haSecret" in remedy.what, remedy.what
+    field.slave.stop()
+    field.slave.conf.write_text(right)
+    field.slave.start_again()
+
+
+@cause("name_taken", "broker-c", is_slow=True)
+def a_second_broker_of_the_same_name(field: Field) -> Course:
+    with ExitStack() as stack:
+        place = field.folder / f"double-{time.time_ns()}"
+        place.mkdir()
+        double = stack.enter_context(
+            FieldBroker("broker-c", field.namesrv, place, {"storePathRootDir": place / "s"})
+        )
+        remedy = yield
+        remedy.names("stop one of the two")
+        double.stop()
+
+
+@cause("no_slave", "broker-a")
+def a_slave_that_died(field: Field) -> Course:
+    field.slave.kill()
+    remedy = yield
+    remedy.names("start a slave")
+    field.slave.start_again()
+
+
+@cause("slave_gone", "broker-a")
+def a_slave_that_was_stopped(field: Field) -> Course:
+    field.slave.stop()
+    remedy = yield
+    remedy.names("start the slave again")
+    field.slave.start_again()
+
+
+@cause("slave_behind", "broker-a", is_slow=True)
+def a_frozen_slave(field: Field) -> Course:
+    field.create("Behind", field.a)
+    os.kill(field.slave.pid, signal.SIGSTOP)
+    with _sending(field, "Behind"):
+        remedy = yield
+    remedy.names("see that the slave runs")
+    os.kill(field.slave.pid, signal.SIGCONT)
+
+
+@cause("master_not_followed", "slave-a")
+def a_master_that_died(field: Field) -> Course:
+    field.a.kill()
+    remedy = yield
+    remedy.names("do what the text says")
+    assert "cannot connect" in remedy.what or "ended the connection" in remedy.what, remedy.what
+    field.a.start_again()
+
+
+# The broker itself ----------------------------------------------------------------------------------------------------
+
+
+@cause("drained", "broker-c")
+def a_forgotten_drain(field: Field) -> Course:
+    field.run("broker", "drain", "broker-c")
+    remedy = yield
+    field.follow(remedy, "undrain", NAME="broker-c")
+
+
+@cause("drained", "broker-b")
+def a_permission_that_was_taken(field: Field) -> Course:
+    field.run("broker", "set", "broker-b", "brokerPermission=4")
+    remedy = yield
+    field.follow(remedy, "brokerPermission", NAME="broker-b")
+
+
+@cause("certificate", "broker-c")
+def a_certificate_that_expired(field: Field) -> Course:
+    field.certify("expired", days=-1)
+    remedy = yield
+    remedy.names("renew it", "as you made it", "without a restart")
+    assert "ended at" in remedy.what
+    field.certify("renewed", days=300)
+
+
+@cause("certificate", "broker-c")
+def a_certificate_that_expires_soon(field: Field) -> Course:
+    field.certify("soon", days=5)
+    remedy = yield
+    remedy.names("renew it", "as you made it", "without a restart")
+    assert "ends at" in remedy.what
+    field.certify("renewed", days=300)
+
+
+@cause("certificate", "broker-c")
+def a_certificate_with_the_key_of_another(field: Field) -> Course:
+    field.pair.key.write_text(field.vouching.key.read_text())
+    remedy = yield
+    assert "the changed TLS files are not used" in remedy.what
+    remedy.names("renew it", "as you made it", "without a restart")
+    field.certify("renewed", days=300)
+
+
+@cause("process_paused", "broker-c", is_slow=True)
+def a_process_that_was_stopped(field: Field) -> Course:
+    os.kill(field.c.pid, signal.SIGSTOP)
+    time.sleep(8)
+    os.kill(field.c.pid, signal.SIGCONT)
+    remedy = yield
+    remedy.names("`kill -CONT PID`")
+    os.kill(field.c.pid, signal.SIGCONT)
+
+
+# Under load the store goes on ahead of the corrected clock for ten minutes (store_time.py).
+@cause("clock_wrong", "broker-c", over_s=OVER_S + 600)
+def a_clock_an_hour_ahead(field: Field) -> Course:
+    yield from _wrong_clock(field, _AHEAD_MS)
+
+
+@cause("clock_wrong", "broker-c")
+def a_clock_an_hour_behind(field: Field) -> Course:
+    yield from _wrong_clock(field, -_AHEAD_MS)
+
+
+def _wrong_clock(field: Field, skew_ms: int) -> Course:
+    field.c.skew.set(skew_ms)
+    remedy = yield
+    remedy.names("set the clocks of the brokers by NTP")
+    field.c.skew.set(0)
+
+
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+@cause("accounts_not_loaded", "broker-b")
+def a_file_of_accounts_with_a_mistake(field: Field) -> Course:
+    text = field.accounts.read_text()
+    field.accounts.write_text(text + "  - accessKey: [\n")
+    remedy = yield
+    remedy.names("correct the file that the text names")
+    assert str(field.accounts) in remedy.what
+    field.accounts.write_text(text)
+
+
+@cause("audit_not_written", "broker-b")
+def an_audit_log_without_a_folder(field: Field) -> Course:
+    folder = field.audit.parent
+    field.run("broker", "stats", "broker-b")
+    until(folder.is_dir, 30, "there is no audit log")
+    away = folder.rename(folder.with_name(f"audit.{time.time_ns()}"))
+    folder.write_text("")
+    field.run("broker", "stats", "broker-b")
+    remedy = yield
+    remedy.names("let the broker's user write to that file and its folder")
+    folder.unlink()
+    away.rename(folder)
+
+
+@cause("denials", "broker-b", is_slow=True)
+def a_client_without_keys(field: Field) -> Course:
+    broker, is_right = Target(OURS, field.namesrv, field.b.address), threading.Event()
+
+    def ask() -> None:
+        while not is_right.wait(0.5):
+            assert broker.ask(17, topic_fields("Wanted")).code != 0
+
+    client = threading.Thread(target=ask)
+    client.start()
+    try:
+        remedy = yield
+        remedy.names("give that client the right keys")
+        assert "requests are denied again and again" in remedy.what
+    finally:
+        is_right.set()
+        client.join()
+
+
+@cause("quota_used_up", "broker-c")
+def a_quota_that_is_too_small(field: Field) -> Course:
+    name = "OfC"
+    field.create(name, field.c)
+    field.run("broker", "set", "broker-c", f"quotas=topic:{name} requests=1/s")
+    with _sending(field, name):
+        remedy = yield
+        assert f"topic {name} has requests=1/s" in remedy.what
+        remedy.names("raise its quota: `sparrowmq broker set NAME quotas=...`")
+        field.run("broker", "set", "broker-c", f"quotas=topic:{name} requests=1000/s")
+    field.run("broker", "set", "broker-c", "quotas=")
+
+
+@cause("connections_full", "broker-c", is_slow=True)
+def a_client_that_opens_connections_without_end(field: Field) -> Course:
+    host, port = field.c.address.split(":")
+    with ExitStack() as stack:
+        for _ in range(FILES):
+            with suppress(OSError):
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
+        remedy = yield
+        remedy.names("stop clients that open many connections")
+
+
+@cause("transactions_open", "broker-c", is_slow=True)
+def a_producer_that_died_within_a_transaction(field: Field) -> Course:
+    field.create("Payments", field.c)
+    _program(_TRANSACTION, field.namesrv, "begin").wait(60)
+    remedy = yield
+    remedy.names("start the producers of that group")
+    producer = _program(_TRANSACTION, field.namesrv, "answer")
+    try:
+        until(lambda: "transactions_open" not in field.c.conditions, 60, "the producer does not end it")
+    finally:
+        producer.kill()
+        producer.wait()
+
+
+class _sending:
+    """A producer in a process of its own that sends to a topic until the context is left."""
+
+    def __init__(
+        self, field: Field, topic: str, *, account: tuple[str, str] = ADMIN, delay_level: int = 0
+    ) -> None:
+        self._process = _program(_SENDS, field.namesrv, topic, *account, str(delay_level))
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _program(text: str, *arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen([sys.executable, "-c", text, *arguments], env=environment, cwd=REPOSITORY)

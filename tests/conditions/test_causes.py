@@ -1,0 +1,77 @@
+"""Each cause shows within a minute in every place, and its remedy, done as doctor says it, ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conditions.causes import CAUSES, Cause
+from tests.conditions.field import Field
+from tests.crash.not_here import skipped_without
+
+# The others are slow together: each takes some seconds, and some of them a minute.
+IN_EVERY_RUN = {
+    "a_full_disk",
+    "a_settings_file_that_cannot_be_written",
+    "a_name_server_that_died",
+    "a_slave_that_died",
+    "a_forgotten_drain",
+    "a_certificate_that_expired",
+}
+
+
+class Fields:
+    """The field that all causes share; after a failure another one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._field: Field | None = None
+
+    def get(self) -> Field:
+        if self._field is None:
+            self._number += 1
+            folder = self._folder / str(self._number)
+            folder.mkdir()
+            with skipped_without("a loop device"):
+                field = Field(folder).__enter__()
+            self._field = field
+            field.quiet()
+        return self._field
+
+    def drop(self) -> None:
+        if self._field is not None:
+            self._field.__exit__()
+        self._field = None
+
+
+@pytest.fixture(scope="module")
+def fields(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fields]:
+    shared = Fields(tmp_path_factory.mktemp("field"))
+    yield shared
+    shared.drop()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param(each, id=each.name, marks=() if each.name in IN_EVERY_RUN else pytest.mark.slow)
+        for each in CAUSES
+    ],
+)
+def test_it_shows_everywhere_and_its_remedy_ends_it(fields: Fields, cause: Cause) -> None:
+    field = fields.get()
+    try:
+        course, broker = cause.run(field), field.brokers[cause.where]
+        next(course)
+        remedy, process = field.shown(cause.kind, broker), broker.pid
+        with pytest.raises(StopIteration):
+            course.send(remedy)
+        field.quiet()
+        assert f"{cause.kind} is over" in broker.said_all() or broker.pid != process
+    except BaseException:
+        fields.drop()
+        raise
