@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import urllib.request
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -27,15 +28,19 @@ async def send(message):
     assert message["type"] == "http.response.start"
 
 
+@asynccontextmanager
 async def served(look, requests):
-    """The port's address, and the task that serves it."""
+    """Serves the port; gives its address."""
     door = Door("127.0.0.1", 0, "--metrics-port")
     door.bind()
     port = metrics_port(door, look.servers, requests, lambda: 3, lambda: 5, SystemClock())
     task = asyncio.gather(*(run() for run in port.tasks.values()))
     while not door.is_open:
         await asyncio.sleep(0)
-    return f"127.0.0.1:{door.port}", task
+    yield f"127.0.0.1:{door.port}"
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_what_came_and_what_was_asked_is_counted(two, look):
@@ -45,24 +50,21 @@ async def test_what_came_and_what_was_asked_is_counted(two, look):
     await look.admin.topics()
     with pytest.raises(NetworkError):
         await look.admin.broker_figures("127.0.0.1:1")
-    address, task = await served(look, requests)
-    found = await samples(address, "status")
-    assert found["sparrowmq_console_requests_total"] == {("2xx",): 2, ("4xx",): 1}
-    assert found["sparrowmq_console_sessions"][()] == 3 and found["sparrowmq_console_pages"][()] == 5
-    assert found["sparrowmq_console_calls_total"][()] == look.servers.calls >= 2
-    assert found["sparrowmq_console_calls_failed_total"][()] == 1
-    assert "sparrowmq_loop_lag_seconds_count" in found and "process_resident_memory_bytes" in found
-    assert await visit(address, "/healthz") == await visit(address, "/readyz") == (200, "ok\n")
-    task.cancel()
+    async with served(look, requests) as address:
+        found = await samples(address, "status")
+        assert found["sparrowmq_console_requests_total"] == {("2xx",): 2, ("4xx",): 1}
+        assert found["sparrowmq_console_sessions"][()] == 3 and found["sparrowmq_console_pages"][()] == 5
+        assert found["sparrowmq_console_calls_total"][()] == look.servers.calls >= 2
+        assert found["sparrowmq_console_calls_failed_total"][()] == 1
+        assert "sparrowmq_loop_lag_seconds_count" in found and "process_resident_memory_bytes" in found
+        assert await visit(address, "/healthz") == await visit(address, "/readyz") == (200, "ok\n")
 
 
 async def test_without_a_cluster_it_is_healthy_and_not_ready():
-    async with Look("127.0.0.1:1") as look:
-        address, task = await served(look, CountedRequests(application))
+    async with Look("127.0.0.1:1") as look, served(look, CountedRequests(application)) as address:
         assert (await visit(address, "/healthz"))[0] == 200
         status, said = await visit(address, "/readyz")
         assert status == 503 and "127.0.0.1:1" in said
-        task.cancel()
 
 
 def test_the_command_says_where_its_metrics_are():

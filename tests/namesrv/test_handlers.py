@@ -223,7 +223,8 @@ async def test_a_value_that_cannot_be_saved_is_an_error_and_not_there(session, s
     (settings.kv_path.with_name("kvConfig.json.bak")).mkdir()
     (settings.kv_path.with_name("kvConfig.json.bak") / "in the way").touch()
     code, remark = await code_of(session.call(ask.PutKVConfig("N", "k", "v")))
-    assert code == 1 and f"could not be saved in {settings.kv_path}" in remark and "kvConfigPath" in remark
+    assert code == 1 and "could not be saved in kvConfig.json" in remark and "kvConfigPath" in remark
+    assert str(settings.kv_path.parent) not in remark
     assert (await code_of(session.call(ask.GetKVConfig("N", "k"))))[0] == 22
 
 
