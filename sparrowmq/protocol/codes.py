@@ -193,6 +193,7 @@ class RequestCode(IntEnum):
     HAND_OVER_LEAD = 32_003
     ELECT_MEMBER = 32_004
     GET_DIAGNOSIS = 32_005
+    RESTART_BROKER = 32_006
 
     # Declared in Java, but never sent: kept so that no number gets a second meaning.
     QUERY_BROKER_OFFSET = 13

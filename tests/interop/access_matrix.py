@@ -154,6 +154,7 @@ _OTHERWISE: Final[Mapping[int, Mapping[str, object]]] = {
     32002: {"writer": "w", "run": "r", "batch": 0},
     32003: {"member": 1},
     32004: {"member": 1},
+    32006: {"bootTimestamp": 1},
     17: {"topic": "Made"},
     215: {"topic": "Doomed"},
     207: {"groupName": "doomed"},

@@ -16,6 +16,7 @@ OURS = {
     RequestCode.HAND_OVER_LEAD,
     RequestCode.ELECT_MEMBER,
     RequestCode.GET_DIAGNOSIS,
+    RequestCode.RESTART_BROKER,
 }
 
 

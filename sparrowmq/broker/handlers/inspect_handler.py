@@ -1,5 +1,5 @@
 """The broker itself, for tools: its settings (26) and changes to them (25), its runtime figures (28), and its message
-traffic (315).
+traffic (315). And its restart (32006), which is ours.
 
 Source: AdminBrokerProcessor, Java 4.9.8.
 """
@@ -12,6 +12,7 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop import restart
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import (
@@ -19,6 +20,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetBrokerConfigReply,
     GetBrokerRuntime,
     GetDiagnosis,
+    RestartBroker,
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
@@ -27,9 +29,12 @@ from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
+from sparrowmq.version import VERSION
 
 # Settings that do not exist here but that Java's tools require: exportConfigs fails without them.
 _WITHOUT_SETTING: Final = {"filterServerNums": "0", "traceOn": "true", "useTLS": "false"}
+
+_VERSION_KEY: Final = "sparrowmqVersion"  # brokerVersionDesc names the protocol's
 
 
 class InspectHandler:
@@ -43,7 +48,9 @@ class InspectHandler:
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
         """Return the settings as a properties file."""
-        body = settings_text.render(_WITHOUT_SETTING | self._settings.now.as_properties())
+        body = settings_text.render(
+            _WITHOUT_SETTING | {_VERSION_KEY: VERSION} | self._settings.now.as_properties()
+        )
         version = (
             DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         )
@@ -63,6 +70,16 @@ class InspectHandler:
     async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Answer:
         """Return what the process says of itself, without secrets."""
         return Answer(body=KVTable(await diagnosis(self._settings.now)))
+
+    @handles(RestartBroker)
+    def restart(self, header: RestartBroker, body: bytes, peer: Peer) -> None:
+        """End in order and begin again, if this is still the broker that the sender has seen."""
+        if header.boot_timestamp != self._status.started_ms:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"not restarted: this broker has begun at {self._status.started_ms}, not at {header.boot_timestamp}",
+            )
+        restart.OF_PROCESS.ask()
 
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Answer:

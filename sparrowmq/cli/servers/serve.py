@@ -34,6 +34,7 @@ from sparrowmq.cli.servers.version_line import identity, keeping
 from sparrowmq.errors import ConfigError, SparrowError, StoreFailed, exit_status
 from sparrowmq.logs import LogSettings
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.restart import OF_PROCESS
 from sparrowmq.settings import settings as config
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.version import VERSION
@@ -185,6 +186,7 @@ def broker(**given: Any) -> None:
         running = server if isinstance(server, Broker) else server.broker
         return running.unready() if running is not None else "no broker runs; the log says why"
 
+    OF_PROCESS.check = partial(_merged, BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
     ends = given["ends_with_stdin"]
     if settings.failover:
         from sparrowmq.broker.election import Member
@@ -279,7 +281,11 @@ def run(
             starting = _Starting(ready, reload, unready, Notifier.of(os.environ))
             runner.run(_serve(build, starting, ends_with_stdin))
     except (SparrowError, OSError, ExceptionGroup) as error:
-        fail(error)
+        if not OF_PROCESS.is_asked:
+            fail(error)
+        log.error("%s", error)  # a failed store opens again
+    if OF_PROCESS.is_asked:
+        OF_PROCESS.begin()
     sys.exit(0)
 
 
@@ -318,6 +324,7 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
+    OF_PROCESS.stop = task.cancel  # without a message to systemd: the process goes on
     if ends_with_stdin:
         _follow_stdin(stop)
     if starting.reload is None:

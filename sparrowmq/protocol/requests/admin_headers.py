@@ -66,6 +66,18 @@ class ElectMember(Request[NoFields]):
     force: bool = False
 
 
+class RestartBroker(Request[NoFields]):
+    """End in order and begin again, as the same process. Ours.
+
+    `boot_timestamp` is that of the brokerStatus: a broker that has begun since then refuses, so a repeated request
+    restarts it once.
+    """
+
+    code: ClassVar[int] = RequestCode.RESTART_BROKER
+
+    boot_timestamp: Long
+
+
 class ViewBrokerStats(Request[NoFields]):
     """One figure over the last minute, hour and day, as `BrokerStats`. (Java: ViewBrokerStatsDataRequestHeader)"""
 

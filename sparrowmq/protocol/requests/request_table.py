@@ -146,6 +146,7 @@ _SERVED = (
         admin.GetBrokerRuntime,
         admin.HandOverLead,
         admin.ElectMember,
+        admin.RestartBroker,
         admin.InvokeGetConsumerStatus,
         admin.CloneGroupOffset,
         admin.QueryConsumeTimeSpan,

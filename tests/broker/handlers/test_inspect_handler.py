@@ -1,6 +1,14 @@
 import json
 
-from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime, ViewBrokerStats
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.requests.admin_headers import (
+    GetBrokerConfig,
+    GetBrokerRuntime,
+    RestartBroker,
+    ViewBrokerStats,
+)
 from sparrowmq.protocol.requests.bodies import BrokerStats, KVTable
 from sparrowmq.settings.settings import parse_properties
 
@@ -35,3 +43,14 @@ async def test_what_came_into_a_topic_is_told_for_the_last_minute_hour_and_day(d
     assert (stats.stats_minute.sum, stats.stats_minute.tps, stats.stats_day.sum) == (30, 3.0, 30)
     error = await client.refusal(ViewBrokerStats("TOPIC_PUT_NUMS", "Bills"))
     assert error.remark == "The stats <TOPIC_PUT_NUMS> <Bills> not exist"
+
+
+@pytest.mark.guards("InspectHandler.restart: header.boot_timestamp != self._status.started_ms -> False")
+async def test_only_a_broker_that_has_not_begun_again_is_restarted_and_not_inside_another_program(
+    desk, client
+):
+    began = desk.status.started_ms
+    with pytest.raises(RemoteError, match=f"has begun at {began}, not at {began - 1}"):
+        await client.call(RestartBroker(boot_timestamp=began - 1))
+    with pytest.raises(RemoteError, match="inside another program"):
+        await client.call(RestartBroker(boot_timestamp=began))

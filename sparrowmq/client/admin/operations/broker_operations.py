@@ -19,6 +19,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetDiagnosis,
     GetProducerConnectionList,
     QueryConsumeQueue,
+    RestartBroker,
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
@@ -61,6 +62,11 @@ async def broker_settings(asker: Asker, address: str) -> dict[str, str]:
 async def change_broker_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
     """Change settings of a running broker, and for its next start."""
     await asker.ask(address, UpdateBrokerConfig(), settings_text.render(changes))
+
+
+async def restart_broker(asker: Asker, address: str, began_ms: int) -> None:
+    """Let a broker end in order and begin again, if it has begun at this time; Apache's cannot."""
+    await asker.ask(address, RestartBroker(boot_timestamp=began_ms))
 
 
 async def progress_of_all_groups(

@@ -1,0 +1,69 @@
+"""The restart of a process on request: the same process runs the same command line again."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.restart import Restart
+
+PROGRAM = """
+import asyncio, os, sys
+from sparrowmq.loop.restart import OF_PROCESS
+
+print(os.getpid(), sys.argv[2:], os.environ.pop("NOTIFY_SOCKET"), flush=True)
+if os.path.exists(sys.argv[1]):
+    sys.exit(7)
+open(sys.argv[1], "w").close()
+
+async def main():
+    stopped = asyncio.Event()
+    OF_PROCESS.stop = stopped.set
+    OF_PROCESS.ask()
+    await stopped.wait()
+
+asyncio.run(main())
+assert OF_PROCESS.is_asked
+OF_PROCESS.begin()
+"""
+
+
+@pytest.mark.guards("Restart.begin: sys.orig_argv[1:] -> []")
+def test_the_same_process_begins_again_with_the_same_arguments(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "begun"), "one", "two words"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "NOTIFY_SOCKET": "@here"},
+    )
+    assert done.returncode == 7, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == second and first.endswith("['one', 'two words'] @here")
+
+
+async def test_a_server_inside_another_program_is_not_restarted():
+    with pytest.raises(ConfigError, match="inside another program"):
+        Restart().ask()
+
+
+@pytest.mark.guards("Restart.ask: drop self.check()")
+async def test_nothing_stops_if_the_next_start_would_fail():
+    restart, stops = Restart(), list[int]()
+    restart.stop = lambda: stops.append(1)
+
+    def check() -> None:
+        raise ConfigError("listenPort=x")
+
+    restart.check = check
+    with pytest.raises(ConfigError, match="listenPort=x"):
+        restart.ask()
+    restart.check = lambda: None
+    restart.ask()
+    restart.ask()
+    await asyncio.sleep(0.3)
+    assert stops == [1]
