@@ -120,7 +120,7 @@ async def test_a_message_whose_answer_was_cut_off_is_stored_once(
         assert (stored_at.body, stored_at.offset_id) == (b"second", result.offset_msg_id)
 
 
-@pytest.mark.guards("Outbox._mark_repeat: drop max(remaining_s * ATTEMPT_SHARE, ATTEMPT_S)")
+@pytest.mark.guards("outbox._share: drop max(remaining_s * ATTEMPT_SHARE, ATTEMPT_S)")
 async def test_a_message_whose_answer_never_came_is_sent_again_on_the_same_connection(tmp_path: Path) -> None:
     async with (
         behind_cutter(tmp_path) as (broker, cutter, namesrv),

@@ -62,7 +62,7 @@ OF_ONE: Final = frozenset(
     }
 )
 BACKED_UP_S: Final = 0.01
-# Of an idempotent producer: the part of the time left that an attempt gets, and its least. In the usual 3 s a broker
+# The part of the time left that an attempt gets if another one may follow, and its least. In the usual 3 s a broker
 # answers the first attempt even if it waits all of its slaveTimeout for a slave.
 ATTEMPT_SHARE: Final = 0.75
 ATTEMPT_S: Final = 1.0
@@ -281,6 +281,8 @@ class Outbox:
         header = item.request(self._group, queue, self._clock.now_ms())
         if item.is_in_doubt or self._settings.idempotent:
             remaining_s = self._mark_repeat(item, header, session, remaining_s)
+        if self._has_another(item):
+            remaining_s = _share(remaining_s)
         answered = partial(self._answered, item)
         session.ask(header, item.body, answered, timeout_s=remaining_s, accept=LESS_SAFE)
 
@@ -293,10 +295,19 @@ class Outbox:
             header.may_be_stored = True
         item.is_recognised = is_recognised and self._settings.idempotent
         # Only a message that is stored once can be repeated while its answer may still come.
-        return (
-            min(remaining_s, max(remaining_s * ATTEMPT_SHARE, ATTEMPT_S))
-            if item.is_recognised
-            else remaining_s
+        return _share(remaining_s) if item.is_recognised else remaining_s
+
+    def _has_another(self, item: Outgoing) -> bool:
+        """Return whether the message may go to another broker if this one does not answer.
+
+        Unlike Java, which spends the whole time at the first one: there each send to a broker that hangs fails.
+        """
+        if item.is_ordered or self._settings.idempotent or item.attempts > self._settings.retries:
+            return False
+        route = self._routes.cached_for_sending(item.topic)
+        # The queues of a broker are side by side.
+        return bool(
+            route and route.writable and route.writable[0].broker_name != route.writable[-1].broker_name
         )
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
@@ -553,6 +564,11 @@ class Outbox:
             if self._room_wanted:
                 self._is_offering = True
                 asyncio.get_running_loop().call_soon(self._offer_room)
+
+
+def _share(remaining_s: float) -> float:
+    """The time limit of an attempt that another one may follow."""
+    return min(remaining_s, max(remaining_s * ATTEMPT_SHARE, ATTEMPT_S))
 
 
 def _finding(topic: str) -> str:

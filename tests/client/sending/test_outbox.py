@@ -302,7 +302,7 @@ async def test_a_broker_is_not_blamed_for_the_time_that_another_took(peer):
         future = mq.send_soon("t", b"x")
         await until(lambda: len(peer.sent) + len(other.sent) == 3)
         slow, quick = (peer, other) if len(peer.sent) == 2 else (other, peer)
-        await clock.advance(2.5)
+        await clock.advance(2.0)
         quick.script_anew(SEND)
         for session in slow.sessions:
             session.close()
