@@ -336,6 +336,7 @@ class SyncAdmin(Context[Admin]):
     behind = blocking(Admin.behind)
     drain = blocking(Admin.drain)
     undrain = blocking(Admin.undrain)
+    forget_broker = blocking(Admin.forget_broker)
     hand_over = blocking(Admin.hand_over)
     elect = blocking(Admin.elect)
     topics = blocking(Admin.topics)
