@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import NoMessage as NoMessage
     from sparrowmq.errors import NoRoute as NoRoute
     from sparrowmq.errors import NoSlaveNear as NoSlaveNear
+    from sparrowmq.errors import NotBack as NotBack
     from sparrowmq.errors import NotSafeInTime as NotSafeInTime
     from sparrowmq.errors import OutOfResources as OutOfResources
     from sparrowmq.errors import ProtocolError as ProtocolError
@@ -136,6 +137,7 @@ _HOMES = {
     "NoMessage": "errors",
     "NoRoute": "errors",
     "NoSlaveNear": "errors",
+    "NotBack": "errors",
     "NotSafeInTime": "errors",
     "OutOfResources": "errors",
     "Producer": "client.sending.producer",

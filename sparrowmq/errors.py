@@ -24,6 +24,7 @@
     ├── NoMessage                 no broker has a message of this id
     ├── AlreadyThere              what is to be created exists
     ├── ChangeFailed              a change reached some brokers and not all
+    ├── NotBack                   a broker that was restarted is not well again in time
     ├── StillUnread               queues that were to go have messages that groups have not consumed
     ├── SendFailed                every attempt to send failed
     │   └── SendManyFailed        some of many messages failed; it has what became of each
@@ -402,6 +403,22 @@ class ChangeFailed(SparrowError):
         failed = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
         done = f"it was done at {', '.join(self.done)}" if self.done else "it was done nowhere"
         return f"{self.what} failed at {failed}; {done}"
+
+
+class NotBack(SparrowError):
+    """A broker that was restarted, or another one of its cluster, is not well in time."""
+
+    def __init__(self, broker: str, limit_s: float, problem: str) -> None:
+        super().__init__(broker, limit_s, problem)
+        self.broker = broker
+        self.limit_s = limit_s
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"not all is well after {self.limit_s:g} s ({self.problem}); look at the log of this broker, and continue "
+            "when it is well. If it was drained, it stays so until then"
+        )
 
 
 class StillUnread(SparrowError):

@@ -20,7 +20,7 @@ COMMANDS: Final = {
         "sparrowmq.cli.operator.broker_commands:broker",
         "run a broker, or ask, change and drain those of a cluster",
     ),
-    "topic": ("sparrowmq.cli.operator.topic_commands:topic", "create, change, delete and look at topics"),
+    "topic": ("sparrowmq.cli.operator.scaling_commands:topic", "create, change, delete and look at topics"),
     "group": (
         "sparrowmq.cli.operator.group_commands:group",
         "create, change, delete and look at consumer groups",
@@ -38,7 +38,7 @@ COMMANDS: Final = {
         "look at dead letters, and let their groups try them again",
     ),
     "cluster": (
-        "sparrowmq.cli.operator.cluster_commands:cluster",
+        "sparrowmq.cli.operator.restart_commands:cluster",
         "show masters, the lag of each slave, and messages per second",
     ),
     "top": (

@@ -17,9 +17,11 @@ from datetime import date, datetime
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.condition_kinds import DRAINED
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol.requests.bodies import CONDITION
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 from sparrowmq.stats import Counter, Rate
 from sparrowmq.store.put_times import PutTimes
@@ -86,6 +88,7 @@ class Status:
 
     def table(self) -> dict[str, str]:
         """All figures by their names."""
+        more = self._more()
         return {
             **self._about_broker(),
             **self._about_messages(),
@@ -94,7 +97,9 @@ class Status:
             **self._about_disk(),
             **_about_pools(),
             **self._about_copies(),
-            **self._more(),
+            **self._about_waiting(),
+            **self._while_drained(more),
+            **more,
         }
 
     def _about_broker(self) -> dict[str, str]:
@@ -171,6 +176,23 @@ class Status:
         if not has_slaves and not self._settings.is_slave:
             return {}
         return {"newestMessageTimeStamp": self._ms("sparrowmq_newest_message_timestamp_seconds", "0")}
+
+    def _about_waiting(self) -> dict[str, str]:
+        """Unlike Java: the messages that come back to their topics later, if there are any."""
+        counts = {
+            key: self._number(name) if name in self._figures else 0
+            for key, name in (
+                ("timersWaiting", "sparrowmq_timers_pending"),
+                ("transactionsOpen", "sparrowmq_transactions_open"),
+            )
+        }
+        return {key: str(count) for key, count in counts.items() if count}
+
+    def _while_drained(self, more: dict[str, str]) -> dict[str, str]:
+        """Unlike Java: the messages of producers alone, for operators that wait until none comes."""
+        if CONDITION + DRAINED.name not in more:
+            return {}
+        return {"receivedFromProducers": str(self._number("sparrowmq_messages_received_total"))}
 
     def _about_disk(self) -> dict[str, str]:
         disk = os.statvfs(self._settings.store_path)

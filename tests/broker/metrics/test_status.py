@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from sparrowmq.broker.metrics.status import _bytes, _duration
+from sparrowmq.broker.metrics.status import Status, _bytes, _duration
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.names import STATE_TOPIC
@@ -183,3 +183,25 @@ def test_sizes_read_as_in_java(count, text):
 
 def test_durations_read_as_in_java():
     assert _duration(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+
+
+def test_messages_that_wait_are_counted_if_there_are_any(desk):
+    counts = {"sparrowmq_timers_pending": 0, "sparrowmq_transactions_open": 0}
+    for name in counts:
+        if name not in desk.figures:
+            desk.figures.gauge(name, "as a whole broker counts them", lambda name=name: counts[name])
+    lines = {"timersWaiting", "transactionsOpen"}
+    assert not lines & set(desk.status.table())
+    counts |= {"sparrowmq_timers_pending": 2, "sparrowmq_transactions_open": 1}
+    table = desk.status.table()
+    assert {name: table[name] for name in lines} == {"timersWaiting": "2", "transactionsOpen": "1"}
+
+
+def test_a_drained_broker_counts_what_producers_still_send(desk, clock):
+    told: dict[str, str] = {}
+    status = Status(desk.settings, desk.figures, clock, desk.store.intake.put_times, lambda: told)
+    desk.send(b"one")
+    assert "receivedFromProducers" not in status.table()
+    told["condition.drained"] = "{}"
+    desk.received.value = 3
+    assert status.table()["receivedFromProducers"] == "3"

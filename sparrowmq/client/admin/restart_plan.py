@@ -1,0 +1,137 @@
+"""The plan of a rolling restart: which brokers, in which order, and why it should not begin now. Pure.
+
+    slaves   one after the other; no send goes to them
+    masters  one after the other; drained before, so that producers use the others
+             an elected master is not drained: as it stops, it lets another member lead
+
+A plan is made of what the brokers say now: when each has begun, its version, whether it is drained. So a second plan
+with the same `since` continues a restart that was interrupted, and nothing is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparrowmq.client.cluster.route import MASTER
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNow:
+    """One broker as it is now.
+
+    Attributes:
+        began_ms: when its process began to serve; None if it does not answer.
+        version: of SparrowMQ; None for Apache's.
+        log_end: the end of its log.
+        received: messages that it has stored since it began; those of producers alone while it is drained.
+        is_member: whether its group elects the master.
+        problems: why it does not do all of its work; empty if it does, or is only drained.
+    """
+
+    broker: str
+    broker_id: int
+    address: str
+    began_ms: int | None = None
+    version: str | None = None
+    log_end: int = 0
+    received: int = 0
+    is_drained: bool = False
+    is_member: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.broker, self.broker_id
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER
+
+    def __str__(self) -> str:
+        return f"{self.broker} ({'master' if self.is_master else f'slave {self.broker_id}'}, {self.address})"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The restart of one broker.
+
+    Attributes:
+        drains: whether producers are sent to other brokers before.
+        is_begun: the broker has restarted before, and is only opened to producers again.
+    """
+
+    target: BrokerNow
+    drains: bool = False
+    is_begun: bool = False
+
+    @property
+    def what(self) -> str:
+        """The step in words."""
+        if self.is_begun:
+            return "undrain"
+        return "drain, restart, undrain" if self.drains else "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps in their order, and what speaks against them.
+
+    Attributes:
+        done: the brokers that need no restart any more.
+        problems: the cluster is degraded; a restart makes it worse.
+        risks: sends that may fail though the cluster is well.
+    """
+
+    steps: tuple[Step, ...]
+    done: tuple[BrokerNow, ...] = ()
+    problems: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
+
+
+def plan_of(
+    brokers: Sequence[BrokerNow],
+    topics: Mapping[str, Collection[str]],
+    *,
+    since_ms: int,
+    version: str | None = None,
+) -> Plan:
+    """Return the plan for some brokers.
+
+    Args:
+        topics: for each master that takes messages, the topics to which clients send there.
+        since_ms: brokers that have begun since then are done.
+        version: brokers that run it are done, too; None to go by the time alone.
+    """
+    steps, done, problems, risks = list[Step](), list[BrokerNow](), list[str](), list[str]()
+    for each in sorted(brokers, key=lambda each: (each.is_master, each.broker, each.broker_id)):
+        problems += [f"{each}: {problem}" for problem in each.problems]
+        is_done = _is_done(each, since_ms, version)
+        only_here = _only_here(each.broker, topics) if each.is_master and not each.is_member else []
+        drains = each.is_master and not each.is_member and not only_here
+        if is_done and each.is_drained and each.is_master:
+            steps.append(Step(each, drains=True, is_begun=True))
+        elif is_done:
+            done.append(each)
+        else:
+            steps.append(Step(each, drains))
+            if only_here:
+                risks.append(
+                    f"{each}: no other broker has {', '.join(only_here)}; sends to these wait while it restarts, and "
+                    "fail if that takes longer than their time limit"
+                )
+    named = {each.broker for each in brokers if each.is_master}
+    problems += [f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - named)]
+    return Plan(tuple(steps), tuple(done), tuple(problems), tuple(risks))
+
+
+def _is_done(each: BrokerNow, since_ms: int, version: str | None) -> bool:
+    if each.began_ms is None:
+        return False
+    return each.began_ms >= since_ms or (version is not None and each.version == version)
+
+
+def _only_here(broker: str, topics: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the topics that no other broker takes messages for."""
+    elsewhere = {topic for name, there in topics.items() if name != broker for topic in there}
+    return sorted(set(topics.get(broker, ())) - elsewhere)

@@ -1,0 +1,266 @@
+"""Restarts the brokers of a cluster one after the other, so that no send fails.
+
+    a master   drained ── quiet ── restarted ── serves, is followed by its slaves ── undrained ── shown to producers
+    a slave                        restarted ── serves, has what the master had
+
+Quiet means that producers have had the time to ask for routes (they do so every 30 s), and that no message comes. Sends
+with keys to an ordered topic keep coming, so the wait ends in any case. A client sends again what the stop interrupts.
+Nothing else has to be waited for: offsets, locks, delayed messages, open transactions and staged batches are on disk,
+and consumers keep what they have not acknowledged.
+
+Each step begins only when all brokers are well, and ends when they are well again. So never are two brokers away at one
+time. If a broker does not come back, the restart stops there, and that broker stays drained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.operations.broker_operations import (
+    broker_figures,
+    broker_settings,
+    restart_broker,
+)
+from sparrowmq.client.admin.operations.namesrv_operations import topic_route
+from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
+from sparrowmq.client.admin.restart_plan import BrokerNow, Plan, Step, plan_of
+from sparrowmq.client.admin.servers import Servers
+from sparrowmq.client.cluster.routes import REFRESH_S
+from sparrowmq.errors import ChangeFailed, NotBack, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.names import group_of, is_system_topic
+
+LOOK_S = 0.5
+DRAINED = "drained"  # the condition of a broker that operators have closed to producers
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The time limits of a step, in seconds.
+
+    Attributes:
+        settle_s: for producers to find other brokers.
+        quiet_s: without any message before a broker restarts.
+        noise_s: to wait for that beyond `settle_s`.
+        back_s: for a broker to be back, and for all to be well.
+    """
+
+    settle_s: float = REFRESH_S + 1
+    quiet_s: float = 2.0
+    noise_s: float = 30.0
+    back_s: float = 300.0
+
+
+class RollingRestart:
+    """One run over a cluster.
+
+    Args:
+        cluster: its name; None if there is only one.
+        begin: restarts a broker, or has it restarted; by default the broker is asked to do so itself.
+        tell: takes a line about each step, and what is waited for.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        clock: Clock,
+        cluster: str | None,
+        patience: Patience,
+        tell: Callable[[str], object],
+        begin: Callable[[BrokerNow], Awaitable[None]] | None = None,
+    ) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._cluster = cluster
+        self._patience = patience
+        self._tell = tell
+        self._begin = begin or self._ask
+
+    async def plan(self, since_ms: int, version: str | None = None) -> Plan:
+        """Return what is to be done now. Raises: NetworkError, ConfigError."""
+        now = await self.look()
+        table = await self._servers.each(
+            {each.broker: each.address for each in now if each.is_master and each.began_ms is not None},
+            self._topics,
+        )
+        return plan_of(now, table[0], since_ms=since_ms, version=version)
+
+    async def run(self, plan: Plan) -> list[str]:
+        """Take all steps; returns the brokers. Raises: ChangeFailed, with those that are done."""
+        done: list[str] = []
+        there = {each.place for each in (*plan.done, *(step.target for step in plan.steps))}
+        for number, step in enumerate(plan.steps, 1):
+            name = str(step.target)
+            self._tell(f"[{number}/{len(plan.steps)}] {name}: {step.what}")
+            try:
+                await self._take(step, there, plan)
+            except SparrowError as error:
+                raise ChangeFailed("restarting the cluster", done, {name: error}) from None
+            done.append(name)
+        return done
+
+    async def look(self) -> list[BrokerNow]:
+        """Return all brokers as they are now."""
+        places = [
+            (place.name, broker_id, address)
+            for place in await self._servers.brokers(self._cluster)
+            for broker_id, address in sorted(place.addresses.items())
+        ]
+        return list(await asyncio.gather(*(self._look_at(*each) for each in places)))
+
+    async def _look_at(self, broker: str, broker_id: int, address: str) -> BrokerNow:
+        try:
+            figures = await broker_figures(self._servers, address)
+            settings = await broker_settings(self._servers, address)
+        except SparrowError as error:
+            return BrokerNow(broker, broker_id, address, problems=(str(error),))
+        return now_of(broker, broker_id, address, figures, settings)
+
+    async def _topics(self, _: str, address: str) -> list[str]:
+        """Return the topics to which clients send at a broker."""
+        own = set(await system_topics_of_broker(self._servers, address))
+        return [
+            name
+            for name, topic in (await topic_table(self._servers, address)).items()
+            if topic.perm & Perm.WRITE
+            and not is_system_topic(name)
+            and group_of(name) is None
+            and name not in own
+        ]
+
+    async def _take(self, step: Step, there: set[tuple[str, int]], plan: Plan) -> None:
+        target = step.target
+        known = {_without_numbers(problem) for problem in plan.problems}
+        await self._until_well(there, known, target)
+        if step.drains and not step.is_begun:
+            await brokers.drain(self._servers, target.broker)
+            await self._until_quiet(target)
+        if not step.is_begun:
+            ends = {each.broker: each.log_end for each in await self.look() if each.is_master}
+            await self._begin(target)
+            await self._until_back(target, ends.get(target.broker, 0))
+        await self._until_well(there, known, target)
+        if step.drains:
+            await brokers.undrain(self._servers, target.broker)
+            await self._until_shown(target.broker)
+
+    async def _ask(self, target: BrokerNow) -> None:
+        assert target.began_ms is not None, "it has answered"
+        await restart_broker(self._servers, target.address, target.began_ms)
+
+    async def _until_quiet(self, target: BrokerNow) -> None:
+        """Wait until producers have found other brokers."""
+        patience, began = self._patience, self._clock.monotonic()
+        received, since = -1, began
+        while True:
+            now = self._clock.monotonic()
+            seen = await self._look_at(target.broker, target.broker_id, target.address)
+            if seen.received != received:
+                received, since = seen.received, now
+            waited = now - began
+            is_quiet = now - since >= patience.quiet_s
+            if waited >= patience.settle_s + (0.0 if is_quiet else patience.noise_s):
+                return
+            self._tell(f"{target}: waiting until producers use other brokers ({waited:.0f} s)")
+            await self._clock.sleep(LOOK_S)
+
+    async def _until_back(self, target: BrokerNow, log_end: int) -> None:
+        """Wait until another process serves, with the log up to where its master was. Raises: NotBack."""
+
+        async def problem() -> str:
+            for each in await self.look():
+                if each.place == target.place or (target.is_member and each.address == target.address):
+                    if each.began_ms is None or each.began_ms == target.began_ms:
+                        continue
+                    if each.log_end < log_end:
+                        return f"it lacks {log_end - each.log_end:,} bytes of its master"
+                    return ""
+            return "it has not begun again"
+
+        await self._wait(target, problem)
+
+    async def _until_well(self, there: set[tuple[str, int]], known: set[str], target: BrokerNow) -> None:
+        """Wait until every broker is there and well. Raises: NotBack."""
+
+        async def problem() -> str:
+            now = await self.look()
+            away = there - {each.place for each in now}
+            found = [f"{name} {broker_id} is away" for name, broker_id in sorted(away)]
+            found += [f"{each}: {text}" for each in now for text in each.problems]
+            return "; ".join(text for text in found if _without_numbers(text) not in known)
+
+        await self._wait(target, problem)
+
+    async def _until_shown(self, broker: str) -> None:
+        """Wait until each name server sends producers to the broker again. Raises: NotBack."""
+        (target,) = [each for each in await self.look() if each.broker == broker and each.is_master]
+        topics = await self._topics(broker, target.address)
+
+        async def problem() -> str:
+            if not topics:
+                return ""
+            rows, failures = await self._servers.each_namesrv(
+                lambda address: topic_route(self._servers, topics[0], address)
+            )
+            hidden = [
+                address
+                for address, route in rows.items()
+                if route is None
+                or not any(row.broker_name == broker and row.perm & Perm.WRITE for row in route.queue_datas)
+            ]
+            return "" if not hidden and not failures else f"name server {[*hidden, *failures][0]} hides it"
+
+        await self._wait(target, problem)
+
+    async def _wait(self, target: BrokerNow, problem: Callable[[], Awaitable[str]]) -> None:
+        """Wait until there is no problem. Raises: NotBack, the time is over."""
+        end = self._clock.monotonic() + self._patience.back_s
+        while True:
+            try:
+                found = await problem()
+            except SparrowError as error:
+                found = str(error)
+            if not found:
+                return
+            if self._clock.monotonic() >= end:
+                raise NotBack(str(target), self._patience.back_s, found)
+            self._tell(f"{target}: {found}")
+            await self._clock.sleep(LOOK_S)
+
+
+def received_in(figures: Mapping[str, str]) -> int:
+    """Return how many messages came to a drained broker; Apache's brokers, and others, count all that were stored."""
+    return int(figures.get("receivedFromProducers") or figures.get("putMessageTimesTotal") or 0)
+
+
+def _without_numbers(problem: str) -> str:
+    """Return what stays the same while a problem lasts."""
+    return re.sub(r"[\d.,]+", "N", problem)
+
+
+def now_of(
+    broker: str, broker_id: int, address: str, figures: Mapping[str, str], settings: Mapping[str, str]
+) -> BrokerNow:
+    """Return what a broker says of itself."""
+    conditions = {name: each.what for name, each in told_conditions(figures).items() if name != DRAINED}
+    problems = [f"{what} ({name})" for name, what in conditions.items()]
+    if figures.get("replicationProblem"):
+        problems.append(figures["replicationProblem"])
+    return BrokerNow(
+        broker,
+        broker_id,
+        address,
+        began_ms=int(figures.get("bootTimestamp") or 0),
+        version=settings.get("sparrowmqVersion"),
+        log_end=int(figures.get("commitLogMaxOffset") or 0),
+        received=received_in(figures),
+        is_drained=settings.get(DRAINED) == "true",
+        is_member="memberId" in figures,
+        problems=tuple(problems),
+    )

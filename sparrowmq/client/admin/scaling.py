@@ -1,0 +1,251 @@
+"""Changes of a topic's queues that cost no send and hide no message: another number of queues, or another broker.
+
+    more queues      at once
+    fewer queues     write queues ── quiet ── consumed ── read queues
+    move A -> B      made at B, groups begin at its first message ── A takes no more ── quiet ── consumed ── gone from A
+
+Quiet means that no message came for as long as producers keep an old route (30 s). They may send by it to queues that
+are to go, which the broker takes as long as the queues are readable. Consumed means by every group that has consumed
+there. All of this is visible at the brokers, so the same command continues what was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from sparrowmq.client.admin import topic_order, topics
+from sparrowmq.client.admin.brokers import address_of
+from sparrowmq.client.admin.fewer_queues import unread
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.operations.group_operations import (
+    commit_offset,
+    group_progress,
+    group_table,
+    put_group,
+)
+from sparrowmq.client.admin.operations.topic_operations import (
+    groups_of_topic,
+    put_topic,
+    topic_offsets,
+    topic_table,
+)
+from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.client.cluster.routes import REFRESH_S
+from sparrowmq.errors import ConfigError, NoRoute, StillUnread
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.requests.bodies import TopicConfig
+
+SETTLE_S = REFRESH_S + 1
+LOOK_S = 0.5
+
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The times of a change, in seconds.
+
+    Attributes:
+        settle_s: without a message in queues that are to go.
+        limit_s: for all of it.
+    """
+
+    settle_s: float = SETTLE_S
+    limit_s: float = 3600.0
+
+
+class Scaling:
+    """One change of a topic.
+
+    Args:
+        tell: takes a line about each step, and about what is waited for.
+    """
+
+    def __init__(self, servers: Servers, clock: Clock, waits: Waits, tell: Tell) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._waits = waits
+        self._tell = tell
+        self._end = clock.monotonic() + waits.limit_s
+
+    async def counts(self, topic: str, cluster: str | None) -> dict[str, tuple[int, int]]:
+        """Return the read and write queues of a topic by broker. Raises: NoRoute."""
+        masters = await self._masters(topic, cluster)
+        configs = {name: await self._config(topic, address) for name, address in masters.items()}
+        return {name: (each.read_queue_nums, each.write_queue_nums) for name, each in configs.items()}
+
+    async def scale(self, topic: str, queues: int, cluster: str | None) -> list[str]:
+        """Give a topic so many queues at each of its masters. Returns the masters.
+
+        Raises:
+            ConfigError: the topic is ordered with another number.
+            StillUnread: the time was over; the same call continues.
+        """
+        masters = await self._masters(topic, cluster)
+        order = await topic_order.known(self._servers, topic)
+        if order is not None:
+            topic_order.check_counts(topic, order, queues)
+        fewer = False
+        for name, address in masters.items():
+            config = await self._config(topic, address)
+            fewer |= config.read_queue_nums > queues
+            if config.write_queue_nums != queues or config.read_queue_nums < queues:
+                config.write_queue_nums = queues
+                config.read_queue_nums = max(config.read_queue_nums, queues)
+                self._tell(f"[1] {name}: {queues} write queues")
+                await put_topic(self._servers, address, config)
+        if fewer:
+            await self._until_consumed(topic, masters, queues)
+            for name, address in masters.items():
+                config = await self._config(topic, address)
+                config.read_queue_nums = queues
+                self._tell(f"[2] {name}: {queues} read queues")
+                await put_topic(self._servers, address, config)
+        return list(masters)
+
+    async def move(self, topic: str, source: str, target: str, *, with_unread: bool = False) -> None:
+        """Let one broker have a topic in the place of another one.
+
+        Args:
+            with_unread: delete messages that no group has consumed, or that wait for their time, with the topic.
+        Raises:
+            ConfigError: the topic is ordered, or a broker is not there.
+            StillUnread: the time was over; the same call continues.
+        """
+        places = await self.check_move(topic, source, target)
+        config = (await topic_table(self._servers, places[source])).get(topic)
+        if config is None:
+            if topic in await topic_table(self._servers, places[target]):
+                return  # it was moved before
+            raise NoRoute(topic, places[source])
+        await self._make_at(topic, config, places[source], places[target], target)
+        if config.perm & Perm.WRITE:
+            self._tell(f"[2] {source}: takes no more messages of {topic}")
+            await put_topic(
+                self._servers, places[source], msgspec.structs.replace(config, perm=config.perm & ~Perm.WRITE)
+            )
+        here = {source: places[source]}
+        await self._until_consumed(topic, here, 0, with_unread=with_unread)
+        await self._until_nothing_waits(source, places[source], with_unread)
+        self._tell(f"[3] {source}: deleting topic {topic}")
+        await topics.remove(self._servers, topic, here, None)
+        await self._show_again(topic)
+
+    async def check_move(self, topic: str, source: str, target: str) -> dict[str, str]:
+        """Return the addresses of the two brokers. Raises: ConfigError, the topic cannot be moved."""
+        order = await topic_order.known(self._servers, topic)
+        if order is not None:
+            raise ConfigError(
+                f"topic {topic} is ordered on {order}, and a move would take its keys to other queues before their "
+                "older messages are consumed; create another topic instead"
+            )
+        if source == target:
+            raise ConfigError(f"topic {topic} is to be moved from {source} to itself; name two brokers")
+        return {name: await address_of(self._servers, name) for name in (source, target)}
+
+    async def _until_nothing_waits(self, name: str, address: str, is_forced: bool = False) -> None:
+        """Wait until a broker has no message that is delivered later. Raises: ConfigError, the time is over."""
+        while not is_forced:
+            waiting = waiting_in(await broker_figures(self._servers, address))
+            if not waiting:
+                return
+            what = ", ".join(f"{count:,} {kind}" for kind, count in waiting.items())
+            if self._clock.monotonic() >= self._end:
+                raise ConfigError(
+                    f"broker {name} still has {what}, which may come back to the topic; run this again later"
+                )
+            await self._pause(f"{name}: waiting for {what}")
+
+    async def _make_at(self, topic: str, config: TopicConfig, source: str, target: str, name: str) -> None:
+        """Make a topic at the target, where each group begins with the first message."""
+        there = await topic_table(self._servers, target)
+        if topic not in there:
+            self._tell(f"[1] {name}: creating topic {topic}")
+            await put_topic(self._servers, target, msgspec.structs.replace(config, perm=Perm.READ))
+        elif there[topic].perm & Perm.WRITE:
+            return
+        groups, known = await group_table(self._servers, source), await group_table(self._servers, target)
+        ranges = await topic_offsets(self._servers, target, topic)
+        for group in await groups_of_topic(self._servers, source, topic):
+            if group in groups and group not in known:
+                await put_group(self._servers, target, groups[group])
+            progress = (await group_progress(self._servers, target, group, topic)).offset_table
+            for queue, each in ranges.items():
+                if queue not in progress:
+                    await commit_offset(self._servers, target, group, queue, each.min_offset)
+        opened = msgspec.structs.replace(there.get(topic, config), perm=Perm.READ_WRITE)
+        await put_topic(self._servers, target, opened)
+
+    async def _until_consumed(
+        self, topic: str, masters: Masters, first_queue: int, *, with_unread: bool = False
+    ) -> None:
+        """Wait until queues from a number on are quiet, and consumed by all groups. Raises: StillUnread."""
+        ends: dict[MessageQueue, int] = {}
+        since = self._clock.monotonic()
+        while True:
+            ranges = await topics.ranges(self._servers, topic, masters)
+            now_ends = {
+                queue: each.max_offset for queue, each in ranges.items() if queue.queue_id >= first_queue
+            }
+            if now_ends != ends:
+                ends, since = now_ends, self._clock.monotonic()
+            quiet_s = self._clock.monotonic() - since
+            left, unknown = await unread(self._servers, topic, masters, first_queue)
+            for error in unknown.values():
+                raise error
+            if with_unread:
+                left = {}
+            if not left and quiet_s >= self._waits.settle_s:
+                return
+            if self._clock.monotonic() >= self._end:
+                raise StillUnread(self._servers.network.plain_name(topic), first_queue, left)
+            if left:
+                await self._pause(f"{sum(left.values()):,} messages are to be consumed")
+            else:
+                await self._pause(f"waiting until producers use other queues ({quiet_s:.0f} s)")
+
+    async def _show_again(self, topic: str) -> None:
+        """Let the brokers that have a topic register it again, as its route was deleted."""
+        for address in (await self._servers.all_masters()).values():
+            if address is not None and (config := (await topic_table(self._servers, address)).get(topic)):
+                await put_topic(self._servers, address, config)
+
+    async def _masters(self, topic: str, cluster: str | None) -> dict[str, str]:
+        """Return the masters that have a topic. Raises: NoRoute, ConfigError."""
+        chosen = {place.name for place in await self._servers.brokers(cluster)}
+        found = {name: at for name, at in (await self._servers.masters_of(topic)).items() if name in chosen}
+        lost = sorted(name for name, address in found.items() if address is None)
+        if lost or not found:
+            raise ConfigError(
+                f"topic {topic} has no master at {', '.join(lost) or cluster}; nothing was changed"
+            )
+        return {name: address for name, address in found.items() if address is not None}
+
+    async def _config(self, topic: str, address: str) -> TopicConfig:
+        config = (await topic_table(self._servers, address)).get(topic)
+        if config is None:
+            raise NoRoute(topic, address)
+        return config
+
+    async def _pause(self, text: str) -> None:
+        self._tell(text)
+        await self._clock.sleep(LOOK_S)
+
+
+def waiting_in(figures: Mapping[str, str]) -> dict[str, int]:
+    """Return how many messages wait in a broker for their time, or for the end of their transaction."""
+    delays = 0
+    for name, text in figures.items():
+        if name.startswith("scheduleMessageOffset_"):
+            delivered, _, parked = text.partition(",")
+            delays += max(int(parked or 0) - int(delivered or 0), 0)
+    counts = {
+        "delayed messages": delays,
+        "timers": int(figures.get("timersWaiting", 0)),
+        "open transactions": int(figures.get("transactionsOpen", 0)),
+    }
+    return {what: count for what, count in counts.items() if count}

@@ -1,0 +1,86 @@
+"""A rolling restart that cannot go on stops, with at most one broker away; test_operations.py has one that goes on."""
+
+import json
+
+import pytest
+
+from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart, now_of
+from sparrowmq.errors import ChangeFailed, NotBack
+from sparrowmq.loop.clock import SystemClock
+
+HASTY = Patience(settle_s=0.1, quiet_s=0.0, noise_s=0.1, back_s=0.5)
+
+
+@pytest.fixture
+def rolling(admin):
+    def rolling(begin=None):
+        return RollingRestart(admin.servers, SystemClock(), None, HASTY, lambda line: None, begin)
+
+    return rolling
+
+
+@pytest.mark.guards("RollingRestart._take: drop self._until_back(target, ends.get(target.broker, 0))")
+async def test_it_stops_at_the_first_broker_that_does_not_come_back(admin, rolling):
+    await admin.create_topic("orders")
+    asked = []
+
+    async def begin(target):
+        asked.append(target.broker)
+
+    run = rolling(begin)
+    plan = await run.plan(since_ms=2**53)
+    assert [step.what for step in plan.steps] == ["drain, restart, undrain"] * 2
+    with pytest.raises(ChangeFailed, match="it has not begun again") as failed:
+        await run.run(plan)
+    (error,) = failed.value.failures.values()
+    assert isinstance(error, NotBack) and failed.value.done == []
+    assert asked == ["broker-0"]
+    assert {each.broker: each.is_drained for each in await run.look()} == {
+        "broker-0": True,
+        "broker-1": False,
+    }
+
+
+async def test_a_broker_inside_another_program_refuses_and_says_so(admin, rolling):
+    await admin.create_topic("orders")
+    run = rolling()
+    with pytest.raises(ChangeFailed, match="runs inside another program"):
+        await run.run(await run.plan(since_ms=2**53))
+
+
+@pytest.mark.guards("RollingRestart._take: drop self._until_well(there, known, target) #1")
+async def test_no_broker_is_touched_while_another_one_is_away(two, admin, rolling):
+    await admin.create_topic("orders")
+    asked = []
+
+    async def begin(target):
+        asked.append(target)
+
+    run = rolling(begin)
+    plan = await run.plan(since_ms=2**53)
+    await two.brokers[1].__aexit__(None, None, None)
+    with pytest.raises(ChangeFailed, match="broker-1 0 is away"):
+        await run.run(plan)
+    assert asked == []
+
+
+async def test_an_interrupted_restart_goes_on_where_it_was(admin, rolling):
+    await admin.create_topic("orders")
+    await admin.drain("broker-0")
+    run = rolling()
+    plan = await run.plan(since_ms=0)
+    assert [(step.target.broker, step.what) for step in plan.steps] == [("broker-0", "undrain")]
+    assert await run.run(plan) == [str(plan.steps[0].target)]
+    assert not any(each.is_drained for each in await run.look())
+    assert not (await run.plan(since_ms=0)).steps
+
+
+def test_what_a_broker_says_of_itself_is_read_and_a_drain_is_no_problem():
+    def condition(what):
+        return json.dumps({"severity": "warning", "what": what, "sinceMs": 0, "remedy": ""})
+
+    figures = {"bootTimestamp": "7", "commitLogMaxOffset": "9", "putMessageTimesTotal": "3"}
+    told = {"condition.drained": condition("closed"), "replicationProblem": "no master"}
+    found = now_of("broker-a", 0, "h:1", figures | told, {"drained": "true", "sparrowmqVersion": "1"})
+    assert (found.began_ms, found.log_end, found.received, found.is_drained) == (7, 9, 3, True)
+    assert (found.version, found.problems) == ("1", ("no master",))

@@ -1,0 +1,163 @@
+"""Another number of queues, or another broker, for a topic: nothing is hidden, and the same call continues."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from sparrowmq.client.admin.scaling import Scaling, Waits, waiting_in
+from sparrowmq.client.client import connect
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.errors import ConfigError, NoBroker, NoRoute, StillUnread
+from sparrowmq.loop.clock import SystemClock
+
+SOON = Waits(settle_s=0.6, limit_s=0.0)
+PATIENT = replace(SOON, limit_s=60.0)
+
+
+TOLD: list[str] = []  # by the changes of one test
+
+
+@pytest.fixture
+def scaling(admin):
+    TOLD.clear()
+
+    def scaling(waits=PATIENT):
+        return Scaling(admin.servers, SystemClock(), waits, TOLD.append)
+
+    return scaling
+
+
+async def shares(admin, topic="orders"):
+    return {each.broker: (each.read_queues, each.write_queues) for each in (await admin.topic(topic)).shares}
+
+
+async def fill(two, count=8):
+    async with connect(two.namesrv) as mq:
+        queues = await mq.queues("orders")
+        for number in range(count):
+            await mq.send("orders", b"%d" % number, queue=queues[number % len(queues)])
+
+
+async def consume(two, count, group="billing"):
+    async with connect(two.namesrv) as mq, mq.pull_consumer(group=group, start="earliest") as reader:
+        reader.assign(await reader.queues("orders"))
+        taken = 0
+        while taken < count:
+            taken += len(await reader.poll())
+        await reader.commit()
+
+
+@pytest.mark.guards("Scaling.scale: drop self._until_consumed(topic, masters, queues)")
+async def test_fewer_queues_wait_for_the_groups_and_the_same_call_continues(two, admin, scaling):
+    await admin.create_topic("orders", queues=4)
+    await fill(two)
+    with pytest.raises(StillUnread):
+        await scaling(SOON).scale("orders", 2, None)
+    assert set((await shares(admin)).values()) == {(4, 2)}
+    waiting = asyncio.create_task(scaling().scale("orders", 2, None))
+    await consume(two, 8)
+    assert sorted(await waiting) == ["broker-0", "broker-1"]
+    assert set((await shares(admin)).values()) == {(2, 2)}
+    await scaling(SOON).scale("orders", 6, None)
+    assert set((await shares(admin)).values()) == {(6, 6)}
+
+
+@pytest.mark.guards("Scaling._until_consumed: quiet_s >= self._waits.settle_s -> True")
+async def test_queues_go_only_when_no_producer_sends_to_them_by_an_old_route(two, admin, scaling):
+    await admin.create_topic("orders", queues=2)
+    async with connect(two.namesrv) as mq:
+        old = next(queue for queue in await mq.queues("orders") if queue.queue_id == 1)
+        scaled = asyncio.create_task(scaling(Waits(1.5, 60.0)).scale("orders", 1, None))
+        while not any("until producers" in line for line in TOLD):
+            await asyncio.sleep(0.02)
+        await mq.send("orders", b"late", queue=old)
+        await asyncio.sleep(1)
+        assert not scaled.done() and {read for read, _ in (await shares(admin)).values()} == {2}
+        await consume(two, 1)
+        await scaled
+
+
+@pytest.mark.guards(
+    "Scaling._make_at: drop commit_offset(self._servers, target, group, queue, each.min_offset)"
+)
+async def test_a_topic_moves_when_its_messages_are_consumed(two, admin, scaling):
+    await admin.create_topic("orders", queues=2)
+    await admin.delete_topic("orders")
+    await make_at_one(admin, "broker-0")
+    await fill(two, 4)
+    with pytest.raises(StillUnread):
+        await scaling(SOON).move("orders", "broker-0", "broker-1")
+    assert set(await shares(admin)) == {"broker-0", "broker-1"}
+    moving = asyncio.create_task(scaling().move("orders", "broker-0", "broker-1"))
+    await consume(two, 4)
+    await moving
+    assert await shares(admin) == {"broker-1": (2, 2)}
+    await scaling(SOON).move("orders", "broker-0", "broker-1")  # nothing is left to do
+    await fill(two, 2)
+    async with connect(two.namesrv) as mq, mq.pull_consumer(group="billing", start="latest") as reader:
+        reader.assign(await reader.queues("orders"))
+        taken: list[ReceivedMessage] = []
+        while len(taken) < 2:
+            taken += await reader.poll()
+    assert {each.queue.broker_name for each in taken} == {"broker-1"}
+
+
+async def make_at_one(admin, broker):
+    from sparrowmq.client.admin.operations.topic_operations import put_topic
+    from sparrowmq.protocol.requests.bodies import TopicConfig
+
+    masters = await admin.servers.all_masters()
+    await put_topic(admin.servers, masters[broker], TopicConfig("orders", 2, 2, 6))
+    while True:
+        try:
+            if set(await shares(admin)) == {broker}:
+                return
+        except NoRoute:
+            pass
+        await asyncio.sleep(0.02)
+
+
+async def test_messages_without_a_group_are_only_given_up_on_demand(two, admin, scaling):
+    await make_at_one(admin, "broker-0")
+    await fill(two, 2)
+    with pytest.raises(StillUnread, match="without a group 2"):
+        await scaling(SOON).move("orders", "broker-0", "broker-1")
+    await scaling().move("orders", "broker-0", "broker-1", with_unread=True)
+    assert set(await shares(admin)) == {"broker-1"}
+
+
+@pytest.mark.guards("Scaling.move: drop self._until_nothing_waits(source, places[source], with_unread)")
+async def test_a_topic_stays_where_messages_wait_for_their_time(two, admin, scaling):
+    await make_at_one(admin, "broker-0")
+    async with connect(two.namesrv) as mq:
+        await mq.send("orders", b"later", delay="4000s")
+    with pytest.raises(ConfigError, match="broker broker-0 still has 1 timers"):
+        await scaling(Waits(0.1, 1.0)).move("orders", "broker-0", "broker-1")
+    assert set(await shares(admin)) == {"broker-0", "broker-1"}
+
+
+async def test_ordered_topics_and_wrong_names_are_refused(admin, scaling):
+    await admin.create_topic("orders", queues=2, ordered=True)
+    with pytest.raises(ConfigError, match="is ordered"):
+        await scaling().move("orders", "broker-0", "broker-1")
+    with pytest.raises(ConfigError, match="is ordered"):
+        await scaling().scale("orders", 1, None)
+    with pytest.raises(NoRoute):
+        await scaling().scale("absent", 1, None)
+    await admin.create_topic("plain")
+    with pytest.raises(ConfigError, match="to itself"):
+        await scaling().move("plain", "broker-0", "broker-0")
+    with pytest.raises(NoBroker, match="no broker 'absent'"):
+        await scaling().move("plain", "broker-0", "absent")
+
+
+def test_what_waits_in_a_broker_is_counted_by_kind():
+    figures = {
+        "scheduleMessageOffset_1": "3,5",
+        "scheduleMessageOffset_2": "7,7",
+        "timersWaiting": "4",
+        "x": "y",
+    }
+    assert waiting_in(figures) == {"delayed messages": 2, "timers": 4}
+    assert waiting_in({"transactionsOpen": "1"}) == {"open transactions": 1}

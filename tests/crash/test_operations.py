@@ -1,0 +1,51 @@
+"""What operators do with a running cluster, under load, with real processes: no send fails, and nothing is lost."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
+from sparrowmq.client.admin.scaling import Scaling, Waits
+from sparrowmq.loop.clock import SystemClock
+from tests.crash.operations import NAMES, TOPIC, OperatedCluster, under_load
+
+SHORT = Patience(settle_s=3.0, quiet_s=0.5, noise_s=5.0)
+ROUTES_S = 31.0  # a producer keeps an old route up to 30 s
+
+
+@pytest.mark.timeout(400)
+async def test_no_send_fails_while_all_brokers_are_restarted(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cluster = OperatedCluster(tmp_path, stack)
+        pids = {place: broker.pid for place, broker in cluster.brokers.items()}
+        told: list[str] = []
+        async with under_load(cluster, rate=100, timeout_s=30) as (admin, traffic):
+            rolling = RollingRestart(admin.servers, SystemClock(), None, SHORT, told.append)
+            before = {each.place: each for each in await rolling.look()}
+            plan = await rolling.plan(since_ms=2**53)
+            assert [step.target.place[1] for step in plan.steps] == [1, 1, 0, 0]
+            assert not plan.problems and not plan.risks
+            await rolling.run(plan)
+            after = {each.place: each for each in await rolling.look()}
+        assert traffic.failed == [] and traffic.lost == set() and len(traffic.acked) > 100
+        for place, broker in cluster.brokers.items():
+            assert broker.pid == pids[place] and broker.said().count("boot success") == 2
+            assert (after[place].began_ms or 0) > (before[place].began_ms or 0)
+            assert not after[place].is_drained and not after[place].problems
+
+
+@pytest.mark.timeout(400)
+async def test_no_send_fails_while_a_topic_loses_queues_and_moves(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cluster = OperatedCluster(tmp_path, stack)
+        async with under_load(cluster, rate=100, timeout_s=30) as (admin, traffic):
+            await admin.change_topic(TOPIC, queues=16)
+            waits = Waits(settle_s=ROUTES_S, limit_s=200)
+            await Scaling(admin.servers, SystemClock(), waits, print).scale(TOPIC, 4, None)
+            assert {each.read_queues for each in (await admin.topic(TOPIC)).shares} == {4}
+            await Scaling(admin.servers, SystemClock(), waits, print).move(TOPIC, *NAMES)
+            assert {each.broker for each in (await admin.topic(TOPIC)).shares} == {"broker-b"}
+        assert traffic.failed == [] and traffic.lost == set() and len(traffic.acked) > 100
