@@ -52,6 +52,18 @@ _BY_REASON = {
         storeType enableRocksDBStore enableBuildConsumeQueueConcurrently messageStorePlugIn""",
     "settings are read from the file given with -c, and from nowhere else": "brokerConfigPath",
     "every broker is in the region DefaultRegion": "regionId traceOn",
+    "there are no filter servers; filters run in the broker": "filterServerNums",
+    "each record is checked at the start": "checkCRCOnRecover",
+    "members learn at once that others came or left": "notifyConsumerIdsChangedEnable",
+    "a slow consumer is sent to a slave, and not refused": "disableConsumeIfConsumerReadSlowly",
+    "statistics of delay levels and of each queue's pulls are always kept": """
+        enableDetailStat enableScheduleMessageStats""",
+    "how far behind a group reads is measured as its lag": "diskFallRecorded",
+    "a broker takes messages as soon as it has started": "startAcceptSendRequestTimeStamp",
+    "a message is in one queue": "enableLmq enableMultiDispatch",
+    "a log is copied by replication only": "duplicationEnable",
+    "a query answers as many messages as Apache's broker does by default": "maxMsgsNumBatch defaultQueryMaxNum",
+    "delayed messages are delivered in turns, one after the other": "enableScheduleAsyncDeliver",
 }
 _OF_5 = (
     "users and policies of 5.x are not there; use aclEnable=true with conf/plain_acl.yml, and leave it out"
@@ -59,6 +71,49 @@ _OF_5 = (
 _WITHOUT_FAILOVER = (
     "set enableControllerMode=true and etcdEndpoints instead (docs/operate/failover.md), and leave it out"
 )
+
+# What Apache's broker would have to be set to, to do as this one always does: `getBrokerConfig` shows these, too.
+FIXED: Final = {
+    "brokerFastFailureEnable": "false",
+    "checkCRCOnRecover": "true",
+    "cleanFileForciblyEnable": "true",
+    "cleanResourceInterval": "10000",
+    "compressedRegister": "false",
+    "defaultQueryMaxNum": "32",
+    "deleteCommitLogFilesInterval": "0",
+    "deleteConsumeQueueFilesInterval": "0",
+    "destroyMapedFileIntervalForcibly": "0",
+    "disableConsumeIfConsumerReadSlowly": "false",
+    "diskFallRecorded": "false",
+    "duplicationEnable": "false",
+    "enableCalcFilterBitMap": "false",
+    "enableConsumeQueueExt": "false",
+    "enableDLegerCommitLog": "false",
+    "enableDetailStat": "true",
+    "enableLmq": "false",
+    "enableMultiDispatch": "false",
+    "enableScheduleAsyncDeliver": "false",
+    "enableScheduleMessageStats": "true",
+    "fastFailIfNoBufferInStorePool": "false",
+    "fetchNamesrvAddrByAddressServer": "false",
+    "filterServerNums": "0",
+    "filterSupportRetry": "false",
+    "flushCommitLogLeastPages": "0",
+    "flushCommitLogTimed": "true",
+    "forceRegister": "false",
+    "maxMsgsNumBatch": "64",
+    "messageStorePlugIn": "",
+    "notifyConsumerIdsChangedEnable": "true",
+    "offsetCheckInSlave": "false",
+    "regionId": "DefaultRegion",
+    "serverChannelMaxIdleTimeSeconds": "120",
+    "serverSocketRcvBufSize": "0",
+    "serverSocketSndBufSize": "0",
+    "startAcceptSendRequestTimeStamp": "0",
+    "traceOn": "true",
+    "transientStorePoolEnable": "false",
+    "warmMapedFileEnable": "false",
+}
 
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
 REFUSED: Final = {

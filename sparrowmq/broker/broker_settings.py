@@ -331,6 +331,17 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
         """Disk use from which messages are refused: likewise."""
         return max(0.90, self.disk_clean_ratio)
 
+    def as_shown(self) -> dict[str, str]:
+        """Also the settings of Apache's broker that this one has in effect: derived ones, and what it always does."""
+        derived = {
+            "brokerIP2": self.ip,
+            "storePathCommitLog": str(self.store_path / "commitlog"),
+            "maxTransferBytesOnMessageInDisk": str(self.max_pull_bytes),
+            "maxTransferCountOnMessageInDisk": str(self.max_pull_messages),
+            "useTLS": str(self.talks_tls).lower(),
+        }
+        return dict(sorted((derived | self.as_properties() | accepted_keys.FIXED).items()))
+
     def store(self, port: int) -> StoreSettings:
         """The settings of the store. Records contain the address, so `port` must be the one that is listened on.
 

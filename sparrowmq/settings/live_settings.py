@@ -25,7 +25,7 @@ from typing import Final, Generic, TypeVar
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.settings import Settings, build, keyed, nearest_key
+from sparrowmq.settings.settings import Settings, build, keyed, nearest_key, refused
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Changing(Generic[S]):
 
     def _changes(self, given: Mapping[str, str]) -> dict[str, str]:
         """The given settings that differ from those of now. Raises: ConfigError."""
-        current, live = self.now.as_properties(), live_keys(type(self.now))
+        current, live = self.now.as_shown(), live_keys(type(self.now))
         changes = {key: value.strip() for key, value in given.items() if current.get(key) != value.strip()}
         problems = [self._problem(key) for key in changes if key not in live]
         if problems:
@@ -117,6 +117,8 @@ class Changing(Generic[S]):
             return f"{key} cannot change while the server runs: set it in its file, and restart the server"
         if key in cls.ACCEPTED:
             return f"{key} has no effect here: {cls.ACCEPTED[key]}"
+        if (instead := refused(cls, key)) is not None:
+            return f"{key} cannot be set here: {instead}"
         nearest = nearest_key(cls, key)
         return f"{key} is no setting" + (f"; did you mean {nearest}?" if nearest else "")
 

@@ -76,6 +76,10 @@ class Settings:
         }
         return dict(sorted((dict(self.accepted) | honoured).items()))
 
+    def as_shown(self) -> dict[str, str]:
+        """The properties for tools that ask for the settings; a kind of settings may add what it always does."""
+        return self.as_properties()
+
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -1,6 +1,9 @@
-from sparrowmq.broker.accepted_keys import _BY_REASON, ACCEPTED, REFUSED
+from sparrowmq.broker.accepted_keys import _BY_REASON, ACCEPTED, FIXED, REFUSED
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.handlers import query_handler
+from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.settings.settings import keyed
+from sparrowmq.store import upkeep
 
 
 def test_no_key_is_in_two_classes():
@@ -25,3 +28,17 @@ def test_the_keys_that_people_set_most_are_all_known():
         rejectTransactionMessage osPageCacheBusyTimeOutMills brokerFastFailureEnable"""
     honoured = {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]}
     assert not set(top.split()) - honoured - ACCEPTED.keys() - REFUSED.keys()
+
+
+def test_what_is_shown_as_fixed_has_a_reason_and_is_no_setting():
+    """A tool that changes such a key gets the reason."""
+    honoured = {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]}
+    assert not FIXED.keys() & honoured
+    assert not FIXED.keys() - ACCEPTED.keys() - REFUSED.keys()
+
+
+def test_fixed_values_are_those_of_the_code():
+    assert FIXED["serverChannelMaxIdleTimeSeconds"] == f"{ServerLimits().idle_s:.0f}"
+    assert FIXED["cleanResourceInterval"] == f"{1000 * upkeep._RETENTION_PERIOD_S:.0f}"
+    queries = (query_handler.MOST, query_handler.MOST_FOR_UNIQUE_KEY)
+    assert (FIXED["maxMsgsNumBatch"], FIXED["defaultQueryMaxNum"]) == tuple(map(str, queries))

@@ -118,3 +118,25 @@ def test_what_cannot_be_done_is_refused(given, words):
 
 def test_access_control_that_is_off_is_no_reason_to_refuse():
     assert parse(aclEnable="false").as_properties()["aclEnable"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"brokerIP1": "10.0.0.7"}, {"brokerIP2": "10.0.0.7", "useTLS": "false"}),
+        ({"brokerIP1": "10.0.0.7", "brokerIP2": "10.1.0.7"}, {"brokerIP2": "10.1.0.7"}),
+        ({"storePathRootDir": "/data/mq"}, {"storePathCommitLog": "/data/mq/commitlog"}),
+        ({"storePathCommitLog": "/log"}, {"storePathCommitLog": "/log"}),
+        ({"maxTransferBytesOnMessageInMemory": "2048"}, {"maxTransferBytesOnMessageInDisk": "2048"}),
+        (
+            {"regionId": "mine", "forceRegister": "true"},
+            {"regionId": "DefaultRegion", "forceRegister": "false"},
+        ),
+        ({"tls.server.mode": "enforcing"}, {"useTLS": "true"}),
+        ({"sendMessageThreadPoolNums": "16"}, {"sendMessageThreadPoolNums": "16"}),
+    ],
+    ids=str,
+)
+def test_tools_are_shown_what_is_in_effect(given: dict[str, str], shown: dict[str, str]) -> None:
+    settings, _ = build(BrokerSettings, given, "test")
+    assert settings.as_shown().items() >= shown.items()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker.accepted_keys import FIXED
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import use_in_store
@@ -152,8 +153,27 @@ async def test_a_name_server_is_told_in_its_new_period(live: Live) -> None:
     assert (shown["registerNameServerPeriod"], shown["registerBrokerTimeoutMills"]) == ("10000", "500")
 
 
+@pytest.mark.guards(
+    "Changing._changes: self.now.as_shown() -> self.now.as_properties()",
+    "BrokerSettings.as_shown: drop FIXED",
+)
+async def test_what_is_shown_can_be_sent_back(live: Live) -> None:
+    """Tools send back what they were shown, with one setting changed."""
+    shown = settings_text.parse((await live.session.call(GetBrokerConfig())).body)
+    assert shown["brokerIP2"] == "127.0.0.1"
+    fixed = {key: shown[key] for key in (*FIXED, "brokerIP2", "storePathCommitLog", "useTLS")}
+    await change(live, **fixed | {"maxMessageSize": "999"})
+    again = settings_text.parse((await live.session.call(GetBrokerConfig())).body)
+    assert again == shown | {"maxMessageSize": "999"}
+
+
 async def test_what_cannot_change_is_refused_with_its_name(live: Live) -> None:
     for key, words in (
+        ("regionId", "no effect"),
+        ("brokerIP2", "cannot change"),
+        ("storePathCommitLog", "cannot change"),
+        ("enableDLegerCommitLog", "enableControllerMode=true"),
+        ("useTLS", "cannot change"),
         ("brokerName", "cannot change"),
         ("nonsense", "no setting"),
         ("destroyMapedFileIntervalForcibly", "no effect"),

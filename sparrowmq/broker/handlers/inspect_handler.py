@@ -31,9 +31,6 @@ from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.version import VERSION
 
-# Settings that do not exist here but that Java's tools require: exportConfigs fails without them.
-_WITHOUT_SETTING: Final = {"filterServerNums": "0", "traceOn": "true", "useTLS": "false"}
-
 _VERSION_KEY: Final = "sparrowmqVersion"  # brokerVersionDesc names the protocol's
 
 
@@ -48,9 +45,7 @@ class InspectHandler:
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
         """Return the settings as a properties file."""
-        body = settings_text.render(
-            _WITHOUT_SETTING | {_VERSION_KEY: VERSION} | self._settings.now.as_properties()
-        )
+        body = settings_text.render({_VERSION_KEY: VERSION} | self._settings.now.as_shown())
         version = (
             DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         )

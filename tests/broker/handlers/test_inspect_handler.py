@@ -22,6 +22,8 @@ async def test_settings_are_told_as_a_properties_file(desk, client):
         "true",
     )
     assert (told["filterServerNums"], told["traceOn"], told["useTLS"]) == ("0", "true", "false")
+    assert told["storePathCommitLog"] == str(desk.settings.store_path / "commitlog")
+    assert told["maxTransferBytesOnMessageInDisk"] == told["maxTransferBytesOnMessageInMemory"]
     assert json.loads(response.header.version) == {"counter": 0, "timestamp": desk.status.started_ms}
 
 
