@@ -37,7 +37,7 @@ CLASSES = [
 
 # Names for programs that no page has: the docstrings describe them.
 BESIDES = {
-    *("change_group", "change_topic", "delete_group", "delete_topic", "examine"),
+    *("change_group", "change_topic", "delete_group", "delete_topic", "examine", "forget_broker"),
     *("unsubscribe", "offset_at", "security_token", "call_later", "now_ms"),
     *("delay_ms", "deliver_at_ms", "is_delayed", "is_timed", "wait_stored"),
     *("is_current", "is_unsettled", "store_size", "store_timestamp_ms"),
