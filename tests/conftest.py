@@ -33,6 +33,7 @@ ALLOWED_SKIPS = [
     r"only on (macOS|Windows)",
     r"needs Python 3\.1[2-9]",
     r"needs (etcd|Chromium|Docker|Prometheus|Redis|PostgreSQL|a network|a loop device|systemd-analyze|strace)",
+    r"needs mount namespaces",
     r"RocketMQ's own server is not on this machine",
     r"Apache's 4\.9\.7 cannot",
     r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",

@@ -68,12 +68,14 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
     "BudgetSpec": {"maxUnavailable": int, "minAvailable": int, "selector!": "Selector"},
     "PodSpec": {
         "terminationGracePeriodSeconds": int,
+        "automountServiceAccountToken": bool,
         "securityContext": "PodSecurity",
         "affinity": "Affinity",
         "containers!": ["Container"],
         "volumes": ["Volume"],
     },
-    "PodSecurity": {"runAsNonRoot": bool, "runAsUser": int, "fsGroup": int},
+    "PodSecurity": {"runAsNonRoot": bool, "runAsUser": int, "fsGroup": int, "seccompProfile": "Seccomp"},
+    "Seccomp": {"type!": {"RuntimeDefault", "Localhost", "Unconfined"}},
     "Affinity": {"podAntiAffinity!": "AntiAffinity"},
     "AntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution!": ["AffinityTerm"]},
     "AffinityTerm": {"labelSelector!": "Selector", "topologyKey!": str},
@@ -88,9 +90,16 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
         "readinessProbe": "Probe",
         "livenessProbe": "Probe",
         "startupProbe": "Probe",
+        "securityContext": "ContainerSecurity",
         "resources": "Resources",
         "volumeMounts": ["Mount"],
     },
+    "ContainerSecurity": {
+        "allowPrivilegeEscalation": bool,
+        "readOnlyRootFilesystem": bool,
+        "capabilities": "Capabilities",
+    },
+    "Capabilities": {"drop!": [{"ALL"}]},
     "Variable": {"name!": str, "value": str, "valueFrom": "VariableSource"},
     "VariableSource": {"fieldRef!": "FieldRef"},
     "FieldRef": {"fieldPath!": {"status.podIP", "metadata.name", "metadata.namespace", "spec.nodeName"}},
@@ -108,7 +117,13 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
     "Resources": {"requests": "Amounts", "limits": "Amounts"},
     "Amounts": AMOUNTS,
     "Mount": {"name!": NAME, "mountPath!": re.compile("/[^:]+"), "readOnly": bool},
-    "Volume": {"name!": NAME, "configMap": "ConfigMapOf", "persistentVolumeClaim": "ClaimOf"},
+    "Volume": {
+        "name!": NAME,
+        "configMap": "ConfigMapOf",
+        "persistentVolumeClaim": "ClaimOf",
+        "emptyDir": "EmptyFolder",
+    },
+    "EmptyFolder": {"sizeLimit": BYTES, "medium": {"", "Memory"}},
     "ConfigMapOf": {"name!": NAME},
     "ClaimOf": {"claimName!": NAME},
 }
@@ -208,6 +223,8 @@ def _pods(each: Object, named: dict[tuple[str, str], Object]) -> Iterator[str]:
     if "serviceName" in spec and ("Service", spec["serviceName"]) not in named:
         yield f"{where}: there is no Service {spec['serviceName']}"
     for volume in pod.get("volumes", []):
+        if "emptyDir" in volume:
+            continue
         wanted = (
             ("ConfigMap", volume["configMap"]["name"])
             if "configMap" in volume
@@ -220,6 +237,9 @@ def _pods(each: Object, named: dict[tuple[str, str], Object]) -> Iterator[str]:
     mounted = {mount["name"] for one in pod["containers"] for mount in one.get("volumeMounts", [])}
     for name in sorted(volumes ^ mounted):
         yield f"{where}: volume {name} is " + ("not mounted" if name in volumes else "not there")
+    names = [port["name"] for one in pod["containers"] for port in one.get("ports", []) if "name" in port]
+    for name in {name for name in names if names.count(name) > 1}:
+        yield f"{where}: two ports have the name {name}"
     for one in pod["containers"]:
         for kind in ("readinessProbe", "livenessProbe", "startupProbe"):
             probe = one.get(kind, {})

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.metrics.metrics_settings import Exporter
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.settings.settings import build
 from tests.deploy.manifests import problems
@@ -17,6 +18,7 @@ from tests.deploy.manifests import problems
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 TEXTS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.yaml"))}
 SERVERS: dict[str, Any] = {"mqnamesrv": NamesrvSettings, "mqbroker": BrokerSettings}
+PROBES = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 # What a pod may fill in behind --set.
 TYPED = {"brokerIP1": "10.0.0.1", "brokerId": "1", "brokerRole": "SLAVE"}
 
@@ -36,9 +38,15 @@ def test_a_manifest_is_what_the_api_takes(name: str):
         ("matchLabels: {app: broker-a}", "matchLabels: {app: a}", "its selector does not meet its pods"),
         ("labels: {app: broker-a}", "labels: {app: 1}", "labels cannot be {'app': 1}"),
         ("memory: 128Mi", "memory: 128MB", "memory cannot be '128MB'"),
-        ("tcpSocket: {port: 10911}", "tcpSocket: {port: 10912}", ""),
-        ("tcpSocket: {port: 10911}", "tcpSocket: {port: 8080}", "asks a port that it does not have"),
-        ("tcpSocket: {port: 10911}", "periodSeconds: 5", "asks in no way"),
+        ("httpGet: {path: /readyz, port: 5557}", "tcpSocket: {port: 10912}", ""),
+        ("path: /readyz, port: 5557}", "path: /readyz, port: 8080}", "asks a port that it does not have"),
+        ("httpGet: {path: /readyz, port: 5557}", "successThreshold: 5", "successThreshold"),
+        ("httpGet: {path: /readyz, port: 5557}\n", "initialDelaySeconds: 5\n", "asks in no way"),
+        (
+            "containerPort: 10911",
+            "containerPort: 10911\n              name: metrics",
+            "two ports have the name",
+        ),
         ("port: 10912}", "port: 10922}", "port slaves leads to none that a container has"),
         ("configMap: {name: sparrowmq-broker-a}", "configMap: {name: b}", "ConfigMap b, which is not there"),
         ("{name: store, mountPath:", "{name: disk, mountPath:", "volume disk is not there"),
@@ -80,8 +88,24 @@ def test_what_a_container_is_set_to_counts(name: str):
         assert not build(SERVERS[server], given | typed, "--set")[1].unknown
         open_ports = {each["containerPort"] for each in one["ports"]}
         assert settings.port in open_ports
-        assert one["readinessProbe"]["tcpSocket"]["port"] == settings.port
+        asked = {kind: one[kind]["httpGet"] for kind in PROBES}
+        assert {kind: each["path"] for kind, each in asked.items()} == PROBES
+        assert {each["port"] for each in asked.values()} == {settings.metrics_port} <= open_ports
+        assert settings.metrics is Exporter.PROM
         disks = [each["mountPath"] for each in one["volumeMounts"] if each["name"] != mount["name"]]
         kept = given.get("storePathRootDir") or given["kvConfigPath"]
         assert any(Path(kept).is_relative_to(disk) for disk in disks), "what must stay lies on no disk"
     assert used == {(name, file) for name, files in maps.items() for file in files}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_containers_have_no_rights_that_servers_do_not_need(name: str):
+    for pod, one in containers(list(yaml.safe_load_all(TEXTS[name]))):
+        assert pod["securityContext"]["runAsNonRoot"] is True and not pod["automountServiceAccountToken"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "/tmp" in [each["mountPath"] for each in one["volumeMounts"]]

@@ -87,6 +87,7 @@ async def test_the_pods_of_a_broker_are_a_master_and_its_slave(tmp_path):
                 RMQ_BROKER_listenPort=str(pods[2 * number]),
                 RMQ_BROKER_haListenPort=str(pods[2 * number + 1]),
                 RMQ_BROKER_fastListenPort="off",
+                RMQ_BROKER_metricsPromExporterPort="0",
                 RMQ_BROKER_storePathRootDir=str(tmp_path / f"store-{number}"),
             )
         async with sparrowmq.connect(f"127.0.0.1:{names}") as mq:
@@ -106,7 +107,8 @@ def test_what_the_manifest_names_is_in_it():
         labels = pod["metadata"]["labels"]
         assert spec["selector"]["matchLabels"] == labels == services[spec["serviceName"]]["spec"]["selector"]
         volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
-        assert {volume["configMap"]["name"] for volume in pod["spec"]["volumes"]} <= claims.keys()
+        maps = [volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume]
+        assert maps and set(maps) <= claims.keys()
         mounts = {mount["name"] for mount in container(name)["volumeMounts"]}
         assert mounts == volumes | {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
