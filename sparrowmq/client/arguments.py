@@ -5,7 +5,7 @@ Each function raises ConfigError for what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from math import inf
 from types import UnionType
@@ -90,6 +90,14 @@ def check_queues(queues: object) -> None:
     """Check that several queues were given, and not one."""
     if isinstance(queues, str | MessageQueue) or not isinstance(queues, Iterable):
         raise ConfigError(f"queues={queues!r}: give a list of queues, as `queues(topic)` returns it")
+
+
+def check_texts(name: str, texts: object) -> None:
+    """Check that a value is a collection of texts, and no single text."""
+    if not isinstance(texts, Collection) or isinstance(texts, str | bytes):
+        raise ConfigError(f"{name}={texts!r}: give a list of texts")
+    for text in texts:
+        check_text(name, text)
 
 
 def check_text(name: str, text: object, *, or_none: bool = False) -> None:

@@ -139,6 +139,12 @@ def test_credentials_are_an_account():
 
 # What is called of an admin, and words of the answer.
 OPERATING = [
+    (lambda admin: admin.trace("1", "\ud800"), "topic='\\\\ud800' has half of a surrogate pair"),
+    (lambda admin: admin.examine(5), "topic=5: give a text"),
+    (lambda admin: admin.examine(expected=0), "expected=0: give a list of texts"),
+    (lambda admin: admin.examine(expected="broker-a"), "expected='broker-a': give a list of texts"),
+    (lambda admin: admin.examine(expected=[5]), "expected=5: give a text"),
+    (lambda admin: admin.forget_broker([]), r"broker=\[\]: give a text"),
     (lambda admin: admin.create_group("g", max_retries=2**40), "max_retries must .* from 0 to 2147483647"),
     (lambda admin: admin.create_group("g", retry_queues=1.5), "retry_queues must be a whole number"),
     (lambda admin: admin.change_group("g", max_retries=-1), "max_retries must be a whole number"),

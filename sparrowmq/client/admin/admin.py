@@ -27,7 +27,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm
-from sparrowmq.client.arguments import check_count
+from sparrowmq.client.arguments import check_count, check_text, check_texts
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -125,6 +125,8 @@ class Admin:
         Args:
             expected: names of brokers that have to be registered.
         """
+        check_text("topic", topic, or_none=True)
+        check_texts("expected", expected)
         named = self._full(group) if group is not None else None
         return await doctor.examine(self._servers, topic, named, self._clock.now_ms, expected)
 
@@ -453,4 +455,5 @@ class Admin:
         Raises:
             NoRoute: there is no such topic; brokers have it with traceTopicEnable=true.
         """
+        check_text("topic", topic)
         return await finding.traces(self._servers, topic, msg_id)

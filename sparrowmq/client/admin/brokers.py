@@ -122,6 +122,7 @@ async def _keep_drained(servers: Servers, broker: str, drained: str) -> None:
 
 async def forget(servers: Servers, broker: str) -> None:
     """See `Admin.forget_broker`."""
+    check_text("broker", broker)
     known = {place.name for place in await servers.brokers()}
     if broker in known:
         raise AlreadyThere(f"broker {broker} is registered, so there is nothing to forget; stop it first")
