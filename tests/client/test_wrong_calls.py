@@ -63,7 +63,7 @@ async def test_wrong_calls_end_in_our_errors(cluster: Cluster):
     assert not trial.faults, f"{len(trial.faults)} with seed {SEED}:\n" + "\n".join(trial.faults)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 async def test_two_thousand_wrong_calls_end_in_our_errors(cluster: Cluster):
     trial = await try_calls(cluster, 2000)

@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.activity import activity
 from sparrowmq.client.client import connect
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import NoBroker
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import BrokerStats, StatsSpan
 
@@ -66,5 +66,5 @@ async def test_a_broker_that_does_not_answer_is_missing_and_the_others_are_shown
 
 
 async def test_another_cluster_is_an_error_of_the_caller(admin):
-    with pytest.raises(ConfigError, match="no cluster 'nowhere'"):
+    with pytest.raises(NoBroker, match="no cluster 'nowhere'"):
         await activity(admin.servers, "nowhere")

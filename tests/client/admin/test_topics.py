@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, InvalidName, NoRoute
+from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, InvalidName, NoBroker, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 
 BOTH = ["broker-0", "broker-1"]
@@ -76,7 +76,7 @@ async def test_a_topic_that_is_not_there_is_told(admin, call):
 async def test_a_cluster_without_the_topic_is_told(admin):
     await admin.create_topic("orders")
     assert await admin.change_topic("orders", queues=2, cluster="DefaultCluster") == BOTH
-    with pytest.raises(ConfigError, match="no cluster 'elsewhere'"):
+    with pytest.raises(NoBroker, match="no cluster 'elsewhere'"):
         await admin.delete_topic("orders", cluster="elsewhere")
 
 
