@@ -1,17 +1,19 @@
 """The last hour: rates of brokers, and lags of the groups that visitors look at, sampled while the console runs.
 
 Everything is bounded: an hour of points, and the groups that pages showed in the last ten minutes, at most a hundred.
-`rate_history` has other days, in coarser steps.
+`rate_history` has other days, in coarser steps. With a folder, the hour is written each minute and survives a restart.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.console.history import last_hour
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
@@ -24,6 +26,7 @@ PERIOD_S: Final = 5.0
 POINTS: Final = 720
 _WATCH_S: Final = 600.0
 _MOST_GROUPS: Final = 100
+_SAVE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Samples:
         self._rates: dict[str, deque[Rate]] = {}
         self._lags: dict[str, deque[tuple[int, int]]] = {}
         self._watched: dict[str, float] = {}
+        self._folder = folder
+        self._saved_s = clock.monotonic()
 
     def rates(self) -> dict[str, list[Rate]]:
         """By broker."""
@@ -68,14 +73,40 @@ class Samples:
         return list(self._lags.get(group, ()))
 
     async def run(self) -> None:
-        """Sample until cancelled."""
+        """Sample until cancelled. With a folder, go on where the last console stopped."""
+        await self.restore()
         while True:
             try:
                 await self.sample()
             except SparrowError as error:
                 log.debug("nothing sampled: %s", error)
             await self.history.close_step()
+            if self._clock.monotonic() - self._saved_s >= _SAVE_S:
+                await self.save()
             await self._clock.sleep(PERIOD_S)
+
+    async def restore(self) -> None:
+        """Take the points of the last hour from the folder."""
+        if self._folder is None:
+            return
+        found = await asyncio.to_thread(last_hour.load, self._folder, self._clock.now_ms())
+        for broker, rates in found.rates.items():
+            self._rates[broker] = deque((Rate(*each) for each in rates), maxlen=POINTS)
+        for group, lags in list(found.lags.items())[:_MOST_GROUPS]:
+            self._lags[group] = deque(lags, maxlen=POINTS)
+            self._watched[group] = self._clock.monotonic()
+
+    async def save(self) -> None:
+        """Write the points of the last hour to the folder, in a thread."""
+        self._saved_s = self._clock.monotonic()
+        if self._folder is None:
+            return
+        rates = {
+            broker: [(each.time_ms, each.taken, each.given) for each in points]
+            for broker, points in self._rates.items()
+        }
+        lags = {group: list(points) for group, points in self._lags.items()}
+        await asyncio.to_thread(last_hour.save, self._folder, last_hour.LastHour(rates, lags))
 
     async def sample(self) -> None:
         """One point of each. Raises: what `Look.brokers` raises."""
