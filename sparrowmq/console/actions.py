@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
 from sparrowmq.client.admin.operations import account_operations
 from sparrowmq.client.admin.operations.broker_operations import change_broker_settings
@@ -20,7 +18,7 @@ from sparrowmq.client.admin.operations.group_operations import consume_directly
 from sparrowmq.client.admin.topics import Topic
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.action_dialog import Action, Asked, Check
-from sparrowmq.console.layout.forms import Field, Values
+from sparrowmq.console.layout.forms import Field, Values, properties_in
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import moment_of, time_of
 from sparrowmq.console.reading.dead_letter_search import topic_of
@@ -80,20 +78,6 @@ def send_message(topic: str) -> Action:
             Field("delay", "Deliver later: 10s, 5m, 2h"),
         ),
     )
-
-
-def properties_in(text: str) -> dict[str, str]:
-    """Properties as a form or JSON has them: a=1, b=2. Raises: ValueError."""
-    if text.strip().startswith("{"):
-        try:
-            return msgspec.json.decode(text, type=dict[str, str])
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"the properties are not a JSON object of texts: {error}") from None
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    for name, separator, _ in pairs:
-        if not separator or not name.strip():
-            raise ValueError(f"the property {name.strip()!r} has no value; write name=value")
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def create_topic() -> Action:
@@ -463,6 +447,25 @@ def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Ac
             Field("name", "Setting", "choice", choices=sorted(settings)),
             Field("value", "New value", is_logged=False),
         ),
+    )
+
+
+def forget_broker(name: str) -> Action:
+    """Expect a broker no more that was removed for good."""
+
+    async def run(view: View, _: Asked) -> None:
+        view.samples.troubles.forget(name)
+
+    return Action(
+        "forget broker",
+        Role.ADMIN,
+        f"Forget {name}",
+        "delete_sweep",
+        run,
+        name,
+        explanation=f"The console expects only the brokers of {name} that are registered now. It changes no broker.",
+        submit="Forget",
+        done=f"broker {name} is forgotten",
     )
 
 

@@ -43,6 +43,7 @@ class CountedServers(Servers):
         super().__init__(network, timeout_s)
         self.calls = 0
         self.failures = 0
+        self.total = self  # where requests are counted
 
     async def ask_namesrv(
         self,
@@ -68,11 +69,11 @@ class CountedServers(Servers):
         return await self._counted(super().ask(address, request, body, accept=accept, patience=patience))
 
     async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:
-        self.calls += 1
+        self.total.calls += 1
         try:
             return await asking
         except SparrowError:
-            self.failures += 1
+            self.total.failures += 1
             raise
 
 

@@ -14,12 +14,14 @@ from starlette.responses import RedirectResponse, Response
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.page_frame import DARK_COOKIE, frame
+from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
 from sparrowmq.console.login.login_guard import forwarded_prefix
 from sparrowmq.console.pages import (
     access_page,
     broker_page,
     cluster_page,
+    conditions_page,
     dead_letters_page,
     group_page,
     groups_page,
@@ -40,6 +42,7 @@ from sparrowmq.errors import NoGroup, NoMessage, NoRoute, SparrowError
 
 PAGES: Final = (
     overview_page.PAGE,
+    conditions_page.PAGE,
     cluster_page.PAGE,
     topics_page.PAGE,
     groups_page.PAGE,
@@ -149,6 +152,7 @@ async def _draw(view: View, page: Page, place: ui.column) -> bool:
                 ui.label("The console cannot show this page").classes("font-semibold")
                 ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
                 ui.label("`sparrowmq doctor` finds the reason.").classes("text-sm opacity-70")
+            TroublePanel(view, [each for each in view.samples.troubles.now() if each.is_critical])
     return True
 
 

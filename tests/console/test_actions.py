@@ -16,8 +16,9 @@ from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.client.admin.topics import Topic, TopicShare
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
-from sparrowmq.console.actions import BrokerAccounts, ResetEffect, hidden, position_of, properties_in
+from sparrowmq.console.actions import BrokerAccounts, ResetEffect, hidden, position_of
 from sparrowmq.console.layout.action_dialog import Asked
+from sparrowmq.console.layout.forms import properties_in
 from sparrowmq.console.layout.view import Forbidden
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
@@ -49,6 +50,7 @@ SAMPLES = {
         actions.resend_message(NOTHING),
         actions.retry_dead_letters("billing", NOTHING),
         actions.change_setting("b", "a:1", {}),
+        actions.forget_broker("b"),
         actions.use_name_servers([]),
         actions.put_account(ACCOUNTS),
         actions.set_white_addresses(ACCOUNTS),

@@ -26,7 +26,7 @@ def test_light_or_dark_is_what_was_chosen_or_what_the_system_says(cookie, expect
 def test_every_page_has_an_address_and_each_place_of_the_menu_a_key_of_its_own():
     assert len({page.path for page in PAGES}) == len(PAGES) == len({id(page.draw) for page in PAGES})
     places = [page for page in PAGES if page.key]
-    assert len({page.key for page in places}) == len(places) == 11
+    assert len({page.key for page in places}) == len(places) == 12
     assert not any("{" in page.path for page in places), "the menu has no place without its name"
 
 

@@ -17,6 +17,7 @@ from sparrowmq.console.history import last_hour
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.reading.troubles import Troubles
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 
@@ -49,6 +50,7 @@ class Samples:
         self._look = look
         self._clock = clock
         self.history = History(clock, folder)
+        self.troubles = Troubles(look, clock)
         self.counting = Counting(look, self.history, clock)
         self._rates: dict[str, deque[Rate]] = {}
         self._lags: dict[str, deque[tuple[int, int]]] = {}
@@ -111,7 +113,7 @@ class Samples:
     async def sample(self) -> None:
         """One point of each. Raises: what `Look.brokers` raises."""
         now_ms = self._clock.now_ms()
-        masters = [each for each in await self._look.brokers() if each.number == 0]
+        masters = [each for each in await self.troubles.look() if each.number == 0]
         for name in self._rates.keys() - {each.name for each in masters}:
             del self._rates[name]
         found = {

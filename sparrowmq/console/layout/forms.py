@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import msgspec
 from nicegui import ui
 from nicegui.elements.mixins.value_element import ValueElement
 
@@ -90,6 +91,20 @@ def search_form(view: View, fields: Sequence[Field]) -> Form:
     """The fields of a search, filled from the address; they stand in a row."""
     filled = [replace(each, value=view.query.get(each.name, each.value)) for each in fields]
     return Form(filled, "grow min-w-[10rem]")
+
+
+def properties_in(text: str) -> dict[str, str]:
+    """Properties as a form or JSON has them: a=1, b=2. Raises: ValueError."""
+    if text.strip().startswith("{"):
+        try:
+            return msgspec.json.decode(text, type=dict[str, str])
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"the properties are not a JSON object of texts: {error}") from None
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    for name, separator, _ in pairs:
+        if not separator or not name.strip():
+            raise ValueError(f"the property {name.strip()!r} has no value; write name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _element(field: Field) -> ValueElement[Any]:

@@ -14,6 +14,7 @@ from typing import Final
 from nicegui import ui
 from nicegui.events import KeyEventArguments
 
+from sparrowmq.console.history.samples import PERIOD_S
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.page_style import COLORS, STYLE
 from sparrowmq.console.layout.view import View
@@ -32,6 +33,7 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
         menu = ui.button(icon="menu").props('flat round dense color=white aria-label="Menu"')
         _anchor(view, "SparrowMQ", "text-white font-semibold text-lg no-underline max-sm:hidden")
         ui.space()
+        _alarm(view)
         search = _search(view)
         ui.button(icon="dark_mode", on_click=lambda: _turn(mode, view)).props(
             'flat round dense color=white aria-label="Light or dark"'
@@ -55,6 +57,27 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
 def _anchor(view: View, text: str, classes: str) -> None:
     with ui.element("a").props(f'href="{view.url("")}"').classes(classes):
         ui.label(text)
+
+
+def _alarm(view: View) -> None:
+    """A link to what is wrong; nothing while nothing is."""
+    with ui.element("a").props(f'href="{view.url("conditions")}"').classes("alarm") as link:
+        ui.icon("warning").classes("text-lg")
+        label = ui.label()
+
+    def show() -> None:
+        found = view.samples.troubles.now()
+        critical = sum(each.is_critical for each in found)
+        link.classes(replace="alarm is-critical" if critical else "alarm is-warning")
+        link.set_visibility(bool(found))
+        link.props["aria-label"] = f"{critical} critical conditions, {len(found) - critical} warnings"
+        label.text = f"{critical or len(found)}"
+
+    async def again() -> None:
+        show()
+
+    show()
+    view.every(PERIOD_S, again)
 
 
 def _place(view: View, page: Page) -> None:

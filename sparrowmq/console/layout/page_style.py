@@ -66,6 +66,14 @@ body.body--dark a.link { color: #5eead4; }
   .q-table--no-wrap td { max-width: 11.5rem; } .q-table th { white-space: normal; }
   .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
 }
+.trouble-critical { border-left: 4px solid #dc2626; } .trouble-warning { border-left: 4px solid #ca8a04; }
+.trouble-badge { padding: 0 .5rem; border-radius: .25rem; font-size: .8rem; font-weight: 600; }
+.trouble-critical .trouble-badge { background: #b91c1c; color: #fff; }
+.trouble-warning .trouble-badge { background: #facc15; color: #1f2937; }
+.trouble-text { color: #b91c1c; font-weight: 600; } body.body--dark .trouble-text { color: #fca5a5; }
+.trouble-text:empty { display: none; }
+.alarm { display: flex; gap: .25rem; padding: .1rem .5rem; border-radius: .25rem; font-weight: 600; }
+.alarm.is-critical { background: #b91c1c; color: #fff; } .alarm.is-warning { background: #facc15; color: #1f2937; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.4rem, 1fr)); }
 .q-table__container:not(.q-table--no-wrap) td:not(:first-child) { overflow-wrap: anywhere; }
 [role=heading] { overflow-wrap: anywhere; }

@@ -9,8 +9,10 @@ from nicegui import ui
 
 from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.actions import change_setting, hidden
+from sparrowmq.console.history.samples import PERIOD_S
 from sparrowmq.console.layout.described_page import Page, heading
 from sparrowmq.console.layout.tables import Column, Columns, Table, chosen, pairs
+from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
 
 # A setting's name, its value, and the other values that brokers have.
@@ -24,7 +26,8 @@ _SETTINGS: Final[Columns[SettingRow]] = (
 
 async def draw(view: View) -> None:
     name = view.args["name"]
-    everywhere = await view.look.brokers()
+    troubles = view.samples.troubles
+    everywhere = [*await view.look.brokers(), *troubles.lost()]
     there = [each for each in everywhere if each.name == name]
     if not there:
         names = ", ".join(sorted({each.name for each in everywhere})) or "none"
@@ -35,6 +38,12 @@ async def draw(view: View) -> None:
         for each in there:
             if each.address != broker.address:
                 view.link(f"{each.role} at {each.address}", "cluster", name, at=each.address)
+    panel = TroublePanel(view, troubles.of_broker(name))
+
+    async def again() -> None:
+        panel.show(troubles.of_broker(name))
+
+    view.every(PERIOD_S, again)
     if broker.silence is not None:
         raise broker.silence
     settings = await broker_settings(view.look.servers, broker.address)

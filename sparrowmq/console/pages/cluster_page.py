@@ -62,7 +62,7 @@ COLUMNS: Final[Columns[BrokerRow]] = (
 
 
 async def _read(view: View) -> Sequence[BrokerRow]:
-    found = await view.look.brokers()
+    found = [*await view.look.brokers(), *view.samples.troubles.lost()]
     ends = {each.name: each.number_of("commitLogMaxOffset") for each in found if each.number == 0}
     return [BrokerRow(each, behind(each, ends)) for each in found]
 

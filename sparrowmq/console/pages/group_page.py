@@ -13,9 +13,11 @@ from sparrowmq.console.actions import change_group, delete_group, reset_offsets,
 from sparrowmq.console.layout.charts import lines
 from sparrowmq.console.layout.described_page import Description, Page, Update, section
 from sparrowmq.console.layout.tables import Column, Columns, link
+from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.groups_page import span_text
 from sparrowmq.console.reading.cluster_view import behind_s
+from sparrowmq.console.reading.troubles import Trouble
 from sparrowmq.protocol.requests.bodies import GroupConfig
 
 
@@ -66,21 +68,24 @@ _SETTINGS: Final[Columns[tuple[str, GroupConfig]]] = (
 
 
 async def _read(view: View) -> GroupNow:
-    name = view.args["name"]
-    group, lag, members = (
-        await view.admin.group(name),
-        await view.admin.lag(name),
-        await view.admin.members(name),
-    )
+    name, admin = view.args["name"], view.look.partial()
+    group, lag, members = await admin.group(name), await admin.lag(name), await admin.members(name)
     return GroupNow(group, lag, members, view.samples.lags(name), view.look.clock.now_ms())
 
 
 async def _refresh(view: View, found: GroupNow) -> GroupNow:
     """Read the lag and the members again; for settings a broker sends those of all groups."""
-    name = found.group.name
-    lag, members = await view.admin.lag(name), await view.admin.members(name)
+    name, admin = found.group.name, view.look.partial()
+    lag, members = await admin.lag(name), await admin.members(name)
     past = view.samples.lags(name)
     return replace(found, lag=lag, members=members, past=past, now_ms=view.look.clock.now_ms())
+
+
+def _troubles(view: View, found: GroupNow) -> list[Trouble]:
+    """Return the troubles that keep the group from its messages."""
+    troubles = view.samples.troubles
+    of_topics = troubles.of_topics(topics_of(found.lag))
+    return [each for each in troubles.now() if each in of_topics or found.group.name in each.groups]
 
 
 def lag_text(found: GroupNow) -> str:
@@ -157,6 +162,7 @@ PAGE: Final = Page(
         _read,
         [
             _buttons,
+            trouble_panel(_troubles),
             _lag_line,
             section("Queues", _QUEUES, queue_rows, "it has consumed nothing yet"),
             section(

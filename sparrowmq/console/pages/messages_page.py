@@ -7,10 +7,12 @@ from typing import Final
 
 from nicegui import ui
 
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.topic_reading import read
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, Found, MessageResults
+from sparrowmq.console.layout.trouble_panel import left_out_text
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import moment_of
 
@@ -35,12 +37,16 @@ async def draw(view: View) -> None:
             ),
         )
         button = ui.button("Search", icon="search").props("no-caps")
+    left_out = ui.label().classes("trouble-text").mark("left out")
     results = MessageResults(view, MESSAGE_COLUMNS, LIMIT, "no search yet")
 
     async def search() -> None:
         values = form.values
         view.remember(**values | ({"since": "", "until": ""} if values["age"] else {}))
-        await results.search(find(view))
+        admin = view.look.partial()
+        await results.search(find(view, admin))
+        missing = view.samples.troubles.left_out(values["topic"], admin.counted.missing or ())
+        left_out.text = left_out_text(missing)
 
     form.on_enter(search)
     button.on_click(search)
@@ -48,12 +54,12 @@ async def draw(view: View) -> None:
         await search()
 
 
-async def find(view: View) -> Found:
+async def find(view: View, admin: Admin) -> Found:
     """Return the messages that the address asks for. Raises: ValueError, the address lacks a field."""
     query = view.query
     topic, key, ident = query.get("topic"), query.get("key"), query.get("id")
     if ident:
-        return [await view.admin.message(ident, topic)]
+        return [await admin.message(ident, topic)]
     if not topic:
         raise ValueError("name a topic; an id that a producer made needs one too")
     now = datetime.fromtimestamp(view.look.clock.now_ms() / 1000).astimezone()
@@ -61,11 +67,11 @@ async def find(view: View) -> Found:
     since = now - span if span else moment_of(query.get("since"), "since")
     until = None if span else moment_of(query.get("until"), "until")
     if key:
-        found = await view.admin.find(topic, key, since=since, until=until, limit=LIMIT)
+        found = await admin.find(topic, key, since=since, until=until, limit=LIMIT)
         return sorted(found, key=lambda each: -each.stored.store_timestamp_ms)
     if since is None:
         raise ValueError("say since when")
-    return await read(view.look.servers, topic, since, until, newest_first=True)
+    return await read(admin.servers, topic, since, until, newest_first=True)
 
 
 PAGE: Final = Page("/messages", "Messages", draw, "mail", "m")

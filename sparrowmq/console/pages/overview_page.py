@@ -12,6 +12,7 @@ from sparrowmq.console.history.samples import PERIOD_S, Rate
 from sparrowmq.console.layout.charts import lines
 from sparrowmq.console.layout.described_page import Description, Page, Update, heading, section
 from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns
+from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.cluster_page import broker_link
 from sparrowmq.console.pages.trends import Trends
@@ -61,13 +62,18 @@ class ClusterNow:
 
 
 async def _read(view: View) -> ClusterNow:
-    brokers, topics = await view.look.brokers(), await view.look.topics()
+    brokers, topics = await _brokers(view), await view.look.topics()
     return ClusterNow(brokers, [view.look.kind_of(name) for name in topics], view.samples.rates())
 
 
 async def _refresh(view: View, found: ClusterNow) -> ClusterNow:
     """Read the brokers again; the table of all topics would cost more."""
-    return replace(found, brokers=await view.look.brokers(), rates=view.samples.rates())
+    return replace(found, brokers=await _brokers(view), rates=view.samples.rates())
+
+
+async def _brokers(view: View) -> list[BrokerNow]:
+    """The registered brokers, and those that were registered and are no more."""
+    return [*await view.look.brokers(), *view.samples.troubles.lost()]
 
 
 def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate], float]) -> dict[str, Any]:
@@ -137,6 +143,7 @@ PAGE: Final = Page(
     Description[ClusterNow](
         _read,
         [
+            trouble_panel(lambda view, _: view.samples.troubles.now()),
             _tiles,
             _charts,
             section("", _COLUMNS, lambda found: found.brokers, "no broker is registered at the name server"),

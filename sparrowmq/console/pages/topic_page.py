@@ -12,8 +12,10 @@ from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.topics import QueueRange, Topic, TopicShare
 from sparrowmq.console.actions import change_topic, delete_topic, reset_offsets, send_message
-from sparrowmq.console.layout.described_page import Description, Page, section, text
+from sparrowmq.console.console_metrics import CountedAdmin
+from sparrowmq.console.layout.described_page import Description, Page, Update, section, text
 from sparrowmq.console.layout.tables import Column, Columns, link
+from sparrowmq.console.layout.trouble_panel import left_out_text, trouble_panel
 from sparrowmq.console.layout.view import View
 
 
@@ -24,12 +26,14 @@ class TopicNow:
     Attributes:
         addresses: by broker, the address of each of its members by number.
         lags: by group; None if no broker reports it.
+        left_out: the brokers whose queues are missing, with their number; 0 if it is unknown.
     """
 
     topic: Topic
     kind: str
     addresses: Mapping[str, Mapping[int, str]]
     lags: Mapping[str, GroupLag | None]
+    left_out: Mapping[str, int]
 
     def addresses_of(self, broker: str) -> str:
         return ", ".join(f"{number}: {at}" for number, at in sorted(self.addresses.get(broker, {}).items()))
@@ -62,19 +66,48 @@ _GROUPS: Final[Columns[tuple[str, GroupLag | None]]] = (
 
 async def _read(view: View) -> TopicNow:
     name = view.args["name"]
-    topic, route = await view.admin.topic(name), await view.look.servers.route(name)
-    groups = await topics.consumers_of(view.look.servers, name)
+    admin = view.look.partial()
+    topic, route = await admin.topic(name), await view.look.servers.route(name)
+    groups = await topics.consumers_of(admin.servers, name)
     return TopicNow(
         topic,
         view.look.kind_of(name),
         {each.broker_name: each.broker_addrs for each in route.broker_datas},
-        {group: await view.attempt(view.admin.lag(group, name)) for group in groups},
+        {group: await view.attempt(admin.lag(group, name)) for group in groups},
+        _left_out(view, topic, admin),
     )
 
 
 async def _refresh(view: View, found: TopicNow) -> TopicNow:
     """Read the queues again; the lags of many groups would cost more."""
-    return replace(found, topic=await view.admin.topic(found.topic.name))
+    admin, name = view.look.partial(), found.topic.name
+    topic = await admin.topic(name)
+    return replace(found, topic=topic, left_out=_left_out(view, topic, admin))
+
+
+def _left_out(view: View, topic: Topic, admin: CountedAdmin) -> dict[str, int]:
+    """The brokers whose queues are missing; the route has the numbers of those that are registered."""
+    found = view.samples.troubles.left_out(topic.name, admin.counted.missing or ())
+    return found | {each.broker: each.read_queues for each in topic.shares if each.broker in found}
+
+
+def missing_text(found: TopicNow) -> str:
+    """The queues that are missing, and whose; "" if none is."""
+    here, missing = len(found.topic.queues), sum(found.left_out.values())
+    if not found.left_out:
+        return ""
+    return f"{missing} queues of {here + missing} are missing. {left_out_text(found.left_out)}"
+
+
+def _missing(_: View, found: TopicNow) -> Update[TopicNow]:
+    line = ui.label().classes("trouble-text").mark("missing")
+
+    def show(now: TopicNow) -> None:
+        line.text = missing_text(now)
+        line.set_visibility(bool(now.left_out))
+
+    show(found)
+    return show
 
 
 def _buttons(view: View, found: TopicNow) -> None:
@@ -98,6 +131,8 @@ PAGE: Final = Page(
         _read,
         [
             _buttons,
+            trouble_panel(lambda view, found: view.samples.troubles.of_topics([found.topic.name])),
+            _missing,
             text(
                 lambda found: (
                     f"{found.topic.count:,} messages in {len(found.topic.queues)} queues; kind: {found.kind}"

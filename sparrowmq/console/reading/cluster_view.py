@@ -114,6 +114,7 @@ class Look:
         self.clock = clock or SystemClock()
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted
+        self.tables: dict[str, Mapping[str, TopicConfig]] = {}  # of each broker's topics, as it answered last
         self._own: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
         self._groups: dict[bool, tuple[float, list[str]]] = {}
@@ -130,6 +131,13 @@ class Look:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.__aexit__(kind, error, trace)
+
+    def partial(self) -> CountedAdmin:
+        """An admin whose reads leave out the brokers that do not answer; `counted.missing` gets them."""
+        admin = CountedAdmin(self.servers.network)
+        admin.counted.total = self.servers
+        admin.counted.missing = {}
+        return admin
 
     def another(self) -> Client:
         """Another client, for a consumer: one client is one member of a group. Enter it as a context."""
@@ -180,13 +188,14 @@ class Look:
             places = await self.admin.brokers()
             masters = {place.name: place.master for place in places}
             named = {name for place in places for name in (place.name, place.cluster)}
-            self._own = frozenset(named | {name + REPLY_SUFFIX for name in named})
+            self._own |= named | {name + REPLY_SUFFIX for name in named}  # also of brokers that have gone
             tables, failures = await self.servers.each(
                 masters, lambda _, address: topic_table(self.servers, address)
             )
             if failures and not tables:
                 raise next(iter(failures.values()))
             found: dict[str, dict[str, TopicConfig]] = {}
+            self.tables |= tables
             for broker, table in tables.items():
                 for name, config in table.items():
                     found.setdefault(name, {})[broker] = config

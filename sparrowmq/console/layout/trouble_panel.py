@@ -1,0 +1,90 @@
+"""Troubles of the cluster, as every page shows them: critical ones in red, others in yellow, each with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from nicegui import ui
+
+from sparrowmq.console.layout.described_page import Part, Update
+from sparrowmq.console.layout.view import View
+from sparrowmq.console.page_times import time_of
+from sparrowmq.console.reading.troubles import Trouble
+
+T = TypeVar("T")
+_SHOWN: Final = 8  # names of topics or groups
+
+
+class TroublePanel:
+    """Draws where it is made; nothing while nothing is wrong."""
+
+    def __init__(self, view: View, troubles: Sequence[Trouble], healthy: str = "") -> None:
+        self._view = view
+        self._healthy = healthy
+        self._place = ui.column().classes("w-full gap-2")
+        self._shown: Sequence[Trouble] | None = None
+        self.show(troubles)
+
+    def show(self, troubles: Sequence[Trouble]) -> None:
+        """Replace what is shown."""
+        if list(troubles) == self._shown:
+            return
+        self._shown = list(troubles)
+        self._place.clear()
+        self._place.set_visibility(bool(troubles or self._healthy))
+        with self._place:
+            for each in troubles:
+                _card(self._view, each)
+            if not troubles and self._healthy:
+                ui.label(self._healthy).classes("text-sm opacity-80")
+
+
+def trouble_panel(of: Callable[[View, T], Sequence[Trouble]]) -> Part[T]:
+    """A panel as a part of a described page."""
+
+    def draw(view: View, found: T) -> Update[T]:
+        panel = TroublePanel(view, of(view, found))
+        return lambda now: panel.show(of(view, now))
+
+    return draw
+
+
+def _card(view: View, trouble: Trouble) -> None:
+    color = "trouble-critical" if trouble.is_critical else "trouble-warning"
+    with ui.card().classes(f"w-full gap-1 {color}").props("flat bordered").mark("trouble"):
+        with ui.row().classes("items-center gap-2"):
+            ui.label("critical" if trouble.is_critical else "warning").classes("trouble-badge")
+            ui.label(f"{trouble.who}: {trouble.name}").classes("font-semibold")
+            ui.label(since_text(trouble)).classes("text-sm")
+        ui.label(trouble.what).classes("whitespace-pre-wrap")
+        if trouble.topics:
+            _names(view, f"{trouble.queues:,} queues cannot be used, of the topics", "topics", trouble.topics)
+        if trouble.groups:
+            _names(view, "Groups that consume them:", "groups", trouble.groups)
+        if trouble.remedy:
+            ui.label(f"What to do: {trouble.remedy}").classes("text-sm whitespace-pre-wrap")
+
+
+def _names(view: View, words: str, place: str, names: Sequence[str]) -> None:
+    with ui.row().classes("items-center gap-2 text-sm"):
+        ui.label(words)
+        for name in names[:_SHOWN]:
+            view.link(name, place, name)
+        if len(names) > _SHOWN:
+            ui.label(f"and {len(names) - _SHOWN:,} more")
+
+
+def since_text(trouble: Trouble) -> str:
+    """Since when it has been so."""
+    word = "at least since" if trouble.is_older else "since"
+    return f"{word} {time_of(trouble.since_ms)}"
+
+
+def left_out_text(left_out: Mapping[str, int]) -> str:
+    """The messages that a page cannot show; "" if it shows all."""
+    names = [
+        f"{queues} queues of {broker}" if queues else f"those of {broker}"
+        for broker, queues in left_out.items()
+    ]
+    return f"Left out, because no master answers: {', '.join(names)}" if names else ""
