@@ -163,7 +163,7 @@ def test_the_image_is_made_of_files_that_are_here():
     assert f"USER {uid}" in recipe
 
 
-@pytest.mark.covers("S-K8S-01", breaks="Conditions.ready: false unready")
+@pytest.mark.covers("S-K8S-01", breaks="Conditions.ready: drop raise NotReady")
 def test_a_broker_that_cannot_work_is_not_ready_and_is_not_restarted_for_that(pod):
     for name in pod.containers:
         assert pod.until(name, "readinessProbe", 200).startswith("ok")
