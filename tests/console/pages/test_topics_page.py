@@ -74,7 +74,8 @@ async def test_topics_show_what_they_have_and_are_sorted_by_it(visit):
             await page.locator("th").all_inner_texts(), await row.locator("td").all_inner_texts(), strict=True
         )
     )
-    assert (cells["Messages ▼"], cells["Groups"], cells["Queues"]) == ("20", "1", "4")
+    assert (cells["Messages ▼"], cells["Queues"]) == ("20", "4")
+    assert int(cells["Groups"]) >= 1  # other tests may have had theirs
     await heading.get_by_role("button").click()
     await page.wait_for_url("**/topics?sort=Messages")
     await page.wait_for_function("!document.querySelector('tbody').innerText.includes('ticks')")
