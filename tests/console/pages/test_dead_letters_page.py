@@ -34,7 +34,7 @@ async def test_those_behind_the_first_thousand_are_found_exported_and_turned_to(
     vera = await visit("vera")
     page = vera.page
     await vera.go("dlq?group=many&tag=late")
-    await vera.sees("100 of 1,200")
+    await vera.sees("1 to 100; ", "of 1,200 messages searched")
     async with page.expect_download() as download:
         await vera.press("Export")
     lines = (await (await download.value).path()).read_text().splitlines()
