@@ -256,8 +256,7 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     slave_reads: bool = setting("slaveReadEnable", False, BOOLEAN, live=True)
     """Let slaves answer pulls. A master sends consumers with a large lag to a slave."""
     slave_timeout_ms: int = setting("slaveTimeout", 1500, duration("ms", 1, 600_000))
-    """Time that a send to a SYNC_MASTER waits for a slave, in milliseconds; then FLUSH_SLAVE_TIMEOUT. Java's default is
-    3000, as long as clients wait: there each send fails while a slave hangs."""
+    """Time that a send to a SYNC_MASTER waits for a slave, in milliseconds. Then the status is FLUSH_SLAVE_TIMEOUT."""
     slave_ack: SlaveAck = setting("slaveAck", SlaveAck.WRITTEN, choice(SlaveAck))
     """When a slave acknowledges a message: written to its log, or flushed to its disk."""
     ha_master: str | None = setting("haMasterAddress", None, _ONE_ADDRESS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from sparrowmq import ConfigError, ReceivedMessage
 from sparrowmq.client import blocking_client as sync
@@ -102,12 +103,19 @@ async def test_a_declared_handler_gets_its_types_and_the_connection(tmp_path, mq
     await mq.send("orders", b'{"id": "o-1"}', tag="again")
     await mq.send("orders", b'{"id": "o-2"}', tag="other")
     await until(lambda: "other" in handled, 30)
+    deadline = time.monotonic() + 30
+    while "o-2" not in (bills := await _bills(engine)):  # its transaction ends after the handler
+        assert time.monotonic() < deadline, bills
+        await asyncio.sleep(0.02)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
-    async with engine.connect() as connection:
-        bills = (await connection.execute(sa.select(BILLS.c.bill).order_by(BILLS.c.bill))).scalars().all()
     await engine.dispose()
     assert bills == ["o-1", "o-2"] and "again" not in handled
+
+
+async def _bills(engine: AsyncEngine) -> list[str]:
+    async with engine.connect() as connection:
+        return list((await connection.execute(sa.select(BILLS.c.bill).order_by(BILLS.c.bill))).scalars())
 
 
 async def test_a_plain_handler_of_the_blocking_client(tmp_path, cluster):
