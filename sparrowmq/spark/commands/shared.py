@@ -8,7 +8,6 @@ exit       0 it is done; 1 it failed, or an audit found something; 2 the command
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -18,11 +17,9 @@ import click
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
+from sparrowmq.spark.failures import ours
 
 F = TypeVar("F", bound=Callable[..., object])
-
-# Spark reports an error of ours, of a task or of planning, in the last line of a traceback.
-_OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 # As the other commands name them; what is on a command line, others on the machine see.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
@@ -112,13 +109,12 @@ def ends_well(command: F) -> Callable[..., None]:
             except _errors_of_spark() as error:
                 if is_interrupted(error):
                     ending.stopped()
-                of_tasks = _OF_TASK.findall(str(error))
-                if not of_tasks:
+                of_task = ours(str(error))
+                if of_task is None:
                     ending.tell_failure(str(error).strip().partition("\n")[0])
                     raise
-                kind, why = of_tasks[-1]
-                hint = "" if kind == ConfigError.__name__ else "; run it again to go on"
-                ending.failed(f"{why}{hint}")
+                hint = "" if of_task.is_permanent else "; run it again to go on"
+                ending.failed(f"{of_task.why}{hint}")
         ending.done(found if isinstance(found, Ended) else Ended(found, 0))
 
     return run

@@ -89,12 +89,14 @@ def test_an_error_is_a_sentence(capsys):
 
 
 def test_an_error_of_a_task_is_its_sentence_and_one_that_nobody_knows_is_told_whole():
-    told = "[STREAM_FAILED] Query ended:\n  File x.py\nsparrowmq.errors.RowsLost: 3 rows are gone\n\n\tat org.apache"
+    told = "[STREAM_FAILED] Query ended:\n  File x.py\nsparrowmq.errors.NoRoute: no route to T\n\n\tat org.apache"
     found = run("-o", f"spark={told}")
     assert (found.exit_code, found.stderr) == (
         1,
-        "sparrowmq pipeline: 3 rows are gone; run it again to go on\n",
+        "sparrowmq pipeline: no route to T; run it again to go on\n",
     )
+    lost = run("-o", "spark=\nsparrowmq.spark.source.partition_ranges.RowsLost: 3 rows are gone")
+    assert lost.stderr == "sparrowmq pipeline: 3 rows are gone\n"
     wrong = run("-o", "spark=\nsparrowmq.errors.ConfigError: /backup has no log files")
     assert wrong.stderr == "sparrowmq pipeline: /backup has no log files\n"
     assert "out of memory" in str(run("-o", "spark=[JAVA] out of memory").exception)

@@ -33,7 +33,8 @@ class Report:
         lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
             damaged. Both are None if they cannot be counted: a filter passes over offsets, too.
         lag: how far a stream was behind at its last batch.
-        stopped: whether it was stopped before it had done all. error: why it failed. The line has each only if so.
+        stopped: whether it was stopped before it had done all. error: why it failed. restarts: how often a stream was
+            started again after a failure. The line has each only if so.
     """
 
     read: int | None = 0
@@ -48,7 +49,11 @@ class Report:
     _read: dict[int, int] = field(
         default_factory=dict, repr=False
     )  # by batch, until it is compared with its span
+    _last_batch: tuple[int, int, int] = field(
+        default=(-1, 0, 0), repr=False
+    )  # its number, messages, damaged ones
     _leaves_bad_ones_out: bool = field(default=False, repr=False)
+    restarts: int = field(default=0, repr=False)
     stopped: bool = field(default=False, repr=False)
     error: str | None = field(default=None, repr=False)
     _begin_s: float = field(default_factory=time.monotonic, repr=False, compare=False)
@@ -68,11 +73,16 @@ class Report:
             self._leaves_bad_ones_out = options.bad_records == "dlq" and options.fail_on_data_loss
 
     def add_batch(self, batch: int, rows: int, bad: int = 0) -> None:
-        """Count the messages of a batch, of which `bad` are damaged."""
-        self.add_read(rows)
+        """Count the messages of a batch, of which `bad` are damaged; a batch that comes again is counted once."""
+        if self._last_batch[0] == batch:
+            rows_before, bad_before = self._last_batch[1:]
+        else:
+            rows_before = bad_before = 0
+        self._last_batch = batch, rows, bad
+        self.add_read(rows - rows_before)
         self._read[batch] = rows
         if self.bad is not None:
-            self.bad += bad
+            self.bad += bad - bad_before
 
     def look(self, query: StreamingQuery) -> None:
         """Note the batches that have ended since the last look."""
@@ -105,6 +115,8 @@ class Report:
         """The report as one line of JSON."""
         shown = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
         shown["seconds"] = round(self.seconds, 3)
+        if self.restarts:
+            shown["restarts"] = self.restarts
         if self.stopped:
             shown["stopped"] = True
         if self.error is not None:
@@ -130,6 +142,7 @@ _MEANINGS: Final = {
     "written": "rows or messages that were written",
     "errors": "messages that became no row",
     "batches": "batches that are done",
+    "restarts": "starts of the stream after a failure",
 }
 
 

@@ -6,7 +6,8 @@
     return runner.report
 
 A pipeline checks its own arguments, and provides the function for a batch. The function counts in `runner.report`, and
-returns a few words for the line about the batch. Control-C and SIGTERM end a stream after the batch at hand.
+returns a few words for the line about the batch. Control-C and SIGTERM end a stream after the batch at hand. A stream
+that fails is started again from its checkpoint (`restarting.py`).
 
 Spark 4.1 makes one batch of `Trigger.AvailableNow`, and does not say where its stream is. There the source reads the
 checkpoint (`spark41_stream.py`), and one such run follows the other until they have reached the end.
@@ -22,13 +23,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.failures import failure
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.restarting import MOST_WITH_AN_END, Restarts, has_ended
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.running.stopping import noted
 from sparrowmq.spark.read_limits import HAS_LIMITS
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 # Does a batch, and returns words for its line.
 Step = Callable[["DataFrame", int], str]
+IsStopped = Callable[[], bool]
 
 _LOOK_S: Final = 1
 _ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
@@ -124,15 +128,36 @@ class Runner:
         self.say(f"batch {number}: {done}, {time.monotonic() - begin:.1f} s")
 
     def stream(self, given: Mapping[str, str], step: Step, checkpoint: str) -> None:
-        """Do the batches of a stream until all is read (`once`), or until a signal comes.
+        """Do the batches of a stream until all is read (`once`), or until a signal comes; start it again if it fails.
 
         Args:
             given: options of the source.
         Raises:
             ConfigError: `every` is no time.
-            StreamingQueryException: a batch failed.
+            StreamingQueryException: a batch failed, and would fail again.
         """
-        self.report.count_losses(parse(SourceOptions, given))
+        report, restarts = self.report, Restarts(MOST_WITH_AN_END if self.once else None)
+        report.count_losses(parse(SourceOptions, given))
+        with noted() as is_stopped:
+            while not is_stopped():
+                before = report.batches
+                try:
+                    self._stream(given, step, checkpoint, is_stopped)
+                    return
+                except PySparkException as error:
+                    pause_s = restarts.pause_s(error, went_on=report.batches > before)
+                    if pause_s is None or has_ended(self.session):
+                        raise
+                    report.restarts += 1
+                    why = failure(str(error)).why
+                    self.say(
+                        f"the stream failed, and is started again from its last batch in {pause_s:g} s: {why}"
+                    )
+                self._pause(pause_s, is_stopped)
+            report.stopped = self.once
+
+    def _stream(self, given: Mapping[str, str], step: Step, checkpoint: str, is_stopped: IsStopped) -> None:
+        """Do the batches from the checkpoint on."""
 
         def start(trigger: Mapping[str, Any]) -> StreamingQuery:
             options = {**given, "checkpointLocation": checkpoint}
@@ -145,35 +170,42 @@ class Runner:
             return writing.option("checkpointLocation", checkpoint).start()
 
         if not self.once:
-            self._watch(start({"processingTime": self.every}))
+            self._watch(start({"processingTime": self.every}), is_stopped)
         elif HAS_LIMITS:
-            self.report.stopped = not self._watch(start(_ALL_THERE_IS))
+            self.report.stopped = not self._watch(start(_ALL_THERE_IS), is_stopped)
         else:
-            self._stream_by_batches(given, lambda: start(_ALL_THERE_IS))
+            self._stream_by_batches(given, lambda: start(_ALL_THERE_IS), is_stopped)
 
-    def _stream_by_batches(self, given: Mapping[str, str], start: Callable[[], StreamingQuery]) -> None:
+    def _stream_by_batches(
+        self, given: Mapping[str, str], start: Callable[[], StreamingQuery], is_stopped: IsStopped
+    ) -> None:
         """Start a query for each batch: that of a driver that died, or the next one."""
         report = self.report
         end, has_more = offsets_by_topic(span_of(given).end), True
         while has_more:
             batches = report.batches
-            ended_by_itself = self._watch(start())
+            ended_by_itself = self._watch(start(), is_stopped)
             report.stopped = not ended_by_itself
             has_more = ended_by_itself and report.batches > batches and _is_before(report.offsets, end)
 
-    def _watch(self, query: StreamingQuery) -> bool:
+    def _watch(self, query: StreamingQuery, is_stopped: IsStopped) -> bool:
         """Wait until a query ends, or stop it at a signal. Returns whether it ended by itself."""
-        report = self.report
         with self.timed():
             try:
-                with noted() as is_stopped:
-                    while not query.awaitTermination(_LOOK_S) and not is_stopped():
-                        report.look(query)
+                while not query.awaitTermination(_LOOK_S) and not is_stopped():
+                    self.report.look(query)
                 if is_stopped():
                     query.stop()
             finally:
-                report.look(query)
+                self.report.look(query)
         return not is_stopped()
+
+    def _pause(self, pause_s: float, is_stopped: IsStopped) -> None:
+        """Wait for so long, or until a signal comes."""
+        end_s = time.monotonic() + pause_s
+        with self.timed():
+            while not is_stopped() and (left_s := end_s - time.monotonic()) > 0:
+                time.sleep(min(left_s, _LOOK_S))
 
 
 def with_defaults(given: Mapping[str, str], rows: int) -> dict[str, str]:

@@ -100,3 +100,13 @@ def test_prometheus_gets_all_of_it_by_kafkas_names():
         'sparrowmq_pipeline_read_total{query="table orders"} 3.0',
     ):
         assert line in said.splitlines()
+
+
+@pytest.mark.guards("Report.add_batch: rows - rows_before -> rows")
+def test_a_batch_that_comes_again_after_a_failure_is_counted_once():
+    report = Report()
+    report.count_losses(parse(SourceOptions, SOURCE))
+    report.add_batch(0, 10, 1)
+    report.add_batch(1, 20, 2)
+    report.add_batch(1, 20, 2)
+    assert (report.read, report.bad) == (30, 3)

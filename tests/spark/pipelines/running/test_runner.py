@@ -12,10 +12,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.errors import ConfigError
+from pyspark.errors import PySparkException
+
+from sparrowmq.errors import BrokerUnreachable, ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running import runner as running
 from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
+from sparrowmq.spark.pipelines.running.stopping import noted
+from sparrowmq.spark.source.partition_ranges import RowsLost
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -54,7 +58,8 @@ class Query:
 def test_control_c_ends_a_query_in_order():
     query: Any = Query()
     runner = Runner()
-    assert not runner._watch(query)
+    with noted() as is_stopped:
+        assert not runner._watch(query, is_stopped)
     assert query.is_stopped
     assert (runner.report.offsets, runner.report.read) == ({}, 0)
     assert runner.report.seconds > 0
@@ -143,3 +148,62 @@ def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
     assert runner.report.stopped
     assert 1 <= runner.report.batches < 100, "it was looked at in between"
     assert json.loads(runner.report.line())["stopped"] is True
+
+
+class Failing:
+    """A step that raises these errors one after the other, and then takes batches."""
+
+    def __init__(self, runner, *errors):
+        self.runner = runner
+        self.errors = list(errors)
+        self.bodies: list[int] = []
+
+    def __call__(self, rows, batch):
+        bodies = [int(row.body.decode()) for row in rows.select("body").collect()]
+        self.runner.report.add_batch(batch, len(bodies))
+        if self.runner.report.batches == 1 and self.errors:
+            raise self.errors.pop(0)
+        self.bodies += bodies
+        return ""
+
+
+@pytest.mark.guards("Restarts.pause_s: return None")
+def test_a_stream_goes_on_from_its_checkpoint_after_a_failure_that_passes(topic, tmp_path):
+    topic.send(0, 250)
+    lines: list[str] = []
+    runner = Runner(spark=topic.spark, once=True, say=lines.append)
+    step = Failing(
+        runner, ConnectionResetError("the disk was away"), BrokerUnreachable("b", "it is restarted")
+    )
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    runner.stream(options, step, str(tmp_path / "checkpoint"))
+    assert sorted(step.bodies) == list(range(250))
+    assert (runner.report.read, runner.report.restarts, runner.report.stopped) == (250, 2, False)
+    assert json.loads(runner.report.line())["restarts"] == 2
+    failed = [line for line in lines if "failed" in line]
+    assert "in 1 s: ConnectionResetError: the disk was away" in failed[0]
+    assert "in 2 s" in failed[1] and "it is restarted" in failed[1]
+
+
+@pytest.mark.guards("Failure.is_permanent: return False")
+@pytest.mark.parametrize(
+    "error", [ConfigError("it is wrong"), RowsLost("3 rows are gone"), TypeError("a bug")]
+)
+def test_a_stream_that_would_fail_again_ends_at_once(topic, tmp_path, error):
+    topic.send(0, 200)
+    runner = Runner(spark=topic.spark, once=True, say=lambda _: None)
+    step = Failing(runner, error)
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    with pytest.raises(PySparkException, match=str(error)):
+        runner.stream(options, step, str(tmp_path / "checkpoint"))
+    assert (runner.report.batches, runner.report.restarts) == (1, 0)
+
+
+def test_a_signal_ends_the_pause_before_the_next_start(topic, tmp_path):
+    topic.send(0, 200)
+    runner = Runner(spark=topic.spark, every="1 second")
+    runner.say = lambda line: os.kill(os.getpid(), signal.SIGINT) if "failed" in line else None
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    runner.stream(options, Failing(runner, ConnectionResetError("away")), str(tmp_path / "checkpoint"))
+    assert (runner.report.batches, runner.report.restarts) == (1, 1)
+    assert not runner.report.stopped, "a stream without an end has ended in order"

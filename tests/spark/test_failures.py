@@ -1,0 +1,74 @@
+"""sparrowmq.spark.failures: the cause of a failure in Spark's text."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq import errors
+from sparrowmq.spark.failures import PERMANENT, Failure, failure, ours
+from sparrowmq.spark.source import bad_records, partition_ranges
+
+TRACE = """[STREAM_FAILED] Query [id = 5] terminated with exception: Job aborted
+py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "a.py", line 3, in write
+ConnectionResetError: [Errno 104] reset by peer
+
+During handling of the above exception, another exception occurred:
+
+  File "b.py", line 5, in take
+{last}
+
+\tat org.apache.spark.sql.execution.Streaming(Streaming.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "why", "is_permanent"),
+    [
+        ("sparrowmq.errors.ConfigError: x=1 is wrong", "ConfigError", "x=1 is wrong", True),
+        ("sparrowmq.spark.source.partition_ranges.RowsLost: 3 are gone", "RowsLost", "3 are gone", True),
+        ("sparrowmq.errors.AccessDenied: not yours", "AccessDenied", "not yours", True),
+        ("sparrowmq.errors.BrokerUnreachable: b is away", "BrokerUnreachable", "b is away", False),
+        ("sparrowmq.spark.source.pulls.NotReady: wait", "NotReady", "wait", False),
+        ("AssertionError", "AssertionError", "AssertionError", True),
+        ("TypeError: a bug", "TypeError", "TypeError: a bug", True),
+        (
+            "pyarrow.lib.ArrowNotImplementedError: no",
+            "ArrowNotImplementedError",
+            "ArrowNotImplementedError: no",
+            True,
+        ),
+        ("OSError: [Errno 28] full", "OSError", "OSError: [Errno 28] full", False),
+        (
+            "deltalake.exceptions.CommitFailedError: conflict",
+            "CommitFailedError",
+            "CommitFailedError: conflict",
+            False,
+        ),
+        (
+            "pyspark.errors.exceptions.captured.AnalysisException: [X] no column",
+            "AnalysisException",
+            "AnalysisException: [X] no column",
+            True,
+        ),
+    ],
+)
+def test_the_cause_is_the_last_line_of_the_last_traceback(last, kind, why, is_permanent):
+    found = failure(TRACE.format(last=last))
+    assert (found, found.is_permanent) == (Failure(kind, why), is_permanent)
+
+
+def test_a_failure_of_java_alone_has_its_first_line_and_may_pass():
+    found = failure(
+        "Job aborted: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(Y.scala:1)\n"
+    )
+    assert found == Failure("", "Job aborted: ExecutorLostFailure (executor 1 exited)")
+    assert not found.is_permanent
+    assert ours("Job aborted") is None
+
+
+def test_each_permanent_error_exists():
+    known = {name for module in (errors, bad_records, partition_ranges) for name in vars(module)}
+    assert known >= PERMANENT
