@@ -16,10 +16,6 @@ _STATE = click.option(
 _TO_CLUSTER = click.option(
     "--to-cluster", metavar="NAME", help="Cluster in which topics are made, if there are several."
 )
-_TO_OPTION = click.option(
-    "--to-option", "to_options", multiple=True, metavar="KEY=VALUE", callback=shared.pairs,
-    help="An option of the sink (docs/use/spark.md), as accessKey=...",
-)  # fmt: skip
 
 
 @click.command()
@@ -58,7 +54,7 @@ def dlq_replay(**given: Any) -> Any:
 @shared.once
 @shared.every
 @shared.of_source
-@_TO_OPTION
+@shared.of_target
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
@@ -82,7 +78,7 @@ def mirror(**given: Any) -> Any:
 @shared.once
 @shared.every
 @shared.of_source
-@_TO_OPTION
+@shared.of_target
 @shared.metrics
 @shared.dry_run
 @shared.ends_well

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -23,7 +24,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 # As the other commands name them; what is on a command line, others on the machine see.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
+_OF_TARGET: Final = {"accessKey": "ROCKETMQ_TARGET_ACCESS_KEY", "secretKey": "ROCKETMQ_TARGET_SECRET_KEY"}
 _KEYS: Final = "the account's keys also as ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY"
+_KEYS_OF_TARGET: Final = "the account's keys also as ROCKETMQ_TARGET_ACCESS_KEY, ROCKETMQ_TARGET_SECRET_KEY"
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
@@ -54,9 +57,37 @@ def _pairs_of_source(
     context: click.Context, option: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
     """`pairs` that the source understands. Raises: UsageError."""
+    return _demand_reading(pairs(context, option, given))
+
+
+def _pairs_in_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> dict[str, str]:
+    """The lines KEY=VALUE of a file; a line with # at its begin is a comment. Raises: UsageError."""
+    if file is None:
+        return {}
+    found = {}
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file} cannot be read: {error}") from None
+    for number, line in enumerate(map(str.strip, lines), 1):
+        key, equals, value = line.partition("=")
+        if line and not line.startswith("#"):
+            if not equals or not key.strip():  # the line may be a secret, so it is not shown
+                raise click.UsageError(f"{file}, line {number}, is no option with its value; write KEY=VALUE")
+            found[key.strip()] = value.strip()
+    return found
+
+
+def _pairs_of_source_in_file(
+    context: click.Context, option: click.Parameter, file: Path | None
+) -> dict[str, str]:
+    """`_pairs_in_file` that the source understands. Raises: UsageError."""
+    return _demand_reading(_pairs_in_file(context, option, file))
+
+
+def _demand_reading(found: dict[str, str]) -> dict[str, str]:
     from sparrowmq.spark.directions import demand_reading
 
-    found = pairs(context, option, given)
     try:
         demand_reading(found)
     except ConfigError as error:
@@ -64,14 +95,41 @@ def _pairs_of_source(
     return found
 
 
-of_source = click.option(
-    "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_pairs_of_source,
-    help=f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.",
-)  # fmt: skip
-of_sink = click.option(
-    "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
-    help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS}.",
-)  # fmt: skip
+def _file_of(name: str, callback: Callable[..., dict[str, str]]) -> Callable[[F], F]:
+    return click.option(
+        f"--{name}-file", metavar="FILE", callback=callback,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help=f"File with lines KEY=VALUE for --{name}; keep secrets in it, as others see command lines.",
+    )  # fmt: skip
+
+
+def of_source(command: F) -> F:
+    """Gives a command `options` of the source."""
+    of_line = click.option(
+        "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_pairs_of_source,
+        help=f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.",
+    )  # fmt: skip
+    return of_line(_file_of("option", _pairs_of_source_in_file)(command))
+
+
+def of_sink(command: F) -> F:
+    """Gives a command `options` of the sink."""
+    of_line = click.option(
+        "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
+        help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS}.",
+    )  # fmt: skip
+    return of_line(_file_of("option", _pairs_in_file)(command))
+
+
+def of_target(command: F) -> F:
+    """Gives a command `to_options`, of the sink at another cluster."""
+    of_line = click.option(
+        "--to-option", "to_options", multiple=True, metavar="KEY=VALUE", callback=pairs,
+        help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS_OF_TARGET}.",
+    )  # fmt: skip
+    return of_line(_file_of("to-option", _pairs_in_file)(command))
+
+
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all messages that are there now are done.")
 metrics = click.option(
@@ -94,14 +152,17 @@ def pipelines() -> Any:
 
 
 def ends_well(command: F) -> Callable[..., None]:
-    """A command that prints the report of its function, and errors in a sentence."""
+    """A command that prints the report of its function, and errors in a sentence.
+
+    The function gets options with those of files, and with the account of the environment.
+    """
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> None:
         ending = Ending()
         with ending.signals():
             try:
-                found = command(*args, **_signed(given))
+                found = command(*args, **_signed(_with_files(given)))
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
@@ -120,20 +181,38 @@ def ends_well(command: F) -> Callable[..., None]:
     return run
 
 
+def _with_files(given: dict[str, Any]) -> dict[str, Any]:
+    """Add the options of files; those of the command line go before them."""
+    found = dict(given)
+    for kind, file in (("options", "option_file"), ("to_options", "to_option_file")):
+        if file in found:
+            named = {name.lower() for name in found[kind]}
+            found[kind] = {
+                name: value for name, value in found.pop(file).items() if name.lower() not in named
+            } | found[kind]
+    return found
+
+
 def _signed(given: dict[str, Any]) -> dict[str, Any]:
     """Add the account of the environment to options without one; files of a store need none."""
     if given.get("name_server") is None or given.get("store") is not None:
         return given
     found = dict(given)
-    for kind in {"options", "to_options"} & given.keys():
-        named = {name.lower().rpartition(".")[2] for name in given[kind]}
-        account = {
-            name: os.environ[variable]
-            for name, variable in _ACCOUNT.items()
-            if name.lower() not in named and os.environ.get(variable)
-        }
-        found[kind] = account | given[kind]
+    of_target = _OF_TARGET if any(map(os.environ.get, _OF_TARGET.values())) else _ACCOUNT
+    for kind, variables in (("options", _ACCOUNT), ("to_options", of_target)):
+        if kind in found:
+            found[kind] = _account(variables, found[kind]) | found[kind]
     return found
+
+
+def _account(variables: Mapping[str, str], named: Mapping[str, str]) -> dict[str, str]:
+    """The keys of the environment that are not named."""
+    names = {name.lower().rpartition(".")[2] for name in named}
+    return {
+        name: os.environ[variable]
+        for name, variable in variables.items()
+        if name.lower() not in names and os.environ.get(variable)
+    }
 
 
 def _errors_of_spark() -> tuple[type[Exception], ...]:

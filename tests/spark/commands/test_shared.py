@@ -48,7 +48,7 @@ def test_name_servers_come_from_the_environment_too():
 @shared.servers(required=False)
 @click.option("--store")
 @shared.of_source
-@click.option("--to-option", "to_options", multiple=True, callback=shared.pairs)
+@shared.of_target
 @shared.ends_well
 def given(**given):
     click.echo(f"{given['options']} {given['to_options']}")
@@ -74,6 +74,67 @@ def test_the_account_comes_from_the_environment_unless_it_is_named_or_nobody_is_
     account = {"ROCKETMQ_ACCESS_KEY": "me", "ROCKETMQ_SECRET_KEY": "mine", "NAMESRV_ADDR": ""}
     found = CliRunner().invoke(given, args, env=account)
     assert found.stdout.splitlines()[0] == f"{options} {to_options}"
+
+
+@pytest.mark.guards("_signed: of_target = _ACCOUNT")
+@pytest.mark.parametrize(
+    ("of_target", "to_options"),
+    [
+        ({"ACCESS_KEY": "you", "SECRET_KEY": "yours"}, {"accessKey": "you", "secretKey": "yours"}),
+        ({"SECRET_KEY": "yours"}, {"secretKey": "yours"}),  # half of an account is refused, and not completed
+        ({}, {"accessKey": "me", "secretKey": "mine"}),
+    ],
+)
+def test_the_targets_account_comes_from_variables_of_its_own(of_target, to_options):
+    account = {"ROCKETMQ_ACCESS_KEY": "me", "ROCKETMQ_SECRET_KEY": "mine", "NAMESRV_ADDR": ""}
+    account |= {f"ROCKETMQ_TARGET_{name}": value for name, value in of_target.items()}
+    found = CliRunner().invoke(given, ["-n", "a:1"], env=account)
+    source = {"accessKey": "me", "secretKey": "mine"}
+    assert found.stdout.splitlines()[0] == f"{source} {to_options}"
+
+
+def test_options_of_a_file_go_behind_the_command_line_and_before_the_environment(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("# of the reader\naccessKey=him\nsecretKey = a=\\b\n\nTAGS=old\n")
+    target.write_text("accessKey=her\nsecretKey=hers\n")
+    args = ["-n", "a:1", "-o", "tags=paid", "--option-file", source, "--to-option-file", target]
+    environment = {
+        "ROCKETMQ_ACCESS_KEY": "me",
+        "ROCKETMQ_SECRET_KEY": "mine",
+        "ROCKETMQ_TARGET_SECRET_KEY": "x",
+    }
+    found = CliRunner().invoke(given, list(map(str, args)), env=environment)
+    options = {"accessKey": "him", "secretKey": "a=\\b", "tags": "paid"}
+    to_options = {"accessKey": "her", "secretKey": "hers"}
+    assert found.stdout.splitlines()[0] == f"{options} {to_options}"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"accessKey=x\n\nsecret", "line 3, is no option with its value"),
+        (b"=1", "line 1, is no option with its value"),
+        (b"\xff=1", "cannot be read"),
+        (b"sendTimeoutMs=1", "says how messages are sent"),
+    ],
+)
+def test_a_file_that_has_no_options_of_the_source_is_refused(tmp_path, text, why):
+    file = tmp_path / "options"
+    file.write_bytes(text)
+    found = run("--option-file", str(file))
+    assert found.exit_code == 2
+    assert why in " ".join(found.output.split())
+    assert "secret" not in found.output
+    assert run("--option-file", str(tmp_path / "absent")).exit_code == 2
+
+
+def test_every_command_that_asks_brokers_takes_its_secrets_from_a_file():
+    pytest.importorskip("pyspark")
+    from sparrowmq.spark.pipeline_command import COMMANDS
+
+    options = {command.name: {option.name for option in command.params} for command in COMMANDS}
+    assert all("option_file" in names for names in options.values() if "name_server" in names)
+    assert all("to_option_file" in names for names in options.values() if "to_options" in names)
 
 
 @pytest.mark.parametrize("text", ["a", "=b"])
