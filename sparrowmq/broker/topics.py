@@ -26,7 +26,13 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.bodies import (
+    UNKNOWN_INCARNATION,
+    DataVersion,
+    JournalMark,
+    TopicConfig,
+    TopicConfigTable,
+)
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)
@@ -78,10 +84,14 @@ class Topics:
         # Other settings may have changed the system topics, so a start counts as a change.
         self.version = self._next(saved.data_version)
         self._table: dict[str, TopicConfig] = saved.topic_config_table
+        self._incarnations = {
+            name: known for name, known in (saved.incarnations or {}).items() if name in self._table
+        }
         self._system = {topic.topic_name: topic for topic in _system_topics(settings)}
         self._table = self._system | self._table
         if not settings.auto_create_topic:
             self._table.pop(names.DEFAULT_TOPIC, None)  # otherwise name servers would offer it to producers
+        self._deleted = 0  # the largest incarnation of a deleted topic
         self.file = SavedFile(path, self.content)
 
     def use(self, settings: BrokerSettings) -> None:
@@ -111,7 +121,22 @@ class Topics:
 
     def content(self) -> TopicConfigTable:
         """The content of topics.json, and of the answer to GET_ALL_TOPIC_CONFIG."""
-        return TopicConfigTable(self.version, dict(self._table), self.mark())
+        return TopicConfigTable(
+            self.version, dict(self._table), self.mark(), dict(self._incarnations) or None
+        )
+
+    @property
+    def incarnations(self) -> dict[str, int]:
+        """The known incarnations by topic, as they change."""
+        return self._incarnations
+
+    def incarnation(self, name: str) -> int:
+        """Return a topic's incarnation: 0 if there is no such topic, 1 if it is not known."""
+        return self._incarnations.get(name, UNKNOWN_INCARNATION) if name in self._table else 0
+
+    def may_be(self, name: str, incarnation: int) -> bool:
+        """Whether a topic may be the one that had this incarnation."""
+        return self.incarnation(name) in (UNKNOWN_INCARNATION, incarnation)
 
     @property
     def table(self) -> dict[str, TopicConfig]:
@@ -196,6 +221,7 @@ class Topics:
             log.warning(
                 "topic %s was not saved before the broker ended; it is made again from its queues", name
             )
+            self._incarnations[name] = UNKNOWN_INCARNATION  # It was lost with the settings.
             self.put(_plain(name, max(count, least)))
 
     def _is_wider(
@@ -209,13 +235,17 @@ class Topics:
 
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Create or replace a topic; the caller has checked it."""
-        self._table[topic.topic_name] = topic
+        name = topic.topic_name
+        if name not in self._table:
+            self._incarnations.setdefault(name, self._new_incarnation())
+        self._table[name] = topic
         self._changed(topic)
         return topic
 
     def delete(self, name: str) -> bool:
         """Delete a topic. Returns whether it existed. If not, slaves still hear that its queues are to go."""
         is_known = self._table.pop(name, None) is not None
+        self._deleted = max(self._deleted, self._incarnations.pop(name, 0))
         if is_known:
             log.info("topic %s is deleted", name)
             self.version = self._next(self.version)
@@ -227,15 +257,19 @@ class Topics:
     def follow(self, told: TopicConfigTable) -> None:
         """Take over the topics of the master, on its slave."""
         if not told.data_version.is_same(self.version):
-            self.take(told.data_version, dict(told.topic_config_table))
+            self.take(told.data_version, dict(told.topic_config_table), told.incarnations or {})
 
-    def take(self, version: DataVersion, table: dict[str, TopicConfig]) -> None:
+    def take(self, version: DataVersion, table: dict[str, TopicConfig], incarnations: dict[str, int]) -> None:
         """Have the topics of this table, which the caller may change further."""
-        self.version, self._table = version, table
+        self.version, self._table, self._incarnations = version, table, incarnations
         self._announce()
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
+
+    def _new_incarnation(self) -> int:
+        """Return the time, or a later one: two topics of a name may be made in one millisecond."""
+        return max(self._clock.now_ms(), self._deleted + 1)
 
     def _ensure_inner(self, name: str, queues: int) -> TopicConfig:
         known = self._table.get(name)

@@ -175,3 +175,39 @@ async def test_a_slave_has_the_topics_of_its_master_and_announces_what_changed(
     await topics.file.save()
     topics.follow(master.content())
     assert not topics.file.dirty and len(changes) == 1
+
+
+@pytest.mark.guards("Topics.delete: drop self._deleted", "Topics.put: drop self._incarnations.setdefault")
+def test_each_topic_of_a_name_has_its_own_incarnation_also_in_one_millisecond(make, clock):
+    topics = make()
+    assert topics.incarnation("Orders") == 0
+    found = []
+    for _ in range(3):
+        topics.put(TopicConfig("Orders", 4, 4))
+        found.append(topics.incarnation("Orders"))
+        topics.put(TopicConfig("Orders", 8, 8))
+        assert topics.incarnation("Orders") == found[-1], "a change of settings makes no other topic"
+        topics.delete("Orders")
+        assert topics.incarnation("Orders") == 0
+    assert found == [clock.now_ms(), clock.now_ms() + 1, clock.now_ms() + 2]
+
+
+async def test_incarnations_survive_a_restart_and_older_topics_have_none(make, path):
+    topics = make()
+    topics.put(TopicConfig("Orders", 4, 4))
+    await topics.file.save()
+    assert make().incarnation("Orders") == topics.incarnation("Orders")
+    content = json.loads(path.read_text().splitlines()[0])
+    del content["incarnations"]
+    path.write_text(json.dumps(content))
+    older = make()
+    assert older.incarnation("Orders") == 1
+    assert older.may_be("Orders", 7), "any incarnation may be that of a topic whose own is not known"
+    older.delete("Orders")
+    assert not older.may_be("Orders", 7)
+
+
+def test_a_topic_made_from_its_queues_may_be_the_one_that_was_lost(make):
+    topics = make()
+    topics.adopt([("Orders", 3)])
+    assert topics.incarnation("Orders") == 1 and topics.may_be("Orders", 7)

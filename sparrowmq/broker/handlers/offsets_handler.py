@@ -101,9 +101,10 @@ class OffsetHandler:
 
     @handles(GetMaxOffset)
     def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:
-        """Return the offset that the next message will get."""
+        """Return the offset that the next message will get, and the topic's incarnation for readers that ask for it."""
         queue = self._store.queues.get(header.topic, header.queue_id)
-        return OffsetReply(queue.max_offset if queue else 0)
+        incarnation = self._topics.incarnation(header.topic) if header.with_incarnation else None
+        return OffsetReply(queue.max_offset if queue else 0, incarnation)
 
     @handles(GetMinOffset)
     def minimum(self, header: GetMinOffset, body: bytes, peer: Peer) -> OffsetReply:

@@ -245,6 +245,12 @@ class PullHandler:
                 f"topic[{header.topic}] not exist, apply first please! It is created by mqadmin updateTopic, "
                 "or by a send where autoCreateTopicEnable is true",
             )
+        if header.incarnation is not None and not self._topics.may_be(header.topic, header.incarnation):
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] of incarnation {header.incarnation} not exist: it was deleted, and another one "
+                "of its name was made",
+            )
         if not topic.perm & Perm.READ:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,

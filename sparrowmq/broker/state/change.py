@@ -40,6 +40,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     Attributes:
         mark: BEGIN or END of a snapshot.
         topics, groups: new or changed ones, and the version of all after that.
+        incarnations: of these topics.
         no_topic: the name of a deleted topic; its queues and offsets go with it.
         no_group: the name of a deleted group; its offsets stay.
         offsets: new offsets by queue id, by "topic@group".
@@ -49,6 +50,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     mark: str = ""
     topics: list[TopicConfig] = []
     topics_version: DataVersion | None = None
+    incarnations: dict[str, int] = {}
     no_topic: str = ""
     groups: list[GroupConfig] = []
     groups_version: DataVersion | None = None
@@ -86,6 +88,7 @@ class Tables:
     def __init__(self) -> None:
         self.topics: dict[str, TopicConfig] = {}
         self.topics_version = DataVersion()
+        self.incarnations: dict[str, int] = {}
         self.groups: dict[str, GroupConfig] = {}
         self.groups_version = DataVersion()
         self.offsets: OffsetTable = {}
@@ -95,7 +98,7 @@ class Tables:
     @property
     def topic_table(self) -> TopicConfigTable:
         """The topics in the form of their file."""
-        return TopicConfigTable(self.topics_version, self.topics)
+        return TopicConfigTable(self.topics_version, self.topics, incarnations=self.incarnations)
 
     @property
     def group_table(self) -> GroupConfigTable:
@@ -106,8 +109,10 @@ class Tables:
         """Take the next record, which is at log offset `at`."""
         for topic in change.topics:
             self.topics[topic.topic_name] = topic
+        self.incarnations |= change.incarnations
         if change.no_topic:
             self.topics.pop(change.no_topic, None)
+            self.incarnations.pop(change.no_topic, None)
             self.deleted[change.no_topic] = at
             for topics in self.offsets.values():
                 topics.pop(change.no_topic, None)

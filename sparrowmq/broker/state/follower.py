@@ -99,7 +99,7 @@ class Follower:
             if is_end:
                 tables, self._fresh, self._is_whole = self._fresh, None, True
         if is_end or change.topics or change.no_topic:
-            self._topics.take(tables.topics_version, tables.topics)
+            self._topics.take(tables.topics_version, tables.topics, tables.incarnations)
         if is_end or change.groups or change.no_group:
             self._groups.take(tables.groups_version, tables.groups)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
@@ -112,6 +112,7 @@ class Follower:
         """The tables as they are, to change in place."""
         tables = Tables()
         tables.topics, tables.topics_version = self._topics.table, self._topics.version
+        tables.incarnations = self._topics.incarnations
         tables.groups, tables.groups_version = self._groups.table, self._groups.version
         tables.offsets = self._offsets.table
         return tables

@@ -126,7 +126,13 @@ class Journal:
     # Changes --------------------------------------------------------------------------------------------------------
 
     def _topic(self, topic: TopicConfig) -> None:
-        self._note(Change(topics=[topic], topics_version=self._topics.version))
+        self._note(self._of_topics([topic]))
+
+    def _of_topics(self, topics: list[TopicConfig]) -> Change:
+        known = self._topics.incarnations
+        names = [topic.topic_name for topic in topics]
+        incarnations = {name: known[name] for name in names if name in known}
+        return Change(topics=topics, topics_version=self._topics.version, incarnations=incarnations)
 
     def _no_topic(self, name: str) -> None:
         self._note(Change(no_topic=name, topics_version=self._topics.version))
@@ -297,7 +303,7 @@ class Journal:
         yield Change(mark=BEGIN)
         for names in self._shares(list(topics.table), _PER_TOPIC):
             found = [topic for name in names if (topic := topics.get(name)) is not None]
-            yield Change(topics=found, topics_version=topics.version)
+            yield self._of_topics(found)
         for names in self._shares(list(groups.table), _PER_TOPIC):
             known = [group for name in names if (group := groups.get(name)) is not None]
             yield Change(groups=known, groups_version=groups.version)

@@ -131,12 +131,22 @@ class TopicConfig(Body):
     attributes: dict[str, str] | None = None
 
 
+# The incarnation of a topic that was made before brokers kept incarnations, or whose settings were lost.
+UNKNOWN_INCARNATION: Final = 1
+
+
 class TopicConfigTable(Body):
-    """A broker's topics: code 21, topics.json, and a part of a registration. (Java: TopicConfigSerializeWrapper)"""
+    """A broker's topics: code 21, topics.json, and a part of a registration. (Java: TopicConfigSerializeWrapper)
+
+    Attributes:
+        incarnations: by topic, a number that differs for each topic that the broker has made under the name. Ours;
+            other programs ignore it.
+    """
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = {}
     journal: JournalMark | None = None
+    incarnations: dict[str, int] | None = None
 
 
 class GroupConfig(Body):

@@ -110,7 +110,12 @@ class PullMessageReply(Header):
 
 
 class PullMessage(Request[PullMessageReply]):
-    """Records of one queue from an offset on; `sys_flag` bits as in `PullFlag`."""
+    """Records of one queue from an offset on; `sys_flag` bits as in `PullFlag`.
+
+    Attributes:
+        incarnation: of the topic that is meant. The broker refuses to read another topic of the name. Ours; Java's
+            brokers ignore it.
+    """
 
     code: ClassVar[int] = RequestCode.PULL_MESSAGE
 
@@ -126,6 +131,7 @@ class PullMessage(Request[PullMessageReply]):
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: Long | None = None
+    incarnation: Long | None = None
 
 
 class LitePullMessage(PullMessage):
@@ -217,9 +223,14 @@ class ViewMessage(Request[NoFields]):
 
 
 class OffsetReply(Header):
-    """Java has one such class for each request; the field is the same."""
+    """Java has one such class for each request; the field is the same.
+
+    Attributes:
+        incarnation: of the topic, if the request asks for it; 0 if the broker has no such topic. Ours.
+    """
 
     offset: Long
+    incarnation: Long | None = None
 
 
 class QueryConsumerOffset(Request[OffsetReply]):
@@ -259,13 +270,18 @@ class SearchOffset(Request[OffsetReply]):
 
 
 class GetMaxOffset(Request[OffsetReply]):
-    """The queue offset that the next message will get."""
+    """The queue offset that the next message will get.
+
+    Attributes:
+        with_incarnation: whether the answer names the topic's incarnation. Ours; Java's brokers ignore it.
+    """
 
     code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
 
     topic: str
     queue_id: Long
     committed: bool | None = None
+    with_incarnation: bool | None = None
 
 
 class GetMinOffset(Request[OffsetReply]):

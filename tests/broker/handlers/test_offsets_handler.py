@@ -102,6 +102,21 @@ async def test_a_queue_tells_its_ends(desk, client):
     assert await offset(client, GetMinOffset("Orders", 0)) == 0
     assert await offset(client, GetMaxOffset("Orders", 0)) == 3
     assert await offset(client, GetMaxOffset("Orders", 1)) == 0
+
+
+async def test_the_end_comes_with_the_incarnation_for_who_asks_for_it(desk, client):
+    desk.send(b"first")
+    plain, asked, absent = [
+        (await client.call(request)).header
+        for request in (
+            GetMaxOffset("Orders", 0),
+            GetMaxOffset("Orders", 0, with_incarnation=True),
+            GetMaxOffset("Absent", 0, with_incarnation=True),
+        )
+    ]
+    assert (plain.offset, plain.incarnation) == (1, None), "answers are Java's otherwise"
+    assert (asked.offset, asked.incarnation) == (1, desk.topics.incarnation("Orders"))
+    assert (absent.offset, absent.incarnation) == (0, 0)
     assert await offset(client, GetMinOffset("Nothing", 1)) == 0
 
 

@@ -11,12 +11,13 @@ from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
     GetConsumeStats,
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumeStats, GroupConfig, Heartbeat
-from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage, QueryConsumerOffset
+from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, PullMessage, QueryConsumerOffset
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.store.log.log_file import LogFile
 from sparrowmq.store.queues import cold_reads
@@ -489,3 +490,20 @@ async def test_messages_that_stay_cold_are_read_as_usual(
         await fill(live, 3)
         monkeypatch.setattr(LogFile, "cache", lambda file, position, size: None)
         assert len(decoded(await live.pull(offset=0))) == 3
+
+
+@pytest.mark.guards("PullHandler._check: false self._topics.may_be")
+async def test_a_pull_reads_no_other_topic_of_the_name(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"old")
+        ask = GetMaxOffset("orders", 0, with_incarnation=True)
+        old = (await live.session.call(ask)).header.incarnation
+        assert [each.body for each in await live.messages(incarnation=old)] == [b"old"]
+        await live.session.call(DeleteTopic("orders"))
+        await live.send(b"new")
+        assert [each.body for each in await live.messages()] == [b"new"]
+        with pytest.raises(
+            RemoteError, match="it was deleted, and another one of its name was made"
+        ) as refusal:
+            await live.messages(incarnation=old)
+        assert refusal.value.code == 17

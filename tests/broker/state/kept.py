@@ -17,6 +17,7 @@ class Kept:
     """The state, and the topics that have queues."""
 
     topics: dict[str, TopicConfig]
+    incarnations: dict[str, int]
     groups: dict[str, GroupConfig]
     offsets: OffsetTable
     queues: set[str]
@@ -35,6 +36,7 @@ def kept(settings: BrokerSettings, trusts_files: bool = True) -> Kept:
         queues = {queue.topic for queue in store.queues}
         return Kept(
             dict(state.topics.table),
+            dict(state.topics.incarnations),
             dict(state.groups.table),
             state.offsets.table,
             queues,

@@ -23,7 +23,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
 )
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 from tests.broker.replication.pairs import Pair, pair
 from tests.broker.state.dead import killed
 from tests.broker.state.kept import Kept, kept
@@ -85,6 +85,21 @@ async def test_all_that_was_answered_is_known_at_the_slave(both: Pair, tmp_path:
     await knows(both, lambda table: "orders" in table and "gone" not in table)
     query = QueryConsumerOffset("workers", "orders", 2)
     assert (await (await both.session("slave")).call(query)).header.offset == 7
+
+
+async def test_a_slave_knows_the_incarnation_of_each_topic(both: Pair, tmp_path: Path) -> None:
+    master = await both.session("master")
+    incarnations = []
+    for _ in range(2):
+        await master.call(UpdateAndCreateTopic("orders", 3, 3, 6))
+        ask = GetMaxOffset("orders", 0, with_incarnation=True)
+        incarnations.append((await master.call(ask)).header.incarnation)
+        await both.send(b"x", "orders")
+        at_slave = slave_after_kill(both, tmp_path).incarnations["orders"]
+        assert at_slave == incarnations[-1]
+        await master.call(DeleteTopic("orders"))
+        assert "orders" not in slave_after_kill(both, tmp_path).incarnations
+    assert incarnations[0] < incarnations[1]
 
 
 async def knows(both: Pair, holds: Callable[[dict[str, TopicConfig]], bool]) -> None:
