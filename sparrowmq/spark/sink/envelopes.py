@@ -13,7 +13,7 @@ and the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import numpy as np
@@ -30,7 +30,7 @@ _FIXED_BYTES: Final = _HEAD.itemsize + 2
 _NAME_END: Final = b"\x01"
 _VALUE_END: Final = b"\x02"
 _NOTHING: Final = b""
-_RESERVED: Final = pa.array(sorted(RESERVED), pa.string())
+_COLUMNS_OF: Final = {Property.KEYS: "keys", Property.TAGS: "tags"}
 
 
 class Envelopes:
@@ -72,10 +72,15 @@ def envelopes(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array | None
     try:
         bodies, properties = _binary(bodies), _properties(columns, ids)
         heads = _heads(bodies, properties, columns.get("flag"))
-    except (pa.ArrowInvalid, OverflowError, _NotPlain):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError, _NotPlain):
         return None
     sizes = _fixed(_lengths(properties).astype(">i2").view(np.uint8), 2, len(bodies))
     return pc.binary_join_element_wise(heads, bodies, sizes, properties, _NOTHING)
+
+
+def reserved(columns: Collection[str]) -> frozenset[str]:
+    """The names that no row can set by its `properties`; KEYS and TAGS are free where they have no column."""
+    return RESERVED - {name for name, column in _COLUMNS_OF.items() if column not in columns}
 
 
 class _NotPlain(Exception):
@@ -99,7 +104,8 @@ def _properties(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array:
     """
     pieces, count = [], len(ids)
     if is_used(columns, "properties"):
-        text, pairs = _own(columns["properties"], has_sharding_key=is_used(columns, "shardingKey"))
+        has_sharding_key = is_used(columns, "shardingKey")
+        text, pairs = _own(columns["properties"], reserved(columns), has_sharding_key=has_sharding_key)
         pieces.append(text)
         count += pairs
     named = (
@@ -134,13 +140,16 @@ def _joined(keys: pa.Array) -> pa.Array:
             raise _NotPlain
         if pc.any(pc.match_substring(words, KEY_SEPARATOR)).as_py():
             raise _NotPlain
-        return pc.binary_join(keys, KEY_SEPARATOR)
+        # Spark says of `array('k1','k2')` that it has no nulls, and Arrow joins only lists that may have some.
+        return pc.binary_join(keys.cast(pa.list_(pa.string())), KEY_SEPARATOR)
     return keys if pa.types.is_string(keys.type) else keys.cast(pa.string())
 
 
-def _own(maps: pa.Array, *, has_sharding_key: bool) -> tuple[pa.Array, int]:
+def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) -> tuple[pa.Array, int]:
     """The properties that rows bring, as one text for each row, and how many pairs there are in all.
 
+    Args:
+        without: names that are left out.
     Raises: _NotPlain.
     """
     bounds = maps.offsets.to_numpy()
@@ -152,7 +161,9 @@ def _own(maps: pa.Array, *, has_sharding_key: bool) -> tuple[pa.Array, int]:
         raise _NotPlain
     if has_sharding_key and pc.any(pc.equal(names, Property.SHARDING_KEY)).as_py():
         raise _NotPlain  # the column's value goes in the place of the property's
-    is_kept = pc.and_(values.is_valid(), pc.invert(pc.is_in(names, value_set=_RESERVED)))
+    is_kept = pc.and_(
+        values.is_valid(), pc.invert(pc.is_in(names, value_set=pa.array(sorted(without), pa.string())))
+    )
     pairs = pc.binary_join_element_wise(_binary(names), _NAME_END, _binary(values), _VALUE_END, _NOTHING)
     kept = pc.if_else(is_kept, pairs, _NOTHING)
     _, places, content = kept.buffers()

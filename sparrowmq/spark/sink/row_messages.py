@@ -9,7 +9,7 @@ Both make the same messages. `writer.py` describes the columns.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +23,9 @@ from sparrowmq.errors import InvalidMessage, InvalidName
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
-from sparrowmq.protocol.messages.property_names import RESERVED, Property
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used
+from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used, reserved
 from sparrowmq.spark.sink.rejects import Rejects
 from sparrowmq.spark.sink.row_identity import FreshIds, RowIds
 from sparrowmq.spark.sink.sender import Sender
@@ -118,18 +118,19 @@ class RowMessages:
     def _send_rows(self, columns: dict[str, pa.Array], ids: pa.Array) -> None:
         lists = [columns[name].to_pylist() if name in columns else repeat(None) for name in COLUMNS]
         rows = map(Row._make, zip(*lists, strict=False))
+        without = reserved(columns)
         for number, (row, key) in enumerate(zip(rows, ids.to_pylist(), strict=True), self._count):
             try:
-                self._send_row(row, key)
+                self._send_row(row, key, without)
             except (InvalidMessage, InvalidName) as error:
                 self._rejects.row(number, row.keys, row.body, key, error)
 
-    def _send_row(self, row: Row, key: str) -> None:
+    def _send_row(self, row: Row, key: str, without: Collection[str]) -> None:
         topic = self._topic_of(row)
         if row.body is None:
             raise InvalidMessage("a row has no body; filter such rows out, or fill them")
         body = row.body if isinstance(row.body, bytes) else row.body.encode()
-        part = BatchPart(body, _properties(row, row.unique_key or key), _flag(row))
+        part = BatchPart(body, _properties(row, row.unique_key or key, without), _flag(row))
         if row.delay_level:
             self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
         elif queue := self._queue(topic, row):
@@ -191,11 +192,12 @@ def _flag(row: Row) -> int:
     return flag
 
 
-def _properties(row: Row, unique_key: str) -> bytes:
+def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
+    """Its properties; of its own those named in `without` are left out."""
     found = {}
     if row.properties or row.headers:
         given = row.properties if row.properties is not None else _texts(row.headers or [])
-        found = {name: value for name, value in given if name not in RESERVED and value is not None}
+        found = {name: value for name, value in given if name not in without and value is not None}
     if row.keys:
         found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:

@@ -13,11 +13,12 @@
     partition    int                Kafka's column: the queue by its place among all of the topic, from 0
     headers      array<struct<key:string,value:binary>>     Kafka's column, instead of properties
 
-Any other column of the source's table may be there and is not used, so that a topic can be copied; what RocketMQ itself
-wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them. When Spark
-repeats a task its rows are sent again: at least once. With deliveryGuarantee=idempotent they have the same unique ids
-then (`row_identity.py`), so that readers can drop them (`repeats.py`); with exactly_once they are staged, and the
-driver commits those of the attempts that reported to it (`staged_write.py`).
+Any other column of the source's table may be there and is not used, so that a topic can be copied. What RocketMQ itself
+wrote into `properties` is left out then; its KEYS and TAGS count where the table has no column for them. A task reports
+its rows only after brokers confirmed all of them. When Spark repeats a task its rows are sent again: at least once.
+With deliveryGuarantee=idempotent they have the same unique ids then (`row_identity.py`), so that readers can drop them
+(`repeats.py`); with exactly_once they are staged, and the driver commits those of the attempts that reported to it
+(`staged_write.py`).
 """
 
 from __future__ import annotations

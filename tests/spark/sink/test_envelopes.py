@@ -65,6 +65,38 @@ def test_several_keys_are_one_text():
     ]
 
 
+@pytest.mark.guards("envelopes._joined: keys.cast(pa.list_(pa.string())) -> keys")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.field("element", pa.string(), nullable=False)),
+        pa.list_(pa.large_string()),
+        pa.large_list(pa.string()),
+    ],
+    ids=str,
+)
+def test_keys_of_every_kind_of_list_are_taken(kind):
+    found = made(body=["1", "2"], keys=pa.array([["k1", "k2"], ["c"]], kind))
+    assert [each["KEYS"] for _, each, _ in found] == ["k1 k2", "c"]
+
+
+@pytest.mark.guards("envelopes.reserved: return RESERVED")
+@pytest.mark.parametrize(
+    ("columns", "keys", "tags"),
+    [
+        ({}, "a b", "paid"),
+        ({"keys": ["c"]}, "c", "paid"),
+        ({"tags": pa.array([None], pa.string())}, "a b", None),
+        ({"keys": [""], "tags": ["new"]}, None, "new"),
+    ],
+)
+def test_keys_and_tags_of_the_properties_count_where_they_have_no_column(columns, keys, tags):
+    own = pa.array([[("KEYS", "a b"), ("TAGS", "paid"), ("UNIQ_KEY", "old"), ("region", "eu")]], MAP)
+    [(_, found, _)] = made(body=["1"], properties=own, **columns)
+    assert (found.get("KEYS"), found.get("TAGS")) == (keys, tags)
+    assert (found["UNIQ_KEY"], found["region"]) == ("0" * 32, "eu")
+
+
 def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
     maps = pa.array([[("a", "0")], [("a", "1"), ("b", "2")], [], [("a", "3")], [("a", "4")]], MAP).slice(1, 3)
     found = [parsed for _, parsed, _ in made(body=["1", "2", "3"], properties=maps)]

@@ -25,7 +25,9 @@ KINDS = {
     "properties": (
         pa.map_(pa.string(), pa.string()),
         st.none()
-        | st.dictionaries(st.sampled_from(["a", "é", "TAGS", ""]), TEXTS).map(lambda d: list(d.items())),
+        | st.dictionaries(st.sampled_from(["a", "é", "TAGS", "KEYS", "UNIQ_KEY", ""]), TEXTS).map(
+            lambda d: list(d.items())
+        ),
     ),
     "shardingKey": (pa.string(), TEXTS),
     "partition": (pa.int32(), st.none() | st.integers(0, 3)),
@@ -71,7 +73,7 @@ def sent(peer, connect):
 
 
 @pytest.mark.guards(
-    "row_messages._properties: name not in RESERVED and value is not None -> name not in RESERVED"
+    "row_messages._properties: name not in without and value is not None -> name not in without"
 )
 @given(columns=tables())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -147,7 +147,10 @@ def headers(*rows):
 
 def test_kafkas_headers_are_properties(send):
     rows = send(
-        {"value": [b"1", b"2"], "headers": headers([("region", b"eu"), ("no", None), ("KEYS", b"old")], [])}
+        {
+            "value": [b"1", b"2"],
+            "headers": headers([("region", b"eu"), ("no", None), ("MSG_REGION", b"x")], []),
+        }
     )
     assert [row["properties"].get("region") for row in rows] == ["eu", None]
     assert rows[0]["properties"].keys() == {"region", "UNIQ_KEY"}
