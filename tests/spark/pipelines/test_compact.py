@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, timedelta
+from datetime import date
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_days_from_before_the_calendar_are_none(table):
 
 
 def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_known(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg._KEPT", timedelta(0))
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg_upkeep.UNUSED_S", 0.0)
     table = Table(tmp_path, "iceberg")
     keep(state_of(table.place.path), Settled("t", "iceberg", "raw", None, writer=WRITER))
     for batch in range(3):

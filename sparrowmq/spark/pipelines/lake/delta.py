@@ -28,6 +28,7 @@ class Delta:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         path = str(place.path)
         self._table = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
@@ -45,7 +46,8 @@ class Delta:
         if fields := added(staged.schema, self.columns()):
             kinds = {field.name: field for field in Schema.from_arrow(staged.schema).fields}
             self._table.alter.add_columns([kinds[field.name] for field in fields])
-        take_over(staged, place.path, f"{place.writer}-{batch:09}")
+        take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
+        self._may_have_left = True
         now_ms = int(time.time() * 1000)
         self._table.create_write_transaction(
             [_add(file, now_ms) for file in staged.files],
@@ -54,6 +56,7 @@ class Delta:
             [DAY],
             commit_properties=CommitProperties(app_transactions=[Transaction(place.writer, batch)]),
         )
+        self._may_have_left = False
         self._table.update_incremental()
 
     def files(self) -> int:

@@ -6,9 +6,8 @@ which writer it is.
 
 from __future__ import annotations
 
-import time
 import uuid
-from datetime import date, datetime, timedelta
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.transforms import IdentityTransform
 
+from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS, Upkeep, drop_snapshots, missing_settings
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
@@ -30,7 +30,6 @@ _NAMESPACE: Final = "sparrowmq"
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
 _LAST: Final = "sparrowmq.last."  # and the writer: a property of the table, for when snapshots have gone
-_KEPT: Final = timedelta(days=7)
 
 
 class Iceberg:
@@ -43,6 +42,8 @@ class Iceberg:
             _NAMESPACE, uri=f"sqlite:///{place.state / 'catalog.db'}", warehouse=f"file://{place.path.parent}"
         )
         self._name = (_NAMESPACE, place.path.name)
+        self._upkeep = Upkeep(place.state)
+        self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._table: Table | None = None
         try:
             self._table = self._catalog.load_table(self._name)
@@ -66,17 +67,26 @@ class Iceberg:
             with table.update_schema() as update:
                 update.union_by_name(staged.schema)
         data = place.path / "data"
-        take_over(staged, data, f"{place.writer}-{batch:09}")
-        table.add_files(
-            [f"file://{data / file.name}" for file in staged.files],
-            snapshot_properties={_WRITER: place.writer, _BATCH: str(batch)},
-        )
+        take_over(staged, data, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
+        self._may_have_left = True
+        summary = {_WRITER: place.writer, _BATCH: str(batch)}
+        with table.transaction() as change:
+            change.set_properties(missing_settings(table) | {f"{_LAST}{place.writer}": str(batch)})
+            # The names of the files have the batch, and the table does not have that yet.
+            change.add_files(
+                [f"file://{data / file.name}" for file in staged.files],
+                snapshot_properties=summary,
+                check_duplicate_files=False,
+            )
+            drop_snapshots(change)
+        self._may_have_left = False
+        self._upkeep.committed(table, staged, summary)
 
     def files(self) -> int:
         return len(list(self._table.scan().plan_files())) if self._table else 0
 
     def compact(self, before: date) -> None:
-        """Snapshots that are a week old go, and with them the files that only they had."""
+        """Old files go an hour later, for readers that began before."""
         if (table := self._table) is None:
             return
         for day, files in self._by_day(before).items():
@@ -119,19 +129,19 @@ class Iceberg:
         last = {each[_WRITER]: each[_BATCH] for each in summaries if each.get(_WRITER)}
         with self._table.transaction() as change:
             change.set_properties({f"{_LAST}{writer}": str(batch) for writer, batch in last.items()})
-        self._table.maintenance.expire_snapshots().older_than(datetime.now() - _KEPT).commit()
+            drop_snapshots(change, 1)
         used = {
             file["file_path"].removeprefix("file://")
             for snapshot in self._table.snapshots()
             for file in self._table.inspect.files(snapshot.snapshot_id).to_pylist()
         }
-        young = time.time() - _KEPT.total_seconds()
-        for file in (self._place.path / "data").glob(f"{DAY}=*/*.parquet"):
-            if str(file) not in used and file.stat().st_mtime < young:
-                file.unlink()
+        there = (self._place.path / "data").glob(f"{DAY}=*/*.parquet")
+        self._upkeep.remove_unused(self._table, [f"file://{file}" for file in there if str(file) not in used])
 
     def _create(self, schema: pa.Schema) -> Table:
-        table = self._catalog.create_table(self._name, schema, location=f"file://{self._place.path}")
+        table = self._catalog.create_table(
+            self._name, schema, location=f"file://{self._place.path}", properties=SETTINGS
+        )
         with table.update_spec() as update:
             update.add_field(DAY, IdentityTransform(), DAY)
         self._table = table

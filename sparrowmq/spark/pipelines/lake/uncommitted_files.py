@@ -37,10 +37,14 @@ class Staged:
         return sum(file.rows for file in self.files)
 
 
-def take_over(staged: Staged, folder: Path, prefix: str) -> None:
-    """Move the files to where they belong below `folder`; files that an earlier attempt left there go."""
+def take_over(staged: Staged, folder: Path, prefix: str, *, may_have_left: bool) -> None:
+    """Move the files to where they belong below `folder`.
+
+    Args:
+        may_have_left: an earlier attempt may have left files with this prefix; they go. It takes a look at all files.
+    """
     names = {file.name for file in staged.files}
-    for left in folder.glob(f"{DAY}=*/{prefix}-*.parquet"):
+    for left in folder.glob(f"{DAY}=*/{prefix}-*.parquet") if may_have_left else ():
         if str(left.relative_to(folder)) not in names:
             left.unlink()
     for file in staged.files:

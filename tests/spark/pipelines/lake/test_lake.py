@@ -58,7 +58,7 @@ def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatc
     lake = table.open()
     target = {"parquet": "json.dump", "delta": "deltalake.DeltaTable.create_write_transaction"}
     with monkeypatch.context() as patch:
-        patch.setattr(target.get(table.kind, "pyiceberg.table.Table.add_files"), _die)
+        patch.setattr(target.get(table.kind, "pyiceberg.table.Transaction.add_files"), _die)
         with pytest.raises(_DeadError):
             lake.commit(1, table.staged(1, 2, 3, 4, files=3))
     if (

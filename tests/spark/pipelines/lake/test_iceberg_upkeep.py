@@ -1,0 +1,131 @@
+"""sparrowmq.spark.pipelines.lake.iceberg_upkeep: the cost of a commit does not grow with the table."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("duckdb")
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from sparrowmq.spark.pipelines.lake import iceberg_upkeep
+from sparrowmq.spark.pipelines.lake.iceberg import Iceberg
+from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
+from tests.spark.pipelines.lake.tables import Table
+
+_MORE = [
+    250,
+    pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]),
+]
+
+
+def grown(table: Table, commits: int, begin: int = 0) -> list[float]:
+    """Add batches of one row; returns the seconds of CPU that each commit took."""
+    lake, took = table.open(), []
+    for batch in range(begin, begin + commits):
+        staged = table.staged(batch, batch)
+        before = time.process_time()
+        lake.commit(batch, staged)
+        took.append(time.process_time() - before)
+    return took
+
+
+def loaded(table: Table) -> Any:
+    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{table.place.state / 'catalog.db'}")
+    return catalog.load_table(("sparrowmq", "table"))
+
+
+def metadata_bytes(table: Table) -> int:
+    needed = iceberg_upkeep._metadata_of(loaded(table))
+    return sum(Path(path.removeprefix("file://")).stat().st_size for path in needed)
+
+
+@pytest.mark.guards("Upkeep.committed: drop _merge")
+@pytest.mark.guards("iceberg_upkeep.drop_snapshots: drop ExpireSnapshots")
+@pytest.mark.parametrize("commits", _MORE)
+def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
+    table = Table(tmp_path, "iceberg")
+    took = grown(table, commits)
+    assert sum(took[-100:]) / 100 < 4 * median(took[10:50])
+    assert metadata_bytes(table) < 1 << 20
+    found = loaded(table)
+    assert len(found.snapshots()) == 10
+    assert len(found.current_snapshot().manifests(found.io)) < 60
+    assert table.open().files() < 2 * iceberg_upkeep._TINY_FILES
+    assert len(list((table.place.path / "metadata").iterdir())) < 2 * iceberg_upkeep._MOST_UNUSED
+    assert table.numbers() == list(range(commits))
+    assert table.open().last_batch() == commits - 1
+
+
+@pytest.mark.guards("Upkeep.remove_unused: drop remove")
+def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeypatch):
+    table = Table(tmp_path, "iceberg")
+    grown(table, 5)
+    early = loaded(table)
+    grown(table, 110, 5)
+    assert early.metadata_location != loaded(table).metadata_location
+    assert early.scan().to_arrow()["number"].to_pylist() == [4, 3, 2, 1, 0]
+    there = files(table)
+    monkeypatch.setattr(iceberg_upkeep, "UNUSED_S", 0.0)
+    grown(table, 100, 115)
+    assert not there & files(table)
+    assert len(files(table)) < 200
+    assert table.numbers() == list(range(215))
+
+
+def files(table: Table) -> set[str]:
+    """All data and all manifests that are there."""
+    return {str(path) for path in table.place.path.rglob("*") if path.suffix in (".parquet", ".avro")}
+
+
+def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(iceberg_upkeep, "_MOST_UNUSED", 20)
+    table = Table(tmp_path, "iceberg")
+    grown(table, 150)
+    assert len(files(table)) < 20 + 2 * 60 + 50
+    assert table.numbers() == list(range(150))
+
+
+def test_a_table_of_an_earlier_release_gets_the_settings_and_loses_its_snapshots(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    lake = table.open()
+    assert isinstance(lake, Iceberg)
+    lake.commit(0, table.staged(0, 0))
+    found = loaded(table)
+    with found.transaction() as change:
+        change.remove_properties(*SETTINGS)
+        change.set_properties({"history.expire.min-snapshots-to-keep": "3"})
+    grown(table, 6, 1)
+    found = loaded(table)
+    assert {name: found.properties[name] for name in SETTINGS} == SETTINGS | {
+        "history.expire.min-snapshots-to-keep": "3"  # the owner's own choice stays
+    }
+    assert len(found.snapshots()) == 3
+    assert table.numbers() == list(range(7))
+
+
+def test_a_tag_keeps_its_snapshot(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    grown(table, 2)
+    found = loaded(table)
+    tagged = found.current_snapshot().snapshot_id
+    found.manage_snapshots().create_tag(tagged, "kept").commit()
+    grown(table, 130, 2)
+    found = loaded(table)
+    assert len(found.snapshots()) == 11
+    assert found.scan(snapshot_id=tagged).to_arrow().num_rows == 2
+
+
+def test_large_files_are_not_merged(tmp_path, monkeypatch):
+    monkeypatch.setattr(iceberg_upkeep, "_TINY_BYTES", 10)
+    table = Table(tmp_path, "iceberg")
+    grown(table, 120)
+    assert table.open().files() == 120
