@@ -60,9 +60,11 @@ if TYPE_CHECKING:
     from sparrowmq.errors import CorruptRecord as CorruptRecord
     from sparrowmq.errors import DiskFull as DiskFull
     from sparrowmq.errors import EtcdFailed as EtcdFailed
+    from sparrowmq.errors import InvalidBody as InvalidBody
     from sparrowmq.errors import InvalidFilter as InvalidFilter
     from sparrowmq.errors import InvalidMessage as InvalidMessage
     from sparrowmq.errors import InvalidName as InvalidName
+    from sparrowmq.errors import InvalidSchema as InvalidSchema
     from sparrowmq.errors import LocalProtocolError as LocalProtocolError
     from sparrowmq.errors import LogsDiffer as LogsDiffer
     from sparrowmq.errors import MessageTooLarge as MessageTooLarge
@@ -121,9 +123,11 @@ _HOMES = {
     "Group": "client.admin.groups",
     "GroupLag": "client.admin.groups",
     "Hooks": "client.hooks",
+    "InvalidBody": "errors",
     "InvalidFilter": "errors",
     "InvalidMessage": "errors",
     "InvalidName": "errors",
+    "InvalidSchema": "errors",
     "LocalProtocolError": "errors",
     "LogsDiffer": "errors",
     "Member": "client.admin.groups",

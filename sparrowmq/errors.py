@@ -6,6 +6,8 @@
     ├── InvalidFilter             an SQL92 expression cannot be understood
     ├── InvalidMessage            a message cannot be sent as it is
     │   └── MessageTooLarge
+    ├── InvalidSchema             an Avro or Protobuf schema cannot be used, or is not there
+    ├── InvalidBody               a body is no value of its Avro or Protobuf schema
     ├── ProtocolError             bytes do not follow the remoting protocol
     │   ├── LocalProtocolError    our own caller asks for something that the protocol cannot carry
     │   └── RemoteProtocolError   the peer sent something malformed
@@ -112,6 +114,14 @@ class InvalidMessage(SparrowError, ValueError):
 
 class MessageTooLarge(InvalidMessage):
     """The body is larger than the configured maximum."""
+
+
+class InvalidSchema(SparrowError, ValueError):
+    """An Avro or Protobuf schema cannot be used, or the registry does not have it."""
+
+
+class InvalidBody(SparrowError, ValueError):
+    """A body is no value of its Avro or Protobuf schema."""
 
 
 class ProtocolError(SparrowError):

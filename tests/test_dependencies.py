@@ -18,6 +18,7 @@ OURS = {"sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples"}
 BUNDLED = {"py4j": "pyspark"}
 # Several distributions share the name of the project.
 SHARED = {
+    "google.protobuf": "protobuf",
     "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
     "opentelemetry.sdk": "opentelemetry-sdk",
     "opentelemetry.proto": "opentelemetry-proto",

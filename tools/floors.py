@@ -36,7 +36,7 @@ FLOORS: Final = (
     {"store", "remoting", "auth"},
     {"metrics"},
     {"namesrv", "broker", "client"},
-    {"sync", "testing", "otel", "once", "console"},
+    {"sync", "testing", "otel", "once", "console", "schemas"},
     {"cli", "spark"},
 )
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
@@ -55,6 +55,7 @@ _ORDER: Final = (
     "sync",
     "otel",
     "once",
+    "schemas",
     "console",
     "cli",
     "spark",

@@ -1,0 +1,12 @@
+"""Bodies in Avro and Protobuf, with the schemas of a registry that has Confluent's API.
+
+registry = Registry("http://registry:8081")
+orders = registry.avro("orders-value", schema)      the schema is registered
+body = orders.encode({"id": 1})                     00, the schema's id in 4 bytes, Avro
+orders.decode(body)                                 with the schema that the body names
+"""
+
+from sparrowmq.schemas.access import Access as Access
+from sparrowmq.schemas.codecs import AvroCodec as AvroCodec
+from sparrowmq.schemas.codecs import ProtobufCodec as ProtobufCodec
+from sparrowmq.schemas.codecs import Registry as Registry

@@ -1,0 +1,377 @@
+"""Reads Avro bodies that may be hostile, within limits: a body is a claim of its sender.
+
+fastavro (1.13.1) is not used for this. 5,000 bytes that nest a recursive record end the process of its compiled reader.
+It reads as many nulls into a list as a body claims, and takes the index -1 of an enum for the last symbol. Here each
+value is read once, in order, and a body ends exactly where its value ends.
+
+    long      zigzag, 7 bits a byte, at most 10 bytes        bytes, string    a long: the length, then as many bytes
+    array     blocks: a count, elements; until a count of 0. A negative count is followed by the block's size
+    union     a long: which branch, then its value           record           its fields, without anything between
+
+Values are Python's: datetime for timestamps, Decimal for decimals, dict for records and maps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from sparrowmq.errors import InvalidBody
+from sparrowmq.schemas.avro_types import (
+    DEEPEST,
+    Array,
+    AvroType,
+    Enumeration,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Union,
+    choices,
+    short_name,
+)
+
+MOST_VALUES: Final = 1_000_000  # of a body: fields of its records, elements of its arrays and maps
+
+_LONGEST_LONG: Final = 10
+_LONG: Final = range(-(1 << 63), 1 << 63)
+_INT: Final = range(-(1 << 31), 1 << 31)
+_LARGEST_DECIMAL_BYTES: Final = 128
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH: Final = datetime(1970, 1, 1)
+_FIRST_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_MICROS: Final = 86_400_000_000
+_FLOAT: Final = struct.Struct("<f")
+_DOUBLE: Final = struct.Struct("<d")
+_WIDE: Final = Context(prec=1000)
+
+
+class _Unread(Exception):
+    """A body cannot be read; `path` grows on the way out, such as `.price`, `[3]`, `.lines`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.path: list[str] = []
+
+
+class _Body:
+    """The bytes, the place of the next one, and how much may follow."""
+
+    __slots__ = ("at", "data", "depth", "left")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.left = MOST_VALUES
+        self.depth = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0:
+            raise _Unread(f"a length is {size}")
+        end = self.at + size
+        if end > len(self.data):
+            raise _Unread(f"{size:,} bytes are to follow, and {len(self.data) - self.at:,} do")
+        found = self.data[self.at : end]
+        self.at = end
+        return found
+
+    def count(self, values: int) -> None:
+        self.left -= values
+        if self.left < 0:
+            raise _Unread(f"it has more than {MOST_VALUES:,} values")
+
+
+_Read: TypeAlias = Callable[[_Body], Any]
+
+
+class AvroReader:
+    """Reads the bodies of a schema.
+
+    Args:
+        names_branches: whether a value of a union becomes {branch: value}, if several branches hold something.
+    """
+
+    def __init__(self, kind: AvroType, *, names_branches: bool = False) -> None:
+        self._read = _Readers(names_branches=names_branches).of(kind)
+
+    def read(self, data: bytes) -> Any:
+        """Return the value of a body. Raises: InvalidBody."""
+        return self.read_counted(data)[0]
+
+    def read_counted(self, data: bytes) -> tuple[Any, int]:
+        """Return the value, and how many values it has inside. Raises: InvalidBody."""
+        body = _Body(data)
+        try:
+            found = self._read(body)
+        except _Unread as error:
+            path = "".join(reversed(error.path)).removeprefix(".")
+            raise InvalidBody(f"{path}: {error.why}" if path else error.why) from None
+        except RecursionError:
+            raise InvalidBody("it is nested too deeply") from None
+        if body.at < len(data):
+            raise InvalidBody(f"{len(data) - body.at:,} bytes follow the value")
+        return found, MOST_VALUES - body.left
+
+
+class _Readers:
+    """Makes a function for each type of a schema; a record's function once, as it may contain itself."""
+
+    def __init__(self, *, names_branches: bool) -> None:
+        self._names_branches = names_branches
+        self._records: dict[int, _Read] = {}
+
+    def of(self, kind: AvroType) -> _Read:
+        match kind:
+            case Primitive():
+                return _LOGICAL[kind.logical](kind) if kind.logical else _PRIMITIVES[kind.name]
+            case Fixed():
+                return _fixed(kind)
+            case Enumeration():
+                return _enumeration(kind.symbols)
+            case Array():
+                return _array(self.of(kind.items))
+            case Map():
+                return _map(self.of(kind.values))
+            case Union():
+                return self._union(kind)
+        return self._records.get(id(kind)) or self._record(kind)
+
+    def _union(self, kind: Union) -> _Read:
+        reads = [self.of(each) for each in kind.branches]
+        if self._names_branches and len(merged_choices(kind)) > 1:
+            names = {id(each): name for name, each in merged_choices(kind)}
+            reads = [
+                _named(names[id(each)], read) if id(each) in names else read
+                for each, read in zip(kind.branches, reads, strict=True)
+            ]
+
+        def read(body: _Body) -> Any:
+            branch = _long(body)
+            if not 0 <= branch < len(reads):
+                raise _Unread(f"it is of branch {branch} of a union that has {len(reads)}")
+            return reads[branch](body)
+
+        return read
+
+    def _record(self, kind: Record) -> _Read:
+        fields: list[tuple[str, _Read]] = []
+
+        def read(body: _Body) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            name = ""
+            if body.depth > DEEPEST:
+                raise _Unread(f"it is nested deeper than {DEEPEST} levels")
+            body.depth += 1
+            body.count(len(fields))
+            try:
+                for name, each in fields:
+                    found[name] = each(body)
+            except _Unread as error:
+                error.path.append(f".{name}")
+                raise
+            body.depth -= 1
+            return found
+
+        self._records[id(kind)] = read
+        fields += [(name, self.of(each)) for name, each in kind.fields]
+        return read
+
+
+def merged_choices(kind: Union) -> list[tuple[str, AvroType]]:
+    """Return the branches of a union that hold something, each with a name that no other one has."""
+    found: dict[str, AvroType] = {}
+    for each in choices(kind.branches):
+        name = short_name(each)
+        while name in found:  # the same name in another namespace
+            name += "_"
+        found[name] = each
+    return list(found.items())
+
+
+def _named(name: str, read: _Read) -> _Read:
+    return lambda body: {name: read(body)}
+
+
+def _long(body: _Body) -> int:
+    data, at = body.data, body.at
+    try:
+        byte = data[at]
+        if byte < 0x80:
+            body.at = at + 1
+            return (byte >> 1) ^ -(byte & 1)
+        found, shift = byte & 0x7F, 7
+        while byte >= 0x80:
+            at += 1
+            byte = data[at]
+            found |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > 7 * _LONGEST_LONG:
+                raise _Unread("a number has more than 10 bytes")
+    except IndexError:
+        raise _Unread("the body ends early") from None
+    body.at = at + 1
+    found = (found >> 1) ^ -(found & 1)
+    if found not in _LONG:
+        raise _Unread("a number has more than 64 bits")
+    return found
+
+
+def _int(body: _Body) -> int:
+    found = _long(body)
+    if found not in _INT:
+        raise _Unread(f"{found} is no int")
+    return found
+
+
+def _boolean(body: _Body) -> bool:
+    (found,) = body.take(1)
+    if found > 1:
+        raise _Unread(f"the byte {found} is no boolean")
+    return found == 1
+
+
+def _float(body: _Body) -> Any:
+    return _FLOAT.unpack(body.take(4))[0]
+
+
+def _double(body: _Body) -> Any:
+    return _DOUBLE.unpack(body.take(8))[0]
+
+
+def _bytes(body: _Body) -> bytes:
+    return body.take(_long(body))
+
+
+def _string(body: _Body) -> str:
+    try:
+        return body.take(_long(body)).decode()
+    except UnicodeDecodeError:
+        raise _Unread("a text is not UTF-8") from None
+
+
+_PRIMITIVES: Final[dict[str, _Read]] = {
+    "null": lambda body: None,
+    "boolean": _boolean,
+    "int": _int,
+    "long": _long,
+    "float": _float,
+    "double": _double,
+    "bytes": _bytes,
+    "string": _string,
+}
+
+
+def _enumeration(symbols: tuple[str, ...]) -> _Read:
+    def read(body: _Body) -> str:
+        index = _long(body)
+        if not 0 <= index < len(symbols):
+            raise _Unread(f"it is symbol {index} of an enum that has {len(symbols)}")
+        return symbols[index]
+
+    return read
+
+
+def _fixed(kind: Fixed) -> _Read:
+    match kind.logical:
+        case "uuid":
+            return lambda body: UUID(bytes=body.take(kind.size))
+        case "decimal":
+            return lambda body: _decimal(body.take(kind.size), kind.scale)
+    return lambda body: body.take(kind.size)
+
+
+def _blocks(body: _Body) -> Any:
+    """Yield how many values each block has."""
+    while count := _long(body):
+        if count < 0:
+            _long(body)  # the size of the block, for readers that skip it
+            count = -count
+        body.count(count)
+        yield count
+
+
+def _array(item: _Read) -> _Read:
+    def read(body: _Body) -> list[Any]:
+        found: list[Any] = []
+        try:
+            for count in _blocks(body):
+                for _ in range(count):
+                    found.append(item(body))  # noqa: PERF401 - the path needs to know how many there are
+        except _Unread as error:
+            error.path.append(f"[{len(found)}]")
+            raise
+        return found
+
+    return read
+
+
+def _map(value: _Read) -> _Read:
+    def read(body: _Body) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        key = ""
+        try:
+            for count in _blocks(body):
+                for _ in range(count):
+                    key = _string(body)
+                    if key in found:
+                        raise _Unread("the map has this key twice")
+                    found[key] = value(body)
+        except _Unread as error:
+            error.path.append(f"[{key!r}]")
+            raise
+        return found
+
+    return read
+
+
+def _decimal(data: bytes, scale: int) -> Decimal:
+    if len(data) > _LARGEST_DECIMAL_BYTES:
+        raise _Unread(f"a decimal has more than {_LARGEST_DECIMAL_BYTES} bytes")
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _WIDE)
+
+
+def _date(body: _Body) -> date:
+    days = _int(body)
+    try:
+        return date.fromordinal(_FIRST_DAY + days)
+    except (ValueError, OverflowError):
+        raise _Unread(f"day {days} is not in the years 1 to 9999") from None
+
+
+def _time(micros: int) -> time:
+    if not 0 <= micros < _DAY_MICROS:
+        raise _Unread(f"{micros} microseconds after midnight is no time of day")
+    return (_LOCAL_EPOCH + timedelta(microseconds=micros)).time()
+
+
+def _moment(epoch: datetime, micros: int) -> datetime:
+    try:
+        return epoch + timedelta(microseconds=micros)
+    except OverflowError:
+        raise _Unread(f"{micros} microseconds after 1970 is not in the years 1 to 9999") from None
+
+
+def _uuid(body: _Body) -> UUID:
+    text = _string(body)
+    try:
+        return UUID(text)
+    except ValueError:
+        raise _Unread("a text is no UUID") from None
+
+
+_LOGICAL: Final[dict[str, Callable[[Primitive], _Read]]] = {
+    "date": lambda kind: _date,
+    "time-millis": lambda kind: lambda body: _time(1000 * _int(body)),
+    "time-micros": lambda kind: lambda body: _time(_long(body)),
+    "timestamp-millis": lambda kind: lambda body: _moment(_EPOCH, 1000 * _long(body)),
+    "timestamp-micros": lambda kind: lambda body: _moment(_EPOCH, _long(body)),
+    "local-timestamp-millis": lambda kind: lambda body: _moment(_LOCAL_EPOCH, 1000 * _long(body)),
+    "local-timestamp-micros": lambda kind: lambda body: _moment(_LOCAL_EPOCH, _long(body)),
+    "decimal": lambda kind: lambda body: _decimal(_bytes(body), kind.scale),
+    "uuid": lambda kind: _uuid,
+}

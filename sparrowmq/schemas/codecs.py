@@ -1,0 +1,138 @@
+"""Encodes and decodes bodies with the schemas of a registry, in Confluent's wire format."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from sparrowmq.errors import InvalidBody
+from sparrowmq.schemas import wire
+from sparrowmq.schemas.avro_bodies import AvroReader
+from sparrowmq.schemas.avro_types import normal_form, parsed
+from sparrowmq.schemas.protobuf_files import indexes_of
+from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Reference, RegistryClient, Schema
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FileDescriptor
+    from google.protobuf.message import Message
+
+M = TypeVar("M", bound="Message")
+
+
+class Registry(RegistryClient):
+    """A schema registry with Confluent's API; its methods block until it has answered."""
+
+    def avro(
+        self, subject: str, schema: str | Mapping[str, Any] | Sequence[Any], *, registers: bool = True
+    ) -> AvroCodec:
+        """Return a codec for a schema, which becomes a version of the subject unless it is one.
+
+        Args:
+            registers: False demands that the subject has it.
+        Raises:
+            InvalidSchema: it is no schema, or the registry refuses it. InvalidSchema: the subject does not have it.
+            NetworkError: the registry is away. ConfigError: it refuses the account, or is none.
+        """
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        given = Schema(AVRO, text)
+        normal, _ = normal_form(given)
+        return AvroCodec(self, self.register(subject, given, looks_only=not registers), normal)
+
+    def protobuf(self, subject: str, message: type[M], *, registers: bool = True) -> ProtobufCodec[M]:
+        """Return a codec for a generated message class; its file, and those that it imports, are registered.
+
+        An imported file becomes a version of a subject with the file's own name. Args and errors: as `avro`.
+        """
+        file = message.DESCRIPTOR.file
+        references = self._registered_imports(file, looks_only=not registers)
+        schema_id = self.register(subject, _descriptor(file), references, looks_only=not registers)
+        return ProtobufCodec(schema_id, message)
+
+    def _registered_imports(self, file: FileDescriptor, *, looks_only: bool) -> list[Reference]:
+        found = []
+        for each in file.dependencies:
+            if not each.name.startswith("google/protobuf/"):
+                references = self._registered_imports(each, looks_only=looks_only)
+                self.register(each.name, _descriptor(each), references, looks_only=looks_only)
+                version = self.version_of(each.name, _descriptor(each), references)
+                found.append(Reference(each.name, each.name, version))
+        return found
+
+
+class AvroCodec:
+    """Values of one schema to bodies, and bodies of any schema of the registry to values."""
+
+    def __init__(self, registry: Registry, schema_id: int, schema: Any) -> None:
+        self.schema_id = schema_id
+        self._registry = registry
+        self._schema = schema
+        self._readers: dict[int, AvroReader] = {}
+
+    def encode(self, value: Any) -> bytes:
+        """Return the body for a value. Raises: InvalidBody, it is no value of the schema."""
+        from fastavro import schemaless_writer
+
+        out = io.BytesIO()
+        try:
+            schemaless_writer(out, self._schema, value, strict_allow_default=True)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
+            raise InvalidBody(
+                f"the value does not fit the schema ({type(error).__name__}: {error})"
+            ) from None
+        return wire.framed(self.schema_id, out.getvalue())
+
+    def decode(self, body: bytes) -> Any:
+        """Return the value of a body, read with the schema that it was written with.
+
+        Raises:
+            InvalidBody: it is damaged. InvalidSchema: the registry has no schema of its id. NetworkError: ask later.
+        """
+        schema_id = wire.schema_id(body)
+        reader = self._readers.get(schema_id)
+        if reader is None:
+            reader = self._readers[schema_id] = AvroReader(parsed(self._registry.schema(schema_id)))
+        return reader.read(wire.avro_body(body))
+
+
+class ProtobufCodec(Generic[M]):
+    """Messages of one class to bodies, and back. Fields of a newer version are kept as unknown ones."""
+
+    def __init__(self, schema_id: int, message: type[M]) -> None:
+        self.schema_id = schema_id
+        self._class = message
+        self._indexes = indexes_of(message.DESCRIPTOR)
+
+    def encode(self, message: M) -> bytes:
+        """Return the body for a message. Raises: InvalidBody, a required field is missing."""
+        from google.protobuf.message import EncodeError
+
+        try:
+            return wire.framed(self.schema_id, message.SerializeToString(), self._indexes)
+        except EncodeError as error:
+            raise InvalidBody(f"the message is incomplete ({error})") from None
+
+    def decode(self, body: bytes) -> M:
+        """Return the message of a body; its own schema is not asked for. Raises: InvalidBody, it is damaged."""
+        from google.protobuf.message import DecodeError
+
+        wire.schema_id(body)
+        indexes, data = wire.protobuf_body(body)
+        if indexes != self._indexes:
+            raise InvalidBody(f"the body is of message {indexes} of its file, not of {self._indexes}")
+        try:
+            found: M = self._class.FromString(data)
+            return found
+        except DecodeError as error:
+            raise InvalidBody(f"the body is no {self._class.DESCRIPTOR.full_name} ({error})") from None
+
+
+def _descriptor(file: FileDescriptor) -> Schema:
+    """A file as registries take it beside text: the base64 of its descriptor."""
+    from google.protobuf import descriptor_pb2
+
+    found = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(found)
+    return Schema(PROTOBUF, base64.b64encode(found.SerializeToString()).decode())

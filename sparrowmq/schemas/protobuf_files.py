@@ -1,0 +1,228 @@
+"""Protobuf schemas: .proto files, and the descriptors that they compile to.
+
+A registry has text, or the base64 of a FileDescriptorProto. protoc, which the package grpcio-tools brings, compiles
+text, in a process of its own. What results, a FileDescriptorSet with all imports, is bytes that workers read without
+protoc.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.errors import ConfigError, InvalidSchema
+from sparrowmq.schemas.registry_client import PROTOBUF, Schema
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+_OWN: Final = "schema.proto"
+_TIMEOUT_S: Final = 60
+_LARGEST_TEXT: Final = 4 << 20
+_INSTALL: Final = "pip install 'sparrowmq[schemas]'"
+
+
+class ProtobufFile:
+    """The messages of a compiled file.
+
+    Args:
+        compiled: a FileDescriptorSet; the last file is the schema, the others are those that it imports.
+    """
+
+    def __init__(self, compiled: bytes) -> None:
+        descriptor_pb2, descriptor_pool, decode_error = _protobuf()
+        files = descriptor_pb2.FileDescriptorSet()
+        pool = descriptor_pool.DescriptorPool()
+        try:
+            files.ParseFromString(compiled)
+            for each in files.file:
+                pool.Add(each)
+        except (decode_error, ValueError, TypeError, KeyError) as error:
+            raise InvalidSchema(f"it is no compiled Protobuf schema ({error})") from None
+        if not files.file:
+            raise InvalidSchema("it is a compiled Protobuf schema without a file")
+        self._file = pool.FindFileByName(files.file[-1].name)
+        self._pool = pool
+
+    def at(self, indexes: Sequence[int]) -> Descriptor:
+        """Return the message at a path of indexes. Raises: InvalidSchema, there is none."""
+        inner = list(self._file.message_types_by_name.values())
+        found = None
+        for index in indexes:
+            if not 0 <= index < len(inner):
+                raise InvalidSchema(f"it has no message {'.'.join(map(str, indexes))}")
+            found = inner[index]
+            inner = list(found.nested_types)
+        if found is None:
+            raise InvalidSchema("the path of a message is empty")
+        return found
+
+    def named(self, name: str | None) -> Descriptor:
+        """Return a message by its name, with or without the package; None is the only one. Raises: ConfigError."""
+        messages = list(_all(self._file.message_types_by_name.values()))
+        if name is None:
+            messages = list(self._file.message_types_by_name.values())
+        else:
+            messages = [each for each in messages if name in (each.full_name, self._in_package(each))]
+        if len(messages) == 1:
+            return messages[0]
+        known = ", ".join(each.full_name for each in _all(self._file.message_types_by_name.values()))
+        raise ConfigError(f"name one message of the schema (message); it has {known or 'none'}")
+
+    def _in_package(self, message: Descriptor) -> str:
+        package = self._file.package
+        return str(message.full_name.removeprefix(f"{package}.") if package else message.full_name)
+
+
+def _all(messages: Any) -> Iterator[Descriptor]:
+    for each in messages:
+        if not each.GetOptions().map_entry:
+            yield each
+            yield from _all(each.nested_types)
+
+
+def indexes_of(message: Descriptor) -> tuple[int, ...]:
+    """Return the path of a message in its file."""
+    above = message.containing_type
+    if above is not None:
+        return (*indexes_of(above), [each.name for each in above.nested_types].index(message.name))
+    return (list(message.file.message_types_by_name).index(message.name),)
+
+
+def compiled(schema: Schema) -> bytes:
+    """Return a schema of a registry as a FileDescriptorSet.
+
+    Raises:
+        InvalidSchema: it cannot be compiled. ConfigError: a package is not installed.
+    """
+    if schema.kind != PROTOBUF:
+        raise InvalidSchema(f"the schema is of the type {schema.kind}, not {PROTOBUF}")
+    files = [*schema.references, (_OWN, schema.text)]
+    if sum(len(text) for _, text in files) > _LARGEST_TEXT:
+        raise InvalidSchema(f"it has more than {_LARGEST_TEXT >> 20} MiB")
+    ready = [_decoded(name, text) for name, text in files]
+    if all(ready):
+        return _joined([each for each in ready if each is not None])
+    if any(ready):
+        raise InvalidSchema("some of its files are text, and some are base64; register all as text")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files:
+            _write(Path(folder), name, text)
+        return _compile(_OWN, [Path(folder)])
+
+
+def compiled_file(path: Path) -> bytes:
+    """Return a .proto file, or one that protoc has compiled (.desc), as a FileDescriptorSet.
+
+    Raises:
+        ConfigError: it cannot be read, or compiled.
+    """
+    try:
+        if path.suffix != ".proto":
+            found = path.read_bytes()
+            ProtobufFile(found)
+            return found
+        path.read_bytes()
+        return _compile(path.name, [path.absolute().parent])
+    except OSError as error:
+        raise ConfigError(f"the schema cannot be read ({error})") from None
+    except InvalidSchema as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts or not place.parts:
+        raise InvalidSchema(f"its reference {name!r} is no relative path")
+    target = folder / place
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    except (OSError, ValueError) as error:
+        raise InvalidSchema(f"its reference {name!r} cannot be the name of a file ({error})") from None
+
+
+def _compile(name: str, folders: Sequence[Path]) -> bytes:
+    """Run protoc. Raises: InvalidSchema; ConfigError, it is not installed."""
+    if find_spec("grpc_tools") is None:
+        raise ConfigError(f"Protobuf needs the package grpcio-tools, which compiles schemas: {_INSTALL}")
+    well_known = Path(str(find_spec("grpc_tools").origin)).parent / "_proto"  # type: ignore[union-attr]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        paths = [f"-I{each}" for each in (*folders, well_known)]
+        arguments = [*paths, "--include_imports", f"--descriptor_set_out={out}", name]
+        command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
+        try:
+            ended = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise InvalidSchema(f"protoc did not compile it within {_TIMEOUT_S} s") from None
+        if ended.returncode or not out.exists():
+            why = " ".join(ended.stderr.split()) or f"protoc ended with {ended.returncode}"
+            raise InvalidSchema(f"it is no Protobuf schema ({why[:500]})")
+        return out.read_bytes()
+
+
+def _decoded(name: str, text: str) -> FileDescriptorProto | None:
+    """Return the descriptor that a text is the base64 of, under a name; None if it is text of a .proto file."""
+    descriptor_pb2, _, decode_error = _protobuf()
+    try:
+        serialized = base64.b64decode(text, validate=True)
+        found: FileDescriptorProto = descriptor_pb2.FileDescriptorProto.FromString(serialized)
+    except (binascii.Error, ValueError, decode_error):
+        return None
+    found.name = name
+    return found
+
+
+def _joined(files: Sequence[FileDescriptorProto]) -> bytes:
+    """Return files as a set, behind the well-known ones that they import."""
+    descriptor_pb2, _, _ = _protobuf()
+    found = descriptor_pb2.FileDescriptorSet()
+    for name in sorted({name for each in files for name in each.dependency if name in _well_known()}):
+        found.file.append(_well_known()[name])
+    found.file.extend(files)
+    return bytes(found.SerializeToString())
+
+
+def _well_known() -> Mapping[str, FileDescriptorProto]:
+    """The files of google/protobuf that need no other file, by name."""
+    from google.protobuf import (
+        any_pb2,
+        descriptor_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+
+    modules = (
+        any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2,
+    )  # fmt: skip
+    found = {}
+    for module in modules:
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        found[file.name] = file
+    return found
+
+
+def _protobuf() -> tuple[Any, Any, Any]:
+    """Modules of protobuf, and its error for damaged bytes. Raises: ConfigError."""
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        raise ConfigError(f"Protobuf needs the package protobuf: {_INSTALL}") from None
+    return descriptor_pb2, descriptor_pool, DecodeError

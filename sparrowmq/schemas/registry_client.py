@@ -1,0 +1,243 @@
+"""Asks a schema registry by Confluent's REST API, and keeps each schema by its id: an id never changes its schema.
+
+    GET  /schemas/ids/7                          the schema, its type, its references
+    GET  /subjects/orders-value/versions/3       a reference of it
+    POST /subjects/orders-value/versions         register a schema, unless the subject has it
+    POST /subjects/orders-value                  look for it, and register nothing
+
+There are three kinds of failure. The registry is away (no connection, no answer, 429, 5xx): that passes. It has no such
+schema, which it says by an error code of its own. Or there is something to correct, such as the account. A 404 without
+that code is of the last kind: another server than a registry answers so.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import HTTPSHandler, Request, build_opener
+
+from sparrowmq.errors import ConfigError, InvalidSchema, NetworkError
+from sparrowmq.schemas.access import Access, access, checked_address
+
+AVRO: Final = "AVRO"
+PROTOBUF: Final = "PROTOBUF"
+
+_TIMEOUT_S: Final = 10.0
+_LARGEST_ANSWER_BYTES: Final = 16 << 20
+_MOST_FILES: Final = 200
+_JSON: Final = "application/vnd.schemaregistry.v1+json"
+# Confluent's codes for a subject, a version and a schema that do not exist.
+_ABSENT: Final = range(40401, 40500)
+_IDS: Final = range(1 << 31)  # Java's int, as registries count
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema as a registry has it.
+
+    Attributes:
+        kind: AVRO, PROTOBUF, or another type that the registry knows.
+        text: JSON for Avro; for Protobuf a .proto file, or the base64 of its FileDescriptorProto.
+        references: the schemas that it needs, by the name under which it does; those that others need come first.
+    """
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A version of a subject that a schema needs, by the name under which it does."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class RegistryClient:
+    """A connection to a registry; one for a program, from any thread.
+
+    Args:
+        address: such as http://registry:8081. access: credentials; by default those of the environment.
+    """
+
+    def __init__(self, address: str, given: Access | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self.address = checked_address(address)
+        found = access() if given is None else given
+        self._timeout_s = timeout_s
+        self._credentials = found.headers()
+        handlers = [HTTPSHandler(context=found.tls())] if self.address.startswith("https:") else []
+        self._opener = build_opener(*handlers)
+        self._known: dict[int, Schema] = {}
+
+    def schema(self, schema_id: int) -> Schema:
+        """Return a schema with all that it needs.
+
+        Raises:
+            InvalidSchema: the registry has none of this id. NetworkError: it is away; ask later.
+            InvalidSchema: its references cannot be followed. ConfigError: it refuses, or is no registry.
+        """
+        if (known := self._known.get(schema_id)) is not None:
+            return known
+        if schema_id not in _IDS:
+            raise InvalidSchema(f"{schema_id} is no id of a schema")
+        found = self._schema_of(self._ask("GET", f"/schemas/ids/{schema_id}"))
+        self._known[schema_id] = found
+        return found
+
+    def register(
+        self, subject: str, schema: Schema, references: Sequence[Reference] = (), *, looks_only: bool = False
+    ) -> int:
+        """Return the id of a schema, which becomes a version of the subject unless it is one; `schema` names no files.
+
+        Args:
+            looks_only: register nothing.
+        Raises:
+            InvalidSchema: the registry refuses the schema. InvalidSchema: `looks_only`, and it is not registered.
+            NetworkError, ConfigError: as for `schema`.
+        """
+        found = self._post(subject, schema, references, "" if looks_only else "/versions").get("id")
+        if not isinstance(found, int):
+            raise self._not_a_registry("answers without the id of a schema")
+        return found
+
+    def version_of(self, subject: str, schema: Schema, references: Sequence[Reference] = ()) -> int:
+        """Return which version of a subject a schema is. Raises: InvalidSchema, none; the others as `schema`."""
+        found = self._post(subject, schema, references, "").get("version")
+        if not isinstance(found, int):
+            raise self._not_a_registry("answers without a version")
+        return found
+
+    def _post(
+        self, subject: str, schema: Schema, references: Sequence[Reference], action: str
+    ) -> Mapping[str, Any]:
+        asked: dict[str, Any] = {"schema": schema.text}
+        if schema.kind != AVRO:
+            asked["schemaType"] = schema.kind
+        if references:
+            asked["references"] = [
+                {"name": each.name, "subject": each.subject, "version": each.version} for each in references
+            ]
+        return self._ask("POST", f"/subjects/{quote(subject, safe='')}{action}", asked)
+
+    def version(self, subject: str, version: int | str = "latest") -> tuple[int, Schema]:
+        """Return a version of a subject: its id, and the schema with all that it needs. Raises: as `schema`."""
+        answer = self._version(subject, version)
+        schema_id = answer.get("id")
+        if not isinstance(schema_id, int):
+            raise self._not_a_registry("answers without the id of a schema")
+        return schema_id, self._schema_of(answer)
+
+    def _version(self, subject: str, version: int | str) -> Mapping[str, Any]:
+        return self._ask(
+            "GET", f"/subjects/{quote(subject, safe='')}/versions/{quote(str(version), safe='')}"
+        )
+
+    def _schema_of(self, answer: Mapping[str, Any]) -> Schema:
+        found: dict[str, str] = {}
+        own = self._text_of(answer)
+        self._follow(answer, found, ())
+        return replace(own, references=tuple(found.items()))
+
+    def _follow(self, answer: Mapping[str, Any], found: dict[str, str], above: tuple[str, ...]) -> None:
+        """Add the references of an answer to `found`, each behind those that it needs itself."""
+        for reference in answer.get("references") or ():
+            try:
+                name, subject, version = (reference[key] for key in ("name", "subject", "version"))
+            except (KeyError, TypeError):
+                raise InvalidSchema(
+                    f"a reference of the schema is not as it should be: {reference!r}"
+                ) from None
+            if name in above:
+                raise InvalidSchema(f"the reference {name} needs itself")
+            if name in found:
+                continue
+            if len(found) + len(above) >= _MOST_FILES:
+                raise InvalidSchema(f"the schema has more than {_MOST_FILES} references")
+            try:
+                needed = self._version(str(subject), version)
+            except InvalidSchema:
+                raise InvalidSchema(
+                    f"its reference {name} (version {version} of {subject}) is missing"
+                ) from None
+            self._follow(needed, found, (*above, name))
+            found[str(name)] = self._text_of(needed).text
+
+    def _text_of(self, answer: Mapping[str, Any]) -> Schema:
+        text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
+        if not isinstance(text, str) or not isinstance(kind, str):
+            raise self._not_a_registry("answers without a schema")
+        return Schema(kind, text)
+
+    def _ask(self, method: str, path: str, asked: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        sent = None if asked is None else json.dumps(asked).encode()
+        request = Request(self.address + path, sent, {"Accept": _JSON, "Content-Type": _JSON}, method=method)
+        for name, value in self._credentials.items():
+            request.add_unredirected_header(name, value)  # another host must not get them
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return self._understood(answer.read(_LARGEST_ANSWER_BYTES + 1))
+        except HTTPError as error:
+            with error:
+                raise self._refusal(error, path) from None
+        except URLError as error:
+            raise self._unreachable(error.reason) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+
+    def _understood(self, answer: bytes) -> Mapping[str, Any]:
+        if len(answer) > _LARGEST_ANSWER_BYTES:
+            raise InvalidSchema(f"the registry's answer has more than {_LARGEST_ANSWER_BYTES >> 20} MiB")
+        try:
+            found = json.loads(answer)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._not_a_registry("does not answer with a JSON object")
+        return found
+
+    def _refusal(self, error: HTTPError, path: str) -> Exception:
+        """Return the error for an answer that is none of success."""
+        try:
+            said = json.loads(error.read(_LARGEST_ANSWER_BYTES))
+            code, why = int(said["error_code"]), str(said.get("message", ""))
+        except (ValueError, TypeError, KeyError, RecursionError, OSError, http.client.HTTPException):
+            code, why = 0, ""
+        status = error.code
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+            return self._unreachable(f"status {status} {why}".strip())
+        if code in _ABSENT:
+            return InvalidSchema(f"the registry has no {path.removeprefix('/')} ({why})")
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return ConfigError(
+                f"the schema registry at {self.address} refuses the account (status {status}); "
+                "put user:password into SCHEMA_REGISTRY_USER_INFO, or into the file that SCHEMA_REGISTRY_FILE names"
+            )
+        if code:
+            return InvalidSchema(f"the registry refuses the schema ({why or code})")
+        return self._not_a_registry(f"answers {path} with the status {status}")
+
+    def _unreachable(self, reason: object) -> Exception:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return ConfigError(
+                f"the certificate of the schema registry at {self.address} is not trusted "
+                f"({reason.verify_message}); name the file of its authority in SCHEMA_REGISTRY_CA"
+            )
+        return NetworkError(
+            f"the schema registry at {self.address} does not answer ({reason}); "
+            "check that it runs, and that it can be reached from here"
+        )
+
+    def _not_a_registry(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"{self.address} {why}; write the address below which a registry answers to Confluent's API, "
+            "such as http://host:8081, or http://host:8080/apis/ccompat/v7 for Apicurio"
+        )
