@@ -23,6 +23,7 @@ from sparrowmq.spark.read_limits import HAS_LIMITS
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.sink.sender import Sender
+from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.query_offsets import bounds_of
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
@@ -87,12 +88,19 @@ class Topic:
             time.sleep(0.01)
 
     def ends(self) -> dict[str, int]:
+        return {queue: held.end for queue, held in self._bounds().items()}
+
+    def begins(self) -> dict[str, int]:
+        """By queue the first offset that retention has left."""
+        return {queue: held.start for queue, held in self._bounds().items()}
+
+    def _bounds(self) -> dict[str, Bounds]:
         with connect(parse(SourceOptions, self.options)) as network:
             try:
                 bounds = bounds_of(network, network.route(self.name).readable)
             except NoRoute:  # the broker has not told the name server of its new topic yet
                 return {}
-        return {str(queue.queue_id): held.end for queue, held in bounds.items()}
+        return {str(queue.queue_id): held for queue, held in bounds.items()}
 
     def read(self, **options: str) -> DataFrame:
         return self.spark.read.format("rocketmq").options(**(self.options | options)).load()

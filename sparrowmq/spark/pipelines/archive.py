@@ -112,10 +112,11 @@ def archived(
 
 
 def _since(spark: SparkSession, old: DataFrame, given: Mapping[str, str], settled: Settled) -> DataFrame:
-    """The messages of the topic after the last row of each queue."""
+    """The messages of the topic after the last row of each queue; of a queue without rows, from the archive's begin."""
     ends = old.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
     reached = {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends}
     span = span_of(given)
-    start = {queue: reached.get(queue, offset) for queue, offset in span.start.items()}
+    begin = settled.begins() | reached
+    start = {queue: begin.get(queue, offset) for queue, offset in span.start.items()}
     source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
     return source.option("startingOffsets", json.dumps(offsets_by_topic(start))).load()

@@ -21,6 +21,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
+from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.folders import local_path
@@ -46,7 +47,7 @@ def publish(
     to_cluster: str | None = None,
     **running: Unpack[Running],
 ) -> Report:
-    """Send the rows of a table that the pipeline `table` made to a topic; what is there already is not sent again.
+    """Send the rows of a table that the pipeline `table` made to a topic; rows that were sent are not sent again.
 
     Args:
         where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
@@ -73,29 +74,40 @@ def _publish(
     name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
     folder = Path(f"{table}.state") / name
     stored = _stored(folder, table)
+    known = SentRows.load(folder)
     rows = messages_of(rows if where is None else rows.where(where))
     if runner.dry_run:
-        report.read = rows.count()
+        report.read = known.without(rows).count()
         runner.say(f"sends {report.read:,} messages to {topic}")
         return report
-    queues = [
-        MessageQueue(*row) for row in rows.select("topic", "brokerName", "queueId").distinct().collect()
-    ]
     state = State(folder, {"topic": topic, "to": name_server})
-    for made in topics.make(
-        sink, {topic: max((queue.queue_id for queue in queues), default=0) + 1}, to_cluster
-    ):
+    reached = _ends(known.without(rows))
+    width = max((queue.queue_id for queue in (*reached, *state.targets)), default=0) + 1
+    for made in topics.make(sink, {topic: width}, to_cluster):
         runner.say(f"made topic {made}")
-    state.keep(paired(queues, topics.writable(sink, [topic]), state.targets))
+    if known.is_before(ends_of(sink, state.targets.values())):
+        runner.say(f"topic {topic} was made again since rows were sent, so all rows are sent again")
+        known = known.forgotten()
+        reached = _ends(rows)
+    state.keep(paired(reached, topics.writable(sink, [topic]), state.targets))
     with runner.at_work(state.folder):
         snapshot.save(folder / _STORED_FILE, stored)
-        # To all runs the targets ended where they did before the first: the rows of each are those of all before.
-        floors = state.floors(0, partial(ends_of, sink))
-        copied = copy_rows(rows, Copying(sink, state.label, state.targets, floors, chained=True))
+        # A run that was cut short is repeated with the same number, and so with the ends that it noted.
+        floors = state.floors(known.runs, partial(ends_of, sink))
+        copied = copy_rows(
+            known.without(rows), Copying(sink, state.label, state.targets, floors, chained=True)
+        )
+        known.keep(folder, reached, ends_of(sink, state.targets.values()))
     runner.say(f"{copied.sent:,} sent, {copied.there:,} there already")
     report.add_read(copied.sent + copied.there)
     report.written, report.batches = copied.sent, 1
     return report
+
+
+def _ends(rows: DataFrame) -> dict[MessageQueue, int]:
+    """The offset after the last row of each queue."""
+    found = rows.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
+    return {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in found}
 
 
 def _stored(folder: Path, table: str | Path) -> dict[str, int]:

@@ -46,6 +46,16 @@ def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic,
     ]
 
 
+def test_the_reader_has_no_message_from_before_an_archive_that_began_at_the_latest(topic, where, tmp_path):
+    topic.send(0, 40)
+    assert archive(topic.name, tmp_path / "a", options={"startingOffsets": "latest"}, **where).written == 0
+    topic.send(40, 1)  # one queue has a row of the archive, and three have none
+    assert archive(topic.name, tmp_path / "a", **where).written == 1
+    topic.send(41, 8)
+    both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
+    assert numbers(both) == list(range(40, 49))
+
+
 def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_behind_them(
     topic, where, folder, tmp_path
 ):

@@ -8,9 +8,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import backfill, publish, table
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.pipelines.expiring import SMALL_FILES, expire
+from tests.spark.test_with_spark import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -40,7 +43,52 @@ def test_a_topic_made_of_a_table_is_the_topic_that_the_table_was_made_of(topic, 
     topic.send(120, 30)
     table(topic.name, tmp_path / "t", format=kind, once=True, **where)
     more = publish(tmp_path / "t", again, **where)
-    assert (more.read, more.written) == (150, 30)
+    assert (more.read, more.written) == (30, 30)
+    assert publish(tmp_path / "t", again, **where).read == 0
+
+
+@pytest.fixture
+def far(tmp_path):
+    with BackgroundCluster(tmp_path / "far", **SMALL_FILES) as cluster:
+        yield cluster
+
+
+@pytest.mark.guards("SentRows.without: not self.next -> True")
+def test_rows_are_not_sent_again_when_the_targets_retention_has_removed_them(topic, where, far, tmp_path):
+    topic.send(0, 120)
+    table(topic.name, tmp_path / "t", once=True, **where)
+    sent = {**where, "name_server": far.namesrv}
+    assert publish(tmp_path / "t", topic.name, **sent).written == 120
+    copy = Topic(topic.spark, far.namesrv)
+    copy.name = copy.options["topic"] = topic.name
+    expire(far, copy)
+    assert publish(tmp_path / "t", topic.name, **sent).written == 0
+    topic.send(120, 30)
+    table(topic.name, tmp_path / "t", once=True, **where)
+    assert publish(tmp_path / "t", topic.name, **sent).written == 30
+    assert sorted(int(row.body) for row in copy.read().collect()) == list(range(120, 150))
+
+
+def test_all_rows_are_sent_again_to_a_target_that_was_made_again(topic, where, tmp_path):
+    topic.send(0, 40)
+    table(topic.name, tmp_path / "t", once=True, **where)
+    again = f"{topic.name}-again"
+    assert publish(tmp_path / "t", again, **where).written == 40
+    with sync.connect(where["name_server"]) as mq:
+        mq.admin.delete_topic(again)
+    said: list[str] = []
+    assert publish(tmp_path / "t", again, **{**where, "say": said.append}).written == 40
+    assert f"topic {again} was made again since rows were sent, so all rows are sent again" in said
+
+
+def test_a_run_that_was_killed_before_its_note_sends_no_row_again(topic, where, tmp_path):
+    topic.send(0, 40)
+    table(topic.name, tmp_path / "t", once=True, **where)
+    again = f"{topic.name}-again"
+    assert publish(tmp_path / "t", again, **where).written == 40
+    (tmp_path / "t.state" / f"publish-{again}" / "sent.json").unlink()
+    repeated = publish(tmp_path / "t", again, **where)
+    assert (repeated.read, repeated.written) == (40, 0)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.folders import demand_same
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole
 
@@ -31,6 +32,15 @@ class Settled:
             case "whole":
                 return Whole()
         return Objects(self.fields, is_closed=self.mode == "schema")
+
+    def begins(self) -> dict[MessageQueue, int]:
+        """The first offset of each queue that the table takes from brokers; a queue made later has none."""
+        return {
+            MessageQueue(topic, broker, int(queue)): offset
+            for topic, brokers in (self.begin or {}).items()
+            for broker, queues in brokers.items()
+            for queue, offset in queues.items()
+        }
 
 
 def settle(root: Path, settled: Settled) -> Settled:

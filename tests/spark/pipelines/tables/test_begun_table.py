@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, settle, state_of
 
 # As earlier releases wrote it.
@@ -33,6 +34,8 @@ def test_a_table_that_an_earlier_release_began_is_read(tmp_path):
     settled = begun(tmp_path / "orders")
     assert settled == Settled(**KEPT)
     assert "body" in settled.shape().columns
+    assert settled.begins() == {MessageQueue("orders", "broker-a", 0): 7}
+    assert Settled("orders", "parquet", "whole", None).begins() == {}
 
 
 def test_the_second_start_gets_the_settings_of_the_first(tmp_path):

@@ -1,0 +1,54 @@
+"""sparrowmq.spark.pipelines.copying.sent_rows: how far `publish` has sent a table."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
+
+A, B = MessageQueue("orders", "near", 0), MessageQueue("orders", "near", 1)
+FAR, FAR_TOO = MessageQueue("again", "far", 0), MessageQueue("again", "far", 1)
+
+
+def test_a_run_adds_to_the_notes_of_the_runs_before(tmp_path):
+    SentRows.load(tmp_path).keep(tmp_path, {A: 10, B: 4}, {FAR: 14})
+    SentRows.load(tmp_path).keep(tmp_path, {A: 12}, {FAR: 16, FAR_TOO: 1})
+    found = SentRows.load(tmp_path)
+    assert found.next == [("orders", "near", 0, 12), ("orders", "near", 1, 4)]
+    assert found.ends == [("again", "far", 0, 16), ("again", "far", 1, 1)]
+    assert found.forgotten() == SentRows(2)
+
+
+@pytest.mark.parametrize(
+    ("now", "is_before"),
+    [
+        ({FAR: 16, FAR_TOO: 1}, False),
+        ({FAR: 20}, False),  # the broker of the other queue is away
+        ({FAR: 16, FAR_TOO: 0}, True),
+        ({}, False),
+    ],
+)
+def test_an_end_before_the_noted_one_is_that_of_a_topic_made_again(tmp_path, now, is_before):
+    SentRows().keep(tmp_path, {A: 1}, {FAR: 16, FAR_TOO: 1})
+    assert SentRows.load(tmp_path).is_before(now) is is_before
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+@pytest.mark.guards("SentRows.without: 'left' -> 'inner'")
+def test_only_rows_from_the_noted_offset_on_are_left(spark, tmp_path):
+    rows = spark.createDataFrame(
+        [("orders", "near", queue, offset) for queue in range(3) for offset in range(5)],
+        "topic string, brokerName string, queueId int, queueOffset bigint",
+    )
+    assert SentRows().without(rows).count() == 15
+    SentRows().keep(tmp_path, {A: 3, B: 5}, {})
+    left = SentRows.load(tmp_path).without(rows).collect()
+    assert sorted((row.queueId, row.queueOffset) for row in left) == [
+        (0, 3),
+        (0, 4),
+        *[(2, offset) for offset in range(5)],
+    ]
