@@ -6,21 +6,33 @@ A batch is one transaction. It adds its files under the writer's name and the ba
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
+from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added
+from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+
+# Readers have an hour to end. The state of a day ago can be read for a day.
+_SETTINGS: Final[dict[str, str | None]] = {
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.logRetentionDuration": "interval 1 days",
+}
+_STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
 class Delta:
@@ -29,6 +41,7 @@ class Delta:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
+        self._tiny = TinyFiles()
         path = str(place.path)
         self._table = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
@@ -42,15 +55,20 @@ class Delta:
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
         if self._table is None:
-            self._table = DeltaTable.create(str(place.path), staged.schema, partition_by=[DAY])
+            self._table = DeltaTable.create(
+                str(place.path), staged.schema, partition_by=[DAY], configuration=_SETTINGS
+            )
+        if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release
+            columns = statistics_columns(pa.schema(self._table.schema().to_arrow()).remove_metadata())
+            self._table.alter.set_table_properties({_STATISTICS: columns})
         if fields := added(staged.schema, self.columns()):
             kinds = {field.name: field for field in Schema.from_arrow(staged.schema).fields}
             self._table.alter.add_columns([kinds[field.name] for field in fields])
         take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
-        now_ms = int(time.time() * 1000)
+        now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration[_STATISTICS] or ""
         self._table.create_write_transaction(
-            [_add(file, now_ms) for file in staged.files],
+            [_add(file, place.path, columns, now_ms) for file in staged.files],
             "append",
             self._table.schema(),
             [DAY],
@@ -58,12 +76,25 @@ class Delta:
         )
         self._may_have_left = False
         self._table.update_incremental()
+        self._tiny.add(staged, self._merge)
+
+    def _merge(self, day: str) -> int:
+        """Make one of the tiny files of a day, if they are many; returns how many are left."""
+        assert self._table is not None
+        files = pa.table(self._table.get_add_actions(flatten=True)).to_pydict()
+        sizes = zip(files[f"partition.{DAY}"], files["size_bytes"], strict=True)
+        tiny = sum(1 for own, size in sizes if str(own) == day and size < TINY_BYTES)
+        if tiny < TINY_FILES:
+            return tiny
+        self._table.optimize.compact(partition_filters=[(DAY, "=", day)], target_size=TINY_BYTES)
+        self._table.vacuum(dry_run=False, full=False)
+        return 1
 
     def files(self) -> int:
         return len(self._table.file_uris()) if self._table else 0
 
     def compact(self, before: date) -> None:
-        """Files that are not needed any more go a week later, for readers that began before."""
+        """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""
         if self._table is not None:
             self._table.optimize.compact(partition_filters=[(DAY, "<", before.isoformat())])
             self._table.vacuum(dry_run=False)
@@ -80,6 +111,6 @@ class Delta:
         return {str(each[DAY]) for each in self._table.partitions()}
 
 
-def _add(file: StagedFile, now_ms: int) -> AddAction:
-    stats = json.dumps({"numRecords": file.rows})
-    return AddAction(quote(file.name, safe="/=-_."), file.size, {DAY: file.day}, now_ms, True, stats)
+def _add(file: StagedFile, folder: Path, columns: str, now_ms: int) -> AddAction:
+    statistics = delta_statistics(pq.read_metadata(folder / file.name), columns)
+    return AddAction(quote(file.name, safe="/=-_."), file.size, {DAY: file.day}, now_ms, True, statistics)

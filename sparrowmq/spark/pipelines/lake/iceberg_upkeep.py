@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from sparrowmq import snapshot
-from sparrowmq.spark.pipelines.lake.merging import merge
+from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles, merge
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ SETTINGS: Final = {
 UNUSED_S: Final = 3600.0  # for so long readers may need a file that the table has dropped
 _MOST_UNUSED: Final = 1000  # an hour of batches, one each 10 seconds, leaves so many
 _COMMITS: Final = 50
-_TINY_BYTES: Final = 1 << 20
-_TINY_FILES: Final = 100
 
 
 def missing_settings(table: Table) -> dict[str, str]:
@@ -73,7 +70,7 @@ class Upkeep:
     def __init__(self, state: Path) -> None:
         self._unused = _Unused(state / "unused.json")
         self._commits = 0
-        self._tiny: Counter[str] = Counter()  # by day: files since it was last looked at
+        self._tiny = TinyFiles()
 
     def committed(self, table: Table, staged: Staged, summary: Mapping[str, str]) -> None:
         """Look after the table, after a commit of these files.
@@ -81,11 +78,7 @@ class Upkeep:
         Args:
             summary: of the commit; a snapshot of merged files repeats it.
         """
-        for day in {file.day for file in staged.files} - self._tiny.keys():
-            self._tiny[day] = _TINY_FILES  # nothing is known of a day that this process has not written to
-        self._tiny.update(file.day for file in staged.files if file.size < _TINY_BYTES)
-        for day in [day for day, count in self._tiny.items() if count >= _TINY_FILES]:
-            self._tiny[day] = self._merge(table, day, summary)
+        self._tiny.add(staged, lambda day: self._merge(table, day, summary))
         self._commits += 1
         if self._commits % _COMMITS == 0:
             self.remove_unused(table)
@@ -101,9 +94,9 @@ class Upkeep:
         tiny = [
             task.file
             for task in table.scan(f"{DAY} = '{day}'").plan_files()
-            if task.file.file_size_in_bytes < _TINY_BYTES and task.file.file_path.startswith("file://")
+            if task.file.file_size_in_bytes < TINY_BYTES and task.file.file_path.startswith("file://")
         ]
-        if len(tiny) < _TINY_FILES:
+        if len(tiny) < TINY_FILES:
             return len(tiny)
         tiny.sort(key=lambda file: file.file_path)
         merged = str(Path(tiny[0].file_path).with_name(f"merged-{uuid.uuid4().hex}.parquet"))

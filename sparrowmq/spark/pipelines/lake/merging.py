@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+
 SMALL_BYTES: Final = 64 << 20
 LARGE_BYTES: Final = 256 << 20
+TINY_BYTES: Final = 1 << 20
+TINY_FILES: Final = 100
 _ROWS: Final = 50_000
+
+
+class TinyFiles:
+    """Counts the files of each day that make a commit dear; a commit merges them when they are many."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, staged: Staged, merge: Callable[[str], int]) -> None:
+        """Count the files of a batch, once they are in the table.
+
+        Args:
+            merge: merges the tiny files of a day if they are TINY_FILES or more; returns how many are left.
+        """
+        for day in {file.day for file in staged.files} - self._counts.keys():
+            self._counts[day] = TINY_FILES  # nothing is known of a day that this process has not written to
+        self._counts.update(file.day for file in staged.files if file.size < TINY_BYTES)
+        for day in [day for day, count in self._counts.items() if count >= TINY_FILES]:
+            self._counts[day] = merge(day)
 
 
 def groups(files: Sequence[Path]) -> Iterator[list[Path]]:

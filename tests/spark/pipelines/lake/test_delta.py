@@ -1,5 +1,7 @@
 """sparrowmq.spark.pipelines.lake.delta: what Delta's own readers and tools see."""
 
+import time
+from statistics import median
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ pytest.importorskip("duckdb")
 from deltalake import DeltaTable
 
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
 
 
@@ -31,3 +34,20 @@ def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):
     table.add(3, 1)
     other = open_lake("delta", Place(table.place.path, table.place.state, "other"))
     assert other.last_batch() == -1
+
+
+@pytest.mark.guards("TinyFiles.add: drop merge")
+@pytest.mark.parametrize(
+    "commits", [250, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
+)
+def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
+    table = Table(tmp_path, "delta")
+    lake, took = table.open(), []
+    for batch in range(commits):
+        staged, before = table.staged(batch, batch), time.process_time()
+        lake.commit(batch, staged)
+        took.append(time.process_time() - before)
+    assert sum(took[-100:]) / 100 < 6 * median(took[10:50])
+    assert table.open().files() <= TINY_FILES + 1
+    assert table.numbers() == list(range(commits))
+    assert table.open().last_batch() == commits - 1

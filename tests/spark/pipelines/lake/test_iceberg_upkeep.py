@@ -15,9 +15,10 @@ pytest.importorskip("duckdb")
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sparrowmq.spark.pipelines.lake import iceberg_upkeep
+from sparrowmq.spark.pipelines.lake import iceberg_upkeep, merging
 from sparrowmq.spark.pipelines.lake.iceberg import Iceberg
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
+from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
 from tests.spark.pipelines.lake.tables import Table
 
 _MORE = [
@@ -59,7 +60,7 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     found = loaded(table)
     assert len(found.snapshots()) == 10
     assert len(found.current_snapshot().manifests(found.io)) < 60
-    assert table.open().files() < 2 * iceberg_upkeep._TINY_FILES
+    assert table.open().files() < 2 * TINY_FILES
     assert len(list((table.place.path / "metadata").iterdir())) < 2 * iceberg_upkeep._MOST_UNUSED
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
@@ -125,7 +126,8 @@ def test_a_tag_keeps_its_snapshot(tmp_path):
 
 
 def test_large_files_are_not_merged(tmp_path, monkeypatch):
-    monkeypatch.setattr(iceberg_upkeep, "_TINY_BYTES", 10)
+    for module in (iceberg_upkeep, merging):
+        monkeypatch.setattr(module, "TINY_BYTES", 10)
     table = Table(tmp_path, "iceberg")
     grown(table, 120)
     assert table.open().files() == 120
