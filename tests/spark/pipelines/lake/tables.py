@@ -44,7 +44,7 @@ class Table:
         for index in range(files):
             path = folder / f"{index}.parquet"
             part = rows.slice(index * len(numbers) // files, len(numbers) // files)
-            pq.write_table(part if self.open().keeps_day else part.drop_columns("_day"), path)
+            pq.write_table(part if self.kind == "iceberg" else part.drop_columns("_day"), path)
             name = f"_day={DAY}/{WRITER}-{batch:09}-{index:05}.parquet"
             made.append(StagedFile(path, name, DAY, part.num_rows, path.stat().st_size))
         return Staged(made, rows.schema)
