@@ -60,6 +60,7 @@ class Peer:
         self.asked: list[tuple[int, dict[str, str]]] = []
         self.committed: dict[tuple[str, int], int] = {}
         self.brokers = [BROKER]
+        self.incarnations: dict[str, int] = {}  # of topics, as our broker names them; empty as Java's
         self.masters = True  # or the name server knows slaves only
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -144,7 +145,13 @@ class Peer:
         return 0, OffsetReply(self.bounds(fields)[0]), b""
 
     def max_offset(self, fields, _):
-        return 0, OffsetReply(self.bounds(fields)[1]), b""
+        if fields["topic"] not in self.queues:
+            return 0, OffsetReply(0, 0 if self.incarnations else None), b""
+        incarnation = self.incarnations.get(fields["topic"]) if "withIncarnation" in fields else None
+        return 0, OffsetReply(self.bounds(fields)[1], incarnation), b""
+
+    def stats(self, fields, _):
+        return (0 if fields["topic"] in self.queues else 17), None, b"{}"
 
     def search(self, fields, _):
         """Java 4.9's way: somewhere near."""
@@ -160,6 +167,8 @@ class Peer:
         return 0, None, b""
 
     def pull(self, fields, _):
+        if "incarnation" in fields and int(fields["incarnation"]) != self.incarnations.get(fields["topic"]):
+            return 17, None, b""
         first, end = self.bounds(fields)
         offset = int(fields["queueOffset"])
         if not first <= offset <= end:
@@ -200,6 +209,7 @@ _SERVE = {
     31: Peer.min_offset,
     30: Peer.max_offset,
     29: Peer.search,
+    202: Peer.stats,
     14: Peer.group_offset,
     15: Peer.commit,
     11: Peer.pull,

@@ -26,13 +26,8 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.requests.bodies import (
-    UNKNOWN_INCARNATION,
-    DataVersion,
-    JournalMark,
-    TopicConfig,
-    TopicConfigTable,
-)
+from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.headers import UNKNOWN_INCARNATION
 from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)

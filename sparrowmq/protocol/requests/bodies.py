@@ -131,10 +131,6 @@ class TopicConfig(Body):
     attributes: dict[str, str] | None = None
 
 
-# The incarnation of a topic that was made before brokers kept incarnations, or whose settings were lost.
-UNKNOWN_INCARNATION: Final = 1
-
-
 class TopicConfigTable(Body):
     """A broker's topics: code 21, topics.json, and a part of a registration. (Java: TopicConfigSerializeWrapper)
 

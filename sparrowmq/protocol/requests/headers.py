@@ -222,6 +222,10 @@ class ViewMessage(Request[NoFields]):
 # Offsets ------------------------------------------------------------------------------------------------------------
 
 
+# The incarnation of a topic that was made before brokers kept incarnations, or whose settings were lost.
+UNKNOWN_INCARNATION: Final = 1
+
+
 class OffsetReply(Header):
     """Java has one such class for each request; the field is the same.
 

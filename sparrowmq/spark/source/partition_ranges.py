@@ -3,7 +3,11 @@
 An offset is always the NEXT one to read, a range is half open. Offsets travel through Spark's checkpoint as JSON and
 are compared there as text, so the same offsets must always give the same text:
 
-    {"v":1,"topics":{"Orders":{"broker-a":{"0":123,"1":77}}}}
+    {"v":1,"topics":{"Orders":{"broker-a":{"0":123,"1":77}}},"incarnations":{"Orders":{"broker-a":1795444532123}}}
+
+A topic that was deleted and made again begins at offset 0 again. Its incarnation shows it: a number that a broker of
+ours gives each topic. An older checkpoint has no incarnations, and other brokers give none. Then an end below the
+offset that was read shows it, and the stream counts incarnations itself: -1, -2, ...
 
 Spark replays a batch with the offsets of the first attempt; everything here is deterministic, so the replay has the
 same tasks in the same order. Whether missing data ends the query is decided in one place, `lose`.
@@ -16,16 +20,19 @@ import logging
 import math
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 
-Offsets: TypeAlias = dict[MessageQueue, int]
+# A topic on one broker.
+Part: TypeAlias = tuple[str, str]
 
 VERSION: Final = 1
+_NONE: Final[Mapping[Any, int]] = MappingProxyType({})
 # A task costs Spark about 30 ms, as long as to read 25,000 rows. A source does not know how many tasks its cluster runs
 # at once; so each of many tasks has ten times as many rows.
 ROWS_WORTH_A_TASK: Final = 25_000
@@ -45,19 +52,31 @@ class RowsLost(SparrowError):
 
 
 class Bounds(NamedTuple):
-    """The messages of a queue: `[start, end)`."""
+    """The messages of a queue: `[start, end)`; `incarnation` is that of its topic, 0 if the topic does not exist."""
 
     start: int
     end: int
+    incarnation: int | None = None
+
+
+class Offsets(dict[MessageQueue, int]):
+    """The next offset of each queue, and the known incarnations of the topics that the offsets belong to."""
+
+    def __init__(
+        self, offsets: Mapping[MessageQueue, int] = _NONE, incarnations: Mapping[Part, int] = _NONE
+    ) -> None:
+        super().__init__(offsets)
+        self.incarnations = dict(incarnations)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """The rows `[start, end)` of one queue."""
+    """The rows `[start, end)` of one queue, of this incarnation of its topic if it is known."""
 
     queue: MessageQueue
     start: int
     end: int
+    incarnation: int | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -71,7 +90,11 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for queue, offset in sorted(offsets.items()):
         topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
-    return {"v": VERSION, "topics": topics}
+    incarnations: dict[str, dict[str, int]] = {}
+    for (topic, broker), incarnation in sorted(incarnations_of(offsets).items()):
+        incarnations.setdefault(topic, {})[broker] = incarnation
+    written: dict[str, object] = {"v": VERSION, "topics": topics}
+    return written | {"incarnations": incarnations} if incarnations else written
 
 
 def from_json(checkpoint: Mapping[str, object]) -> Offsets:
@@ -89,12 +112,17 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
         raise ConfigError(
             f"the checkpoint is not one of this source: {str(dict(checkpoint))[:200]}; use a new location"
         )
-    return {
+    offsets = {
         MessageQueue(topic, broker, int(queue_id)): offset
         for topic, brokers in topics.items()
         for broker, queues in brokers.items()
         for queue_id, offset in queues.items()
     }
+    incarnations = checkpoint.get("incarnations")
+    known = incarnations if isinstance(incarnations, dict) else {}
+    return Offsets(
+        offsets, {(topic, broker): each for topic, some in known.items() for broker, each in some.items()}
+    )
 
 
 class Checkpoints:
@@ -141,13 +169,38 @@ def settle(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> i
 
 
 def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[Range]:
-    """The rows from `start` to `end`; queues that only one of them knows have none."""
+    """The rows from `start` to `end`; queues that only one of them knows have none.
+
+    Those of a topic that was made again since `start` are its first ones.
+    """
+    again, known = made_again(start, end), incarnations_of(end)
     # Of many queues few have new rows: only they get an object.
     return sorted(
-        Range(queue, offset, upto)
+        Range(queue, first, upto, known.get(part_of(queue)))
         for queue, offset in start.items()
-        if (upto := end.get(queue, offset)) > offset
+        if (upto := end.get(queue, offset)) > (first := 0 if again and part_of(queue) in again else offset)
     )
+
+
+def part_of(queue: MessageQueue) -> Part:
+    return queue.topic, queue.broker_name
+
+
+def made_again(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> frozenset[Part]:
+    """Return the topics that were deleted and made again after `start`.
+
+    The first incarnation that a broker names is that of the topic read so far.
+    """
+    before = incarnations_of(start)
+    return frozenset(
+        part
+        for part, known in incarnations_of(end).items()
+        if known != before.get(part) and (known < 0 or before.get(part, 0) > 0)
+    )
+
+
+def incarnations_of(offsets: Mapping[MessageQueue, int]) -> Mapping[Part, int]:
+    return offsets.incarnations if isinstance(offsets, Offsets) else _NONE
 
 
 def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:
@@ -156,14 +209,12 @@ def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], m
     As in Kafka's source no queue with rows starves: each gets at least one, so a batch can exceed a limit that is
     smaller than the number of queues.
     """
-    waiting = {each.queue: len(each) for each in between(start, end)}
-    total = sum(waiting.values())
-    if total <= max_rows:
-        return dict(end)
-    shares = {queue: max(1, max_rows * rows // total) for queue, rows in waiting.items()}
-    return {
-        queue: start[queue] + shares[queue] if queue in shares else offset for queue, offset in end.items()
-    }
+    waiting = between(start, end)
+    total = sum(map(len, waiting))
+    upto = Offsets(end, incarnations_of(end))
+    if total > max_rows:
+        upto |= {each.queue: each.start + max(1, max_rows * len(each) // total) for each in waiting}
+    return upto
 
 
 def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_delay_ms: int) -> bool:
@@ -202,7 +253,7 @@ def _cut(ranges: Sequence[Range], count: int) -> list[Range]:
 
 def _slices(whole: Range, parts: int) -> list[Range]:
     borders = [whole.start + len(whole) * part // parts for part in range(parts + 1)]
-    return [Range(whole.queue, *pair) for pair in pairwise(borders)]
+    return [replace(whole, start=start, end=end) for start, end in pairwise(borders)]
 
 
 def _pack(pieces: Sequence[Range], count: int) -> list[tuple[Range, ...]]:

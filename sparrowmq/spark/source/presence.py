@@ -5,7 +5,8 @@ read as usual. Each trigger looks for the broker again, but the search takes at 
 without an answer costs a second. Data counts as lost only when a broker says so.
 
 A topic that no name server knows any more may be deleted, its brokers may be away, or the name server may have just
-started. These cases look the same, so the stream waits for the topic, and the log says so.
+started. So the topic's brokers are asked: if the master of one has no such topic, it was deleted. This ends a stream
+that may lose nothing. Otherwise the stream waits for the topic, and the log says so.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.refusals import may_pass
-from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, Part, incarnations_of, lose, part_of
+from sparrowmq.spark.source.query_offsets import Plan, is_no_topic
 
 _PART_SPENT_ON_LOOKING: Final = 0.1
 _LEAST_PAUSE_S: Final = 1.0
+_DELETED_ADVICE: Final = (
+    "To wait until the topic is made again, and to read the other topics meanwhile, set failOnDataLoss=false"
+)
 
 
 class Presence:
@@ -42,6 +46,7 @@ class Presence:
         Raises:
             NoRoute, ConfigError, NetworkError: as `Plan.queues`.
             RemoteError: a broker refuses for good.
+            RowsLost: a topic was deleted, and the options want to know.
         """
         routed, without_route = plan.queues(begun)
         unrouted = frozenset(without_route)
@@ -50,14 +55,21 @@ class Presence:
         found: dict[MessageQueue, Bounds] = {}
         absent: dict[str, Exception] = {}
         behind: dict[str, object] = {}
-        for queue, held in plan.bounds_of_those_there(asked, begun).items():
-            if isinstance(held, Bounds):
+        answers = plan.bounds_of_those_there(asked, begun)
+        deleted = _deleted(plan, answers, begun, unrouted)
+        for queue, held in answers.items():
+            if part_of(queue) in deleted or (isinstance(held, Bounds) and held.incarnation == 0):
+                if queue in begun:
+                    behind[_part(queue)] = "the broker has no such topic: it was deleted"
+            elif isinstance(held, Bounds):
                 if begun.get(queue, 0) > held.end and (
                     queue in unrouted or not plan.has_master(queue.broker_name)
                 ):
                     behind[_part(queue)] = (
                         f"{queue} was read to {begun[queue]}, what answers ends at {held.end}"
                     )
+                elif _is_of_a_slave(plan, queue, held, begun):
+                    behind[_part(queue)] = "its slave knows another topic of the name"
                 else:
                     found[queue] = held
             elif isinstance(held, RemoteError):
@@ -92,6 +104,38 @@ class Presence:
         for part, why in behind.items():
             self._outages.begin(part, why, "its queues are held where they were read to")
         self._behind = set(behind)
+
+
+def _deleted(
+    plan: Plan,
+    answers: Mapping[MessageQueue, object],
+    begun: Offsets,
+    unrouted: Collection[MessageQueue],
+) -> set[Part]:
+    """The topics that were read, and that the masters of their brokers do not have now. Raises: RowsLost."""
+    gone: set[Part] = set()
+    unknown: dict[Part, MessageQueue] = {}
+    for queue, held in answers.items():
+        if queue not in begun or not plan.has_master(queue.broker_name):
+            continue
+        incarnation = held.incarnation if isinstance(held, Bounds) else None
+        if incarnation == 0 or is_no_topic(held):
+            gone.add(part_of(queue))
+        elif queue in unrouted and isinstance(held, Bounds) and incarnation is None:
+            unknown[part_of(queue)] = queue
+    gone |= plan.deleted(unknown)
+    if gone and plan.fails_on_loss:
+        topic, broker = min(gone)
+        what = f"topic {topic} was deleted on {broker}. What was not read of it is gone"
+        lose(what, fail=True, advice=_DELETED_ADVICE)
+    return gone
+
+
+def _is_of_a_slave(plan: Plan, queue: MessageQueue, held: Bounds, begun: Offsets) -> bool:
+    """Whether an answer is about another topic of the name, and comes from a slave, which may be behind."""
+    read = incarnations_of(begun).get(part_of(queue), 0)
+    is_another = read > 0 and held.incarnation not in (None, read)
+    return is_another and not plan.has_master(queue.broker_name)
 
 
 def _part(queue: MessageQueue) -> str:

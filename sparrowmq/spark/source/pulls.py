@@ -38,6 +38,7 @@ from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.refusals import is_of_filter, may_pass
+from sparrowmq.spark.source.incarnations import NEW_TOPIC_ADVICE
 from sparrowmq.spark.source.partition_ranges import Bounds, Range, lose, settle
 
 _FULL_ANSWERS_BEFORE_MORE: Final = 8
@@ -155,6 +156,7 @@ class Pulls:
             subscription=options.sql or options.expression,
             expression_type=SQL92 if options.sql else TAG,
             max_msg_bytes=options.pull_bytes,
+            incarnation=piece.incarnation if (piece.incarnation or 0) > 0 else None,
         )
 
     def _take(self) -> Pulled | None:
@@ -172,6 +174,8 @@ class Pulls:
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_OFFSET_MOVED:
                 header = reply.header(PullMessageReply)
                 self._moved(ask, Bounds(header.min_offset, header.max_offset))
+            case ResponseCode.TOPIC_NOT_EXIST if self._knows(ask):
+                self._lost(ask, reply.remark)
             case code:
                 raise self._refused(ask, remote_error(code, reply.remark))
         return None
@@ -215,6 +219,18 @@ class Pulls:
             behind = f"its master is away, and its slave has {ask.range.queue} only up to {bounds.end}"
             raise BrokerUnreachable(ask.range.queue.broker_name, behind)
         self._go_on(ask, settle(ask.range.queue, ask.range.start, bounds, fail=self._fails))
+
+    def _knows(self, ask: _Ask) -> bool:
+        """Whether the broker knows best that the topic of a pull is gone: it has had it, and it is no slave."""
+        has_master = self._network.has_master(ask.range.queue.broker_name)
+        return ask.range.incarnation is not None and has_master
+
+    def _lost(self, ask: _Ask, remark: str | None) -> None:
+        """Leave out rows of a topic that was deleted after they were planned."""
+        queue, last = ask.range.queue, ask.range.end - 1
+        gone = f"offsets {ask.range.start} to {last} of {queue} are gone: {remark}"
+        lose(gone, fail=self._fails, advice=NEW_TOPIC_ADVICE)
+        self._go_on(ask, ask.range.end)
 
     def _go_on(self, ask: _Ask, next_offset: int) -> None:
         """The first ask is done up to `next_offset`; its rest comes before everything else."""

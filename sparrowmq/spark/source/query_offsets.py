@@ -17,6 +17,7 @@ from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.requests.admin_headers import GetTopicStats
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
     GetMinOffset,
@@ -29,12 +30,14 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, Range, lose, search, settle
+from sparrowmq.spark.source.incarnations import incarnations_in
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, Part, Range, lose, search, settle
 from sparrowmq.spark.source.topic_choice import is_meant
 
 log = logging.getLogger(__name__)
 
 AllBounds = Mapping[MessageQueue, Bounds]
+Places: TypeAlias = dict[MessageQueue, int]
 
 _SAMPLE_ROWS: Final = 32
 _SAMPLED_RANGES: Final = 64
@@ -80,7 +83,7 @@ class Plan:
         gone.
         """
         asked: dict[_Asked, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
-            queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in queues if queue in begun
+            queue: (queue, _end_of(queue)) for queue in queues if queue in begun
         }
         asked.update(_questions([queue for queue in queues if queue not in begun]).items())
         found = self._network.ask_those_there(asked, _SOON_S)
@@ -88,12 +91,22 @@ class Plan:
         for queue in queues:
             end = found.get(queue)
             if isinstance(end, OffsetReply):
-                held[queue] = Bounds(0, end.offset)
+                held[queue] = Bounds(0, end.offset, end.incarnation)
             elif end is not None:
                 held[queue] = end
             else:
                 held[queue] = _bounds_or_why_not(found[queue, GetMinOffset], found[queue, GetMaxOffset])
         return held
+
+    def deleted(self, queues: Mapping[Part, MessageQueue]) -> set[Part]:
+        """Return those topics that their brokers do not have, by one queue of each."""
+        asked = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}
+        replies = self._network.ask_those_there(asked, _SOON_S) if asked else {}
+        return {part for part, reply in replies.items() if is_no_topic(reply)}
+
+    @property
+    def fails_on_loss(self) -> bool:
+        return self._options.fail_on_data_loss
 
     def has_master(self, broker_name: str) -> bool:
         """Whether a broker's answers are its master's; a slave may be behind."""
@@ -106,6 +119,9 @@ class Plan:
             ConfigError: the options leave out a queue, name one that does not exist, or a time that no message reached.
             RowsLost: an offset is gone, and the options want to know.
         """
+        return Offsets(self._starts(bounds, otherwise), incarnations_in(bounds))
+
+    def _starts(self, bounds: AllBounds, otherwise: str) -> Places:
         times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
         if times is not None:
             return self._demand_later(self._first_at_each(times, bounds), times, bounds)
@@ -116,6 +132,9 @@ class Plan:
 
     def ends(self, bounds: AllBounds) -> Offsets:
         """Return the ends. Raises: as `starts`."""
+        return Offsets(self._ends(bounds), incarnations_in(bounds))
+
+    def _ends(self, bounds: AllBounds) -> Places:
         times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
         if times is not None:
             return self._first_at_each(times, bounds)
@@ -140,7 +159,7 @@ class Plan:
                 sizes += self._sample_now(each).column("storeSize").to_pylist()
         return sum(sizes) // len(sizes) if sizes else _TYPICAL_ROW_BYTES
 
-    def publish(self, group: str, offsets: Offsets) -> bool:
+    def publish(self, group: str, offsets: Places) -> bool:
         """Tell the brokers how far the query is, under the name of a consumer group; whether all of them were there.
 
         A refusal is only said in the log: the query does not need it, and a 5.x broker refuses groups that it does not
@@ -155,7 +174,7 @@ class Plan:
         ]
         return all(published)
 
-    def _publish(self, group: str, offsets: Offsets) -> bool:
+    def _publish(self, group: str, offsets: Places) -> bool:
         requests = {
             queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
             for queue, offset in offsets.items()
@@ -203,7 +222,7 @@ class Plan:
             return dict.fromkeys(bounds, for_all)
         return None if by_queue is None else _complete(by_queue, bounds, "...OffsetsByTimestamp")
 
-    def _demand_later(self, starts: Offsets, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Offsets:
+    def _demand_later(self, starts: Places, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Places:
         for queue, offset in starts.items():
             if offset == bounds[queue].end and self._options.when_no_later == "error":
                 raise ConfigError(
@@ -215,7 +234,7 @@ class Plan:
     def _first_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
         return self._first_at_each({queue: wanted_ms}, {queue: bounds})[queue]
 
-    def _first_at_each(self, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Offsets:
+    def _first_at_each(self, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Places:
         """The first offset of each queue that was stored at a time or later; all queues are asked side by side."""
         asked = {
             queue: (queue, SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=times[queue]))
@@ -223,10 +242,10 @@ class Plan:
         }
         hints = self._network.retrying(lambda: self._network.ask(asked))
         searches = {queue: search(times[queue], _offset(hints[queue]), bounds[queue]) for queue in bounds}
-        found: Offsets = {}
+        found: Places = {}
         stored_ms: dict[MessageQueue, int | None] = dict.fromkeys(searches)
         while stored_ms:
-            wanted: Offsets = {}
+            wanted: Places = {}
             for queue, time_ms in stored_ms.items():
                 try:
                     # A generator that was not begun takes None, as `next` does.
@@ -236,7 +255,7 @@ class Plan:
             stored_ms = dict(self._store_times_ms(wanted))
         return {queue: found[queue] for queue in bounds}
 
-    def _store_times_ms(self, offsets: Offsets) -> dict[MessageQueue, int]:
+    def _store_times_ms(self, offsets: Places) -> dict[MessageQueue, int]:
         """When each of these messages was stored; 0 for one that is gone. Raises: RowsLost, as `starts`."""
         asked = {queue: (queue, self._pull(queue, offset, 1)) for queue, offset in offsets.items()}
         bodies = self._network.retrying(lambda: self._network.ask_for_bodies(asked))
@@ -268,7 +287,7 @@ class Plan:
             subscription="*",
         )
 
-    def _committed(self, bounds: AllBounds) -> Offsets:
+    def _committed(self, bounds: AllBounds) -> Places:
         """Return the offsets of the consumer group; a queue that it never read counts as new."""
         group = self._options.group or ""
         found = self._network.retrying(
@@ -290,30 +309,37 @@ class Plan:
                 starts[queue] = _offset(reply)
         return starts
 
-    def _settled(self, offsets: Offsets, bounds: AllBounds) -> Offsets:
+    def _settled(self, offsets: Places, bounds: AllBounds) -> Places:
         fail = self._options.fail_on_data_loss
         return {queue: settle(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
+
+
+def is_no_topic(reply: object) -> bool:
+    return isinstance(reply, RemoteError) and reply.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
     """Return the bounds of queues. Raises: NoRoute, NetworkError, RemoteError."""
     found = network.ask(_questions(queues))
-    return {queue: Bounds(*(_offset(found[queue, kind]) for kind in _KINDS)) for queue in queues}
+    return {queue: _bounds(found[queue, GetMinOffset], found[queue, GetMaxOffset]) for queue in queues}
 
 
 _Kind: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
 _Asked: TypeAlias = MessageQueue | tuple[MessageQueue, _Kind]
-_KINDS: Final[tuple[_Kind, ...]] = (GetMinOffset, GetMaxOffset)
 
 
 def _questions(
     queues: Collection[MessageQueue],
 ) -> dict[tuple[MessageQueue, _Kind], tuple[MessageQueue, GetMinOffset | GetMaxOffset]]:
-    return {
-        (queue, kind): (queue, kind(topic=queue.topic, queue_id=queue.queue_id))
-        for queue in queues
-        for kind in _KINDS
-    }
+    asked: dict[tuple[MessageQueue, _Kind], tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {}
+    for queue in queues:
+        asked[queue, GetMinOffset] = (queue, GetMinOffset(queue.topic, queue.queue_id))
+        asked[queue, GetMaxOffset] = (queue, _end_of(queue))
+    return asked
+
+
+def _end_of(queue: MessageQueue) -> GetMaxOffset:
+    return GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)
 
 
 _Reply: TypeAlias = OffsetReply | RemoteError | NetworkError | NoRoute
@@ -322,7 +348,15 @@ _Reply: TypeAlias = OffsetReply | RemoteError | NetworkError | NoRoute
 def _bounds_or_why_not(start: _Reply, end: _Reply) -> Bounds | RemoteError | NetworkError | NoRoute:
     if not isinstance(start, OffsetReply):
         return start
-    return Bounds(start.offset, end.offset) if isinstance(end, OffsetReply) else end
+    return Bounds(start.offset, end.offset, end.incarnation) if isinstance(end, OffsetReply) else end
+
+
+def _bounds(*replies: OffsetReply | RemoteError) -> Bounds:
+    """The bounds in two answers. Raises: the refusal, if one of them is one."""
+    found = _bounds_or_why_not(*replies)
+    if not isinstance(found, Bounds):
+        raise found
+    return found
 
 
 def _found(body: bytes | RemoteError) -> bytes:
@@ -341,7 +375,7 @@ def _offset(reply: OffsetReply | RemoteError) -> int:
     return reply.offset
 
 
-def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> Offsets:
+def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> Places:
     if isinstance(place, str):
         place = dict.fromkeys(bounds, EARLIEST if place == "earliest" else LATEST)
     special = {EARLIEST: lambda held: held.start, LATEST: lambda held: held.end}

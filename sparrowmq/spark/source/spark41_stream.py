@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.source.incarnations import ends_of
 from sparrowmq.spark.source.partition_ranges import Offsets, between, from_json, to_json
 from sparrowmq.spark.source.stream_source import StreamReader
 
@@ -44,10 +45,10 @@ class UnlimitedStreamReader(StreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         if self._reached is None and self._options.checkpoint is not None:
-            self._reached = planned(self._options.checkpoint) or from_json(self.initialOffset())
+            self._reached = newest_planned(self._options.checkpoint) or from_json(self.initialOffset())
         if self._reached is not None:
             return super().latestOffset(to_json(self._reached), self.getDefaultReadLimit())
-        return to_json({queue: held.end for queue, held in self._plan().bounds().items()})
+        return to_json(ends_of(self._plan().bounds()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, self._reached = from_json(start), from_json(end)
@@ -59,19 +60,25 @@ class UnlimitedStreamReader(StreamReader):
         return self._tasks(between(begin, self._reached))
 
 
-def planned(checkpoint: str) -> Offsets | None:
+def newest_planned(checkpoint: str) -> Offsets | None:
     """Return the end of the newest batch that a query has planned, from its checkpoint; None before the first one.
 
     Raises:
         ConfigError: the query has several sources, and it is not known which of them asks.
     """
-    folder = Path(checkpoint.removeprefix("file:"), "offsets")
-    batches = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()]
-    if not batches:
-        return None
-    _version, _settings, *sources = (folder / str(max(batches))).read_text().splitlines()
+    batches = [int(path.name) for path in _folder(checkpoint).glob("[0-9]*") if path.name.isdigit()]
+    return planned(checkpoint, max(batches)) if batches else None
+
+
+def planned(checkpoint: str, batch: int) -> Offsets:
+    """Return the end of a planned batch. Raises: as `newest_planned`."""
+    _version, _settings, *sources = (_folder(checkpoint) / str(batch)).read_text().splitlines()
     if len(sources) != 1:
         raise ConfigError(
             f"the query of {checkpoint} has {len(sources)} sources; leave the option checkpointLocation of this one out"
         )
     return from_json(json.loads(sources[0]))
+
+
+def _folder(checkpoint: str) -> Path:
+    return Path(checkpoint.removeprefix("file:"), "offsets")

@@ -30,6 +30,7 @@ from sparrowmq.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from sparrowmq.spark.row_rate import paced
+from sparrowmq.spark.source.incarnations import advanced, ends_of
 from sparrowmq.spark.source.partition_ranges import (
     Checkpoints,
     Offsets,
@@ -37,7 +38,6 @@ from sparrowmq.spark.source.partition_ranges import (
     between,
     capped,
     is_worth_a_batch,
-    settle,
     to_json,
 )
 from sparrowmq.spark.source.presence import Presence
@@ -106,10 +106,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             bounds = plan.bounds()
         except NetworkError:
-            bounds = self._presence.bounds(plan, {})
+            bounds = self._presence.bounds(plan, Offsets())
             if not bounds:
                 raise
-        self._target = {queue: held.end for queue, held in bounds.items()}
+        self._target = ends_of(bounds)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return self._tasks(between(self._checkpoints.offsets(start), self._checkpoints.offsets(end)))
@@ -148,15 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reachable(self, begin: Offsets) -> Offsets:
         plan = self._plan()
-        end = dict(begin)
-        for queue, held in self._presence.bounds(plan, begin).items():
-            if queue not in begin:
-                end[queue] = plan.new_start(held)
-            elif begin[queue] > held.end:
-                end[queue] = settle(queue, begin[queue], held, fail=self._options.fail_on_data_loss)
-            else:
-                end[queue] = held.end
-        return end
+        held = self._presence.bounds(plan, begin)
+        return advanced(begin, held, plan.new_start, fail=self._options.fail_on_data_loss)
 
     def _last_look(self, begin: Offsets, target: Offsets) -> Offsets:
         """Wait a little for the brokers without whose rows a run of Trigger.AvailableNow would end."""
@@ -172,11 +165,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _up_to_target(self, begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
         """`end`, but no further than where the queues ended when Trigger.AvailableNow began."""
-        return {
+        within = {
             queue: min(offset, max(target.get(queue, 0), begin.get(queue, 0)))
             for queue, offset in end.items()
             if queue in target or queue in begin
         }
+        return Offsets(within, end.incarnations)
 
     def _limited(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
         match limit:

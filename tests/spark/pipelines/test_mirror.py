@@ -11,6 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from pyspark.errors import StreamingQueryException
+
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import mirror
 from sparrowmq.spark.pipelines.running.folders import locked
@@ -58,6 +61,21 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
         [row[name] for name in SAME] for row in originals
     ]
     assert sum(row.properties.get("region") == "eu" for row in copies) == 300
+
+
+def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, copy, far):
+    topic.send(0, 100)
+    assert copy().written == 100
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.delete_topic(topic.name)
+        mq.admin.create_topic(topic.name, queues=4)
+    topic.send(0, 300)
+    with pytest.raises(StreamingQueryException, match="was deleted and made again"):
+        copy()
+    lenient = {"failOnDataLoss": "false"}
+    assert (copy(options=lenient).written, copy(options=lenient).written, copy().written) == (300, 0, 0)
+    bodies = sorted(int(row.body) for row in topic.read(nameServer=far).collect())
+    assert bodies == sorted([*range(100), *range(300)])
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.partition_ranges import Bounds
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from sparrowmq.spark.source.presence import Presence
 from sparrowmq.spark.source.query_offsets import Plan
 from tests.spark.peer import BROKER, HangUp, Refuse
@@ -39,8 +39,8 @@ def look(peer, connect, presence):
     peer.store("T", 0, [b"x"] * 10)
     network = connect(retries="0")
 
-    def look(begun, topic="T"):
-        return presence.bounds(Plan(network, peer.source(topic=topic)), begun)
+    def look(begun, topic="T", **given):
+        return presence.bounds(Plan(network, peer.source(topic=topic, **given)), begun)
 
     return look
 
@@ -99,13 +99,32 @@ def test_a_slave_that_is_behind_has_lost_nothing(look, peer, connect, caplog):
     assert ended.startswith("topic U on broker-a is back")
 
 
-def test_a_topic_that_is_gone_keeps_its_place(look, peer):
-    look({q(0): 3})
-    peer.queues["gone"] = {0: []}
-    look({q(0, topic="gone"): 4}, topic="T,gone")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_deleted_topic_ends_a_strict_stream_and_others_wait_for_it(look, peer, caplog, named):
+    if named:
+        peer.incarnations.update(T=7_000, gone=8_000)
+    peer.store("gone", 0, [b"x"] * 4)
+    begun = Offsets({q(0): 3, q(0, topic="gone"): 4}, {("gone", BROKER): 8_000} if named else {})
+    assert look(begun, topic="T,gone").keys() == begun.keys()
     del peer.queues["gone"]
-    peer.answers[MAX_OFFSET].append(Refuse(17))
-    assert look({q(0): 3, q(0, topic="gone"): 4}, topic="gone,T").keys() <= {q(0)}
+    with pytest.raises(RowsLost, match=r"topic gone was deleted on broker-a.*set failOnDataLoss=false"):
+        look(begun, topic="T,gone")
+    for _ in range(2):
+        assert look(begun, topic="T,gone", failOnDataLoss="false").keys() == {q(0)}
+    (said,) = [each for each in caplog.messages if "gone on broker-a" in each]
+    assert "the broker has no such topic: it was deleted" in said
+    peer.answers[MAX_OFFSET].extend([Refuse(17)] * 2)
+    with pytest.raises(RowsLost, match="was deleted"):
+        look(begun, topic="T,gone")
+
+
+def test_a_slave_that_lacks_a_topic_or_knows_another_one_is_behind(look, peer):
+    peer.masters = False
+    peer.incarnations.update(T=7_000)
+    assert look(Offsets({q(0): 3}, {("T", BROKER): 8_000})) == {}
+    assert look(Offsets({q(0): 3}, {("T", BROKER): 7_000})).keys() == {q(0)}
+    begun = Offsets({q(0): 3, q(0, topic="gone"): 4}, {("gone", BROKER): 8_000})
+    assert look(begun, topic="T,gone").keys() == {q(0)}
 
 
 def test_a_busy_broker_is_held_and_a_refusal_for_good_is_told(look, peer, caplog):

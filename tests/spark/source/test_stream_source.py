@@ -147,13 +147,74 @@ def test_a_replayed_batch_has_the_same_tasks(stream):
     assert len(tasks) == 4
 
 
-def test_a_queue_that_went_back_is_lost_data(stream):
+def renewed(*offsets, incarnation):
+    return json_of(*offsets) | {"incarnations": {"T": {BROKER: incarnation}}}
+
+
+def test_a_queue_of_the_same_topic_that_went_back_is_lost_data(peer, stream):
+    peer.incarnations["T"] = 7_000
+    start = renewed(150, 10, incarnation=7_000)
     with pytest.raises(RowsLost, match="ends at offset 100, but was read or asked for up to 150"):
+        stream().latestOffset(start, ALL)
+    assert stream(failOnDataLoss="false").latestOffset(start, ALL) == renewed(100, 10, incarnation=7_000)
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_first_row(peer, stream, caplog):
+    peer.incarnations["T"] = 7_000
+    old = stream(startingOffsets="earliest").initialOffset()
+    assert old == renewed(0, 0, incarnation=7_000)
+    old = renewed(60, 5, incarnation=7_000)
+    peer.incarnations["T"] = 8_000
+    with pytest.raises(RowsLost, match=r"topic T on broker-a was deleted and made again\. .* queue 0 to 60"):
+        stream().latestOffset(old, ALL)
+    reader = stream(failOnDataLoss="false", maxOffsetsPerTrigger="22")
+    first = reader.latestOffset(old, ReadMaxRows(22))
+    assert first == renewed(20, 2, incarnation=8_000)
+    assert rows(reader, old, first) == [(0, each) for each in range(20)] + [(1, 0), (1, 1)]
+    assert rows(stream(), old, first) == rows(reader, old, first), "a replayed batch has the same rows"
+    end = reader.latestOffset(first, ALL)
+    assert end == renewed(100, 10, incarnation=8_000)
+    assert len(rows(reader, first, end)) == 88
+    (said,) = [each for each in caplog.messages if "was deleted and made again" in each]
+    assert said.endswith("Of the topic before, queue 0 to 60, queue 1 to 5 was read, and later rows are gone")
+
+
+def test_of_a_broker_without_incarnations_an_end_that_went_back_is_a_new_topic(stream):
+    with pytest.raises(RowsLost, match="because a queue ends before the offset that was read"):
         stream().latestOffset(json_of(150, 10), ALL)
-    assert stream(failOnDataLoss="false").latestOffset(json_of(150, 10), ALL) == json_of(100, 10)
+    reader = stream(failOnDataLoss="false")
+    end = reader.latestOffset(json_of(150, 5), ALL)
+    assert end == renewed(100, 10, incarnation=-1)
+    assert len(rows(reader, json_of(150, 5), end)) == 110
+    assert reader.latestOffset(end, ALL) == end
+    again = reader.latestOffset(renewed(150, 5, incarnation=-1), ALL)
+    assert again == renewed(100, 10, incarnation=-2)
 
 
-@pytest.mark.guards("StreamReader._reachable: end = dict(begin) -> end: Offsets = {}")
+def test_available_now_reads_a_topic_that_was_made_again(peer, stream):
+    peer.incarnations["T"] = 8_000
+    reader = stream(failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    peer.store("T", 0, [b"x"] * 7)
+    old = renewed(60, 5, incarnation=7_000)
+    end = reader.latestOffset(old, ALL)
+    assert end == renewed(100, 10, incarnation=8_000)
+    assert len(rows(reader, old, end)) == 110
+
+
+def test_a_task_reads_no_other_topic_of_the_name(peer, stream):
+    peer.incarnations["T"] = 7_000
+    start, end = renewed(0, 0, incarnation=7_000), renewed(100, 10, incarnation=7_000)
+    assert len(rows(stream(), start, end)) == 110
+    peer.incarnations["T"] = 8_000
+    with pytest.raises(RowsLost, match=r"offsets 0 to \d+ of .*T.* are gone"):
+        rows(stream(), start, end)
+    assert rows(stream(failOnDataLoss="false"), start, end) == []
+
+
+@pytest.mark.guards(
+    "incarnations.advanced: Offsets(begin, begin.incarnations | _named(begin, held)) -> Offsets()"
+)
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_broker_without_a_route_keeps_its_place_while_the_others_are_read(stream, strict):
     start = json_of(60, 10)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, Original, now_ms
+from sparrowmq.spark.source.partition_ranges import Part
 from sparrowmq.spark.worker_network import network_of
 
 if TYPE_CHECKING:
@@ -25,12 +26,17 @@ _MOST_TASKS: Final = 64
 
 @dataclass(frozen=True)
 class Copying:
-    """The plan of a task: the target cluster, the target of each queue, and the ends of the targets before."""
+    """The plan of a task: the target cluster, the target of each queue, and the ends of the targets before.
+
+    Attributes:
+        again: the incarnations of topics that were made again since the pipeline began.
+    """
 
     options: SinkOptions
     label: str
     targets: Mapping[MessageQueue, MessageQueue]
     floors: Mapping[MessageQueue, int] = field(default_factory=dict)
+    again: Mapping[Part, int] = field(default_factory=dict)
     chained: bool = False
 
 
@@ -49,7 +55,10 @@ def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
 def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     network = network_of(copying.options, waits=True)
     copier = Copier(
-        network, copying.options, copying.label, copying.targets, copying.floors, chained=copying.chained
+        network,
+        *(copying.options, copying.label, copying.targets, copying.floors),
+        again=copying.again,
+        chained=copying.chained,
     )
     try:
         copier.copy(row for batch in batches for row in originals(batch))

@@ -18,6 +18,7 @@ from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
 from sparrowmq.spark.pipelines.running.span import span_of
+from sparrowmq.spark.source.spark41_stream import planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,7 +102,9 @@ class CopyingStream:
         self._look_for_queues()
         kept = rows if self._repeats is None else self._repeats.without(rows, batch)
         floors = self._state.floors(batch, partial(ends_of, self._route.sink))
-        copied = copy_rows(kept, replace(self._copying, targets=self._state.targets, floors=floors))
+        again = self._state.made_again(planned(self._state.checkpoint, batch).incarnations)
+        plan = replace(self._copying, targets=self._state.targets, floors=floors, again=again)
+        copied = copy_rows(kept, plan)
         read = copied.sent + copied.there + copied.passed
         self._runner.report.add_batch(batch, read if self._repeats is None else self._repeats.keep(batch))
         self._runner.report.written += copied.sent

@@ -4,7 +4,9 @@
     target    queue 3 of broker-x     17  18  19                each says where it comes from, in SPARROW_ORIGIN
 
 The end of the target queue shows how far the copy is. A copier looks there before it writes, and again whenever an
-answer was lost; it does not send messages that are there already. It looks back to the end that the target had when
+answer was lost; it does not send messages that are there already. If a source topic was deleted and made again, the
+origin names its incarnation too, so that the new topic's first messages are not taken for those of the old one. A
+copier looks back to the end that the target had when
 the batch began, however much others have written to it since. Doubles are possible in one case only: two copiers work
 on one queue at the same time, because the machine of a task was cut off and not dead.
 
@@ -37,6 +39,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
 from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.source.partition_ranges import Part, part_of
 from sparrowmq.spark.worker_network import connect
 
 ORIGIN: Final = "SPARROW_ORIGIN"
@@ -96,6 +99,7 @@ class Copier:
     Args:
         label: of the pipeline, the same over restarts; marks its copies.
         targets: the target queue of each queue.
+        again: the incarnations of topics that were made again since the pipeline began.
         floors: the ends of the targets before the first of these messages was sent, or earlier places.
         chained: whether copies are copied. Two mirrors in opposite directions would never end.
     """
@@ -108,6 +112,7 @@ class Copier:
         targets: Mapping[MessageQueue, MessageQueue],
         floors: Mapping[MessageQueue, int] = MappingProxyType({}),
         *,
+        again: Mapping[Part, int] = MappingProxyType({}),
         chained: bool = False,
     ) -> None:
         self._network = network
@@ -115,6 +120,7 @@ class Copier:
         self._label = label
         self._targets = targets
         self._floors = floors
+        self._again = again
         self._chained = chained
         self.copied = Copied()
 
@@ -209,7 +215,9 @@ class Copier:
         return properties.render(kept | {ORIGIN: f"{self._prefix(row.queue)}{row.offset}"})
 
     def _prefix(self, source: MessageQueue) -> str:
-        return f"{self._label}/{source.topic}@{source.broker_name}:{source.queue_id}:"
+        incarnation = self._again.get(part_of(source))
+        which = "" if incarnation is None else f"+{incarnation}"
+        return f"{self._label}/{source.topic}@{source.broker_name}:{source.queue_id}{which}:"
 
     # What is there already ------------------------------------------------------------------------------------------
 

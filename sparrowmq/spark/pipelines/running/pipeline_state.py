@@ -14,6 +14,7 @@ import msgspec
 from sparrowmq import snapshot
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.folders import demand_same, local_path
+from sparrowmq.spark.source.partition_ranges import Part
 
 Pairs = dict[MessageQueue, MessageQueue]
 Offsets = dict[MessageQueue, int]
@@ -36,6 +37,7 @@ class State:
         folder: its absolute path.
         label: marks the copies of this pipeline.
         targets: the target queue of each queue.
+        incarnations: of the topics, as they were when the pipeline read them first; 0 if they were not known then.
     """
 
     def __init__(self, folder: str | Path, settled: Mapping[str, str]) -> None:
@@ -44,6 +46,9 @@ class State:
         self._settled = dict(settled)
         kept = self._kept()
         self.label: str = kept["label"] if kept else uuid.uuid4().hex[:12]
+        self.incarnations: dict[Part, int] = {
+            (topic, broker): known for topic, broker, known in (kept or {}).get("incarnations", [])
+        }
         self.targets: Pairs = {
             MessageQueue(*source): MessageQueue(*target) for source, target in (kept or {}).get("targets", [])
         }
@@ -64,10 +69,21 @@ class State:
         if targets == self.targets and self.is_begun:
             return
         self.targets = targets
+        self._write()
+
+    def made_again(self, incarnations: Mapping[Part, int]) -> dict[Part, int]:
+        """Return those of these incarnations that are not the first ones that the pipeline has read."""
+        if unknown := incarnations.keys() - self.incarnations.keys():
+            self.incarnations |= {part: max(incarnations[part], 0) for part in unknown}
+            self._write()
+        return {part: each for part, each in incarnations.items() if each != self.incarnations[part]}
+
+    def _write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / f"{_FILE}.tmp"
-        rows = [[_place(source), _place(target)] for source, target in sorted(targets.items())]
-        kept = {"settled": self._settled, "label": self.label, "targets": rows}
+        rows = [[_place(source), _place(target)] for source, target in sorted(self.targets.items())]
+        incarnations = [[*part, known] for part, known in sorted(self.incarnations.items())]
+        kept = {"settled": self._settled, "label": self.label, "targets": rows, "incarnations": incarnations}
         with open(new, "w") as file:
             json.dump(kept, file, indent=1)
             file.flush()

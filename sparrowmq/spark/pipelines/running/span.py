@@ -60,7 +60,8 @@ def span_of(given: Mapping[str, str]) -> Span:
         plan = Plan(network, options)
         bounds = plan.bounds()
         start, end = plan.starts(bounds, otherwise="earliest"), plan.ends(bounds)
-    return Span(start, {queue: max(offset, start[queue]) for queue, offset in end.items()})
+    ends = {queue: max(offset, start[queue]) for queue, offset in end.items()}
+    return Span(start, Offsets(ends, end.incarnations))
 
 
 def offsets_by_topic(offsets: Offsets) -> dict[str, Any]:

@@ -179,3 +179,20 @@ def test_queues_are_paired_by_name_then_number_and_stay_so():
     assert sorted(each.queue_id for each in other.values()) == [0, 1, 2, 3]
     assert paired(sources, queues("u", ("x", 0)), other) == other
     assert set(paired(sources, queues("u", ("x", 0)), {}).values()) == {MessageQueue("u", "x", 0)}
+
+
+@pytest.mark.guards("Copier._prefix: '' if incarnation is None else f'+{incarnation}' -> ''")
+def test_messages_of_a_topic_that_was_made_again_are_others(copier, stored):
+    part = (SOURCE.topic, SOURCE.broker_name)
+    with copier() as made:
+        made.copy([original(offset) for offset in range(5)])
+    for incarnation in (9_000, -1):
+        for there in (0, 3):
+            with copier(again={part: incarnation}) as made:
+                made.copy([original(offset) for offset in range(3)])
+                assert (made.copied.sent, made.copied.there) == (3 - there, there)
+    with copier() as made:
+        made.copy([original(5)])
+    origins = [each.properties[ORIGIN] for each in stored(12)]
+    named = [":4", *(f"+9000:{each}" for each in range(3)), "+-1:0"]
+    assert origins[4:9] == [f"m/far@broker-a:3{which}" for which in named]

@@ -39,3 +39,17 @@ def test_the_folder_of_another_pipeline_is_refused(tmp_path):
     State(tmp_path, {"topic": "a"}).keep(PAIRS)
     with pytest.raises(ConfigError, match="begun with topic 'a', not 'b'; name another folder"):
         State(tmp_path, {"topic": "b"})
+
+
+@pytest.mark.guards("State.made_again: drop self._write")
+def test_a_topic_that_was_made_again_is_known_after_a_restart(tmp_path):
+    named, counted = ("orders", "a"), ("orders", "apache")
+
+    def made_again(incarnations):
+        return State(tmp_path, {"topic": "a"}).made_again(incarnations)
+
+    assert made_again({}) == {}
+    assert made_again({named: 7_000}) == {}, "the first one"
+    assert made_again({named: 7_000, counted: -1}) == {counted: -1}
+    assert made_again({named: 9_000, counted: -2}) == {named: 9_000, counted: -2}
+    assert made_again({named: 7_000, counted: 5_000}) == {counted: 5_000}
