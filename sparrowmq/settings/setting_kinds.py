@@ -80,6 +80,8 @@ def duration(unit: str, low: int, high: int) -> Kind:
         return _bounded(whole, low, high, 1)
 
     name, example = _UNITS[unit]
+    if not low <= _scaled(example, _TIMES) // in_unit <= high:
+        example = _time(low * in_unit)
     return Kind(parse, f"{_range(f'a number of {name}', low, high, 1)}, or a time such as {example}")
 
 
@@ -115,6 +117,12 @@ _UNITS = {
     "h": ("hours", "3d"),
     "d": ("days", "48h"),
 }
+
+
+def _time(ms: int) -> str:
+    """A time in the largest unit that shows it as a whole number."""
+    unit = max((name for name in _TIMES if not ms % _TIMES[name]), key=lambda name: _TIMES[name])
+    return f"{ms // _TIMES[unit]}{unit}"
 
 
 def _of(table: Mapping[str, Any], key: str) -> Any:

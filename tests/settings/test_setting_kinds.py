@@ -15,6 +15,7 @@ PORT = integer(0, 65535)
 EVEN = size(1000, 1 << 30, multiple_of=20)
 FILE = size(1024, 1 << 31)
 TIMEOUT = duration("ms", 1, 60_000)
+PERIOD = duration("ms", 10_000, 60_000)
 KEPT = duration("h", 1, 10_000)
 
 
@@ -68,6 +69,8 @@ def test_a_value_is_read_in_each_of_its_forms(kind, text, value):
         (ADDRESSES, "http://a:1", "host:port"),
         (ADDRESSES, "a:1,b:2", "with ; between"),
         (PATH, "", "a path"),
+        (PERIOD, "5s", "a number of milliseconds from 10000 to 60000, or a time such as 10s"),
+        (KEPT, "5s", "a number of hours from 1 to 10000, or a time such as 3d"),
         (TIMEOUT, "soon", "a number of milliseconds from 1 to 60000, or a time such as 5s"),
         (TIMEOUT, "2h", "from 1 to 60000"),
         (KEPT, "90m", "a number of hours"),
