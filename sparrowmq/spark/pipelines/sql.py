@@ -6,6 +6,9 @@ A table in a query that Spark does not know is a topic. It becomes a view of the
 moment of the question, or had at an earlier one. Its offsets are fixed, so a query that names a topic twice sees the
 same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
 
+Only the columns that a query needs are made. If it needs none of a topic, as `select count(*)` does, no message is
+read: the offsets say how many rows there are.
+
 Conditions limit reading only if a query sees each topic once, and no other query sees its views. For a Python source,
 Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table. The other side of a union, or the
 next query, would get too few rows.
@@ -14,6 +17,7 @@ next query, would get too few rows.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +28,9 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.options import StoredOptions, parse
+from sparrowmq.protocol.subscription import ALL
+from sparrowmq.spark.options import SourceOptions, StoredOptions, parse
+from sparrowmq.spark.pipelines import query_plan
 from sparrowmq.spark.pipelines.running.folders import demand_absent
 from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.report import Report
@@ -37,8 +43,11 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"],
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-# How a scan of a data source is written in a plan.
-_SCAN: Final = "RelationV2["
+_OF_CASE: Final = "spark.sql.caseSensitive"
+# Options that choose the columns; then they stay as they are.
+_OF_COLUMNS: Final = frozenset({"columns", "kafkacompat", "includeproperties", "includeheaders"})
+# Read where no column is needed, and rows must be counted by reading them.
+_SMALLEST_COLUMN: Final = "queueId"
 
 
 @dataclass
@@ -94,6 +103,7 @@ def sql(
         name_server: of the cluster. store: a folder with a log instead; no broker is needed then.
         since, at: only messages stored at or after the one, and before the other: milliseconds, or ISO 8601.
         options: of the source, for all topics.
+        spark: a session; the query sees its views, before topics of the same name.
     Raises:
         ConfigError: the query cannot be understood, or names a topic that does not exist.
     """
@@ -105,17 +115,34 @@ def sql(
     given |= (
         places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
     )
-    session = own_session(spark, _SETTINGS)
+    session = own_session(spark, _SETTINGS, sees_views=True)
+    _keep_apart(session, query)
     report, views = Report(read=None if store else 0), dict[str, _View]()
     while isinstance(rows := _asked(session, query, views), str):
         views[rows] = _view(rows, given, report)
         views[rows].show(session, rows)
-    chosen = rows
-    if name_server and _scans(rows) == len(views):
-        for name, view in views.items():
-            view.show(session, name, pushdown="true")
-        chosen = session.sql(query)
+    chosen = _chosen(session, query, rows, views)
     return Answer(rows, report, {name: view.described for name, view in views.items()}, chosen)
+
+
+def _keep_apart(session: SparkSession, query: str) -> None:
+    """See that names which differ in case only, as topics may, are not one view. Columns need their case then, too."""
+    with unlogged():
+        try:
+            names = query_plan.tables_in(session, query)
+        except AnalysisException:  # it is raised again with more words when the query is asked
+            return
+    if max(Counter(map(str.lower, names)).values(), default=1) > 1:
+        session.conf.set(_OF_CASE, "true")
+
+
+def _chosen(session: SparkSession, query: str, rows: DataFrame, views: Mapping[str, _View]) -> DataFrame:
+    """The rows of a query by less reading: fewer columns, and conditions where no other read could get them."""
+    needed = query_plan.needed_columns(rows) if query_plan.takes_columns_by_name(query) else {}
+    pushdown = {"pushdown": "true"} if query_plan.scans(rows) == len(views) else {}
+    for name, view in views.items():
+        view.narrow(session, name, needed.get(name), pushdown)
+    return session.sql(query)
 
 
 def _asked(session: SparkSession, query: str, known: Collection[str]) -> DataFrame | str:
@@ -128,12 +155,6 @@ def _asked(session: SparkSession, query: str, known: Collection[str]) -> DataFra
         if name is None or name in known:
             raise ConfigError(f"the query cannot be asked: {reason(error)}") from None
         return name
-
-
-def _scans(rows: DataFrame) -> int:
-    """Count the reads of topics in Spark's plan of the query, which only Java has."""
-    plan: str = rows._jdf.queryExecution().optimizedPlan().toString()
-    return plan.count(_SCAN)
 
 
 def _missing(error: AnalysisException) -> str | None:
@@ -150,16 +171,37 @@ class _View:
 
     options: Mapping[str, str]
     described: str
+    rows: int | None = None  # if that many are read for certain
 
     def show(self, session: SparkSession, topic: str, **options: str) -> None:
         """Make it known to the session."""
         rows = session.read.format("rocketmq").options(**self.options, **options).load()
         rows.createOrReplaceTempView(f"`{topic}`")
 
+    def narrow(
+        self, session: SparkSession, topic: str, needed: Collection[str] | None, pushdown: Mapping[str, str]
+    ) -> None:
+        """Make the columns known that a query needs; None is all. If it needs only how many rows there are, read none.
+
+        Args:
+            pushdown: options with which the query's conditions limit the reading; files of a store have none.
+        """
+        if needed is not None and not needed and self.rows is not None:
+            columns = session.table(f"`{topic}`").schema
+            nulls = [f.lit(None).cast(each.dataType).alias(each.name) for each in columns]
+            session.range(self.rows).select(*nulls).createOrReplaceTempView(f"`{topic}`")
+            return
+        if needed is None or any(name.lower() in _OF_COLUMNS for name in self.options):
+            columns_option = {}
+        else:
+            columns_option = {"columns": ",".join(sorted(needed)) or _SMALLEST_COLUMN}
+        self.show(session, topic, **columns_option, **({} if "path" in self.options else pushdown))
+
 
 def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
     """Raises: ConfigError, NoRoute, BadStore."""
     of_topic = {**given, "topic": topic}
+    count = None
     if "path" in given:
         options = parse(StoredOptions, of_topic)
         described = f"messages of {topic} in {options.path}"
@@ -169,4 +211,15 @@ def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
         report.add_read(span.rows)
         report.offsets = {**report.offsets, **offsets_by_topic(span.end)}
         described = f"{span.rows:,} messages of {topic}, in {len(span.end)} queues"
-    return _View(of_topic, described)
+        count = span.rows if _has_a_row_for_each_offset(parse(SourceOptions, of_topic)) else None
+    return _View(of_topic, described, count)
+
+
+def _has_a_row_for_each_offset(options: SourceOptions) -> bool:
+    """Whether reading gives a row for each offset, or fails."""
+    return (
+        options.expression == ALL
+        and options.sql is None
+        and options.fail_on_data_loss
+        and options.bad_records != "dlq"
+    )

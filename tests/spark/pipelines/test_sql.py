@@ -10,8 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError, NoRoute
-from sparrowmq.spark.pipelines import sql
+from sparrowmq.spark.pipelines import query_plan, sql
+from tests.spark.test_with_spark import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -59,7 +61,7 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
         assert sorted(int(row.body) for row in rows) == list(range(50))
 
 
-@pytest.mark.guards("sql.sql: name_server and _scans(rows) == len(views) -> name_server")
+@pytest.mark.guards("sql._chosen: query_plan.scans(rows) == len(views) -> views")
 @pytest.mark.parametrize(
     "query",
     [
@@ -88,6 +90,75 @@ def test_only_what_a_query_asks_for_is_read(topic, ask):
     answer = ask(asked)
     assert answer.chosen.rdd.getNumPartitions() == 1
     assert len(list(answer.each())) <= 2
+
+
+@pytest.mark.guards("sql._chosen: needed = {}")
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("select tags from {topic} where queueId < 9", ["queueId", "tags"]),
+        ("select count(keys) n from {topic}", ["keys"]),
+        ("select count(*) n from {topic} where queueId < 9", ["queueId"]),
+    ],
+)
+def test_only_the_columns_that_a_query_needs_are_made(topic, ask, query, columns):
+    topic.send(0, 9, TAGS="paid", KEYS="k")
+    answer = ask(query)
+    plan = answer.chosen._jdf.queryExecution().optimizedPlan().toString()
+    assert [
+        each.partition("#")[0].split("[")[-1] for each in plan.split("RelationV2")[1].split(", ")
+    ] == columns
+    assert [tuple(row) for row in answer.each()] == [tuple(row) for row in answer.rows.collect()]
+
+
+@pytest.mark.guards("sql._has_a_row_for_each_offset: return True")
+@pytest.mark.parametrize(
+    ("query", "options", "reads"),
+    [
+        ("select count(*) n from {topic}", {}, False),
+        ("select count(*) + (select count(1) from {topic}) - 9 n from {topic}", {}, False),
+        ("select sum(n) from (select 1 n from {topic})", {}, False),
+        ("select count(*) n from {topic}", {"kafkaCompat": "true"}, False),
+        ("select count(*) n from {topic}", {"tags": "paid"}, True),
+        ("select count(*) n from {topic}", {"failOnDataLoss": "false"}, True),
+        ("select count(*) n from {topic} where flag = 0", {}, True),
+        ("select count(*) from (select struct(*) s from {topic}) where s is not null", {}, True),
+    ],
+)
+def test_messages_that_need_only_be_counted_are_not_read(topic, ask, query, options, reads):
+    topic.send(0, 9, TAGS="paid")
+    answer = ask(query, options=options)
+    assert [row[0] for row in answer.each()] == [9]
+    assert (query_plan.scans(answer.chosen) > 0) is reads
+
+
+@pytest.mark.guards("sql.sql: drop _keep_apart(session, query)")
+def test_topics_that_differ_in_case_are_two(topic, ask):
+    other = Topic(topic.spark, topic.options["nameServer"])
+    other.name = other.options["topic"] = topic.name.upper()
+    topic.send(0, 3)
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.create_topic(other.name, queues=4)
+    other.send(0, 5)
+    query = "select (select count(*) from {topic}) a, count(*) b, max(queueId) from `" + other.name + "`"
+    assert [tuple(row)[:2] for row in ask(query).each()] == [(3, 5)]
+    assert ask("select STORETIMESTAMP from {topic}").rows.count() == 3
+
+
+@pytest.mark.guards("own_session._copy: return spark.newSession()")
+def test_a_view_of_the_caller_goes_before_a_topic_of_its_name(topic, ask):
+    topic.send(0, 3)
+    topic.spark.sql("select 7 as n").createOrReplaceTempView("mine")
+    topic.spark.sql("select 8 as n").createOrReplaceTempView(f"`{topic.name}`")
+    try:
+        assert ask("select n from mine").rows.first().n == 7
+        assert ask("select n from {topic}").rows.first().n == 8
+    finally:
+        topic.spark.catalog.dropTempView("mine")
+        topic.spark.catalog.dropTempView(topic.name)
+    answer = ask("select count(*) n from {topic}")
+    assert answer.rows.first().n == 3
+    assert not topic.spark.catalog.tableExists(f"`{topic.name}`"), "the caller's session gets no view"
 
 
 def test_messages_are_asked_as_of_a_time(topic, ask):

@@ -30,9 +30,13 @@ _ON_THIS_MACHINE: Final = {
 }
 
 
-def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS) -> SparkSession:
+def own_session(
+    spark: SparkSession | None, settings: dict[str, str] = SETTINGS, *, sees_views: bool = False
+) -> SparkSession:
     """A session beside `spark`, or beside one that is made if there is none.
 
+    Args:
+        sees_views: whether it has the views, functions and settings that `spark` has now.
     Raises:
         ConfigError: it is one of Spark Connect, whose driver, and with it states and checkpoints, is elsewhere.
     """
@@ -46,10 +50,15 @@ def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS)
             "a pipeline needs a session with a driver of its own, and not one of Spark Connect; run it "
             "where the cluster can be reached, by `sparrowmq spark submit`"
         )
-    own = spark.newSession()
+    own = _copy(spark) if sees_views else spark.newSession()
     for name, value in settings.items():
         own.conf.set(name, value)
     return own
+
+
+def _copy(spark: SparkSession) -> SparkSession:
+    """A session that begins with the state of another; pyspark has no name for what Spark uses inside."""
+    return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
 def shuffles(spark: SparkSession) -> dict[str, str]:
