@@ -245,11 +245,10 @@ class SinkOptions(ClusterOptions):
                 f"deliveryGuarantee={self.guarantee} cannot be kept with asyncProgressTrackingEnabled=true, "
                 "which lets Spark repeat several batches as others; leave that out"
             )
-        if (self.guarantee == EXACTLY_ONCE) != (self.broker_name is not None):
+        if self.broker_name is not None and self.guarantee != EXACTLY_ONCE:
             raise ConfigError(
-                "deliveryGuarantee=exactly_once and the option brokerName go together: one broker decides whether a "
-                "batch is committed, and gets all rows, or some with allBrokers=true. Let it be the same for the life "
-                "of a query"
+                "the option brokerName goes with deliveryGuarantee=exactly_once: it names the broker that decides "
+                "whether a batch is committed; leave it out"
             )
         if self.all_brokers and self.guarantee != EXACTLY_ONCE:
             raise ConfigError(

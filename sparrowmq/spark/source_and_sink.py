@@ -34,6 +34,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
 from sparrowmq.spark.read_limits import HAS_LIMITS
+from sparrowmq.spark.sink import deciding_broker
 from sparrowmq.spark.sink import writer as sink
 from sparrowmq.spark.sink.writer import BatchWriter, StreamWriter
 from sparrowmq.spark.source.batch_source import BatchReader
@@ -103,11 +104,12 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise ConfigError('a topic cannot be overwritten, only appended to; write .mode("append")')
-        return BatchWriter(self._sink_options(schema))
+        return BatchWriter(deciding_broker.of_write(self._sink_options(schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
-        return StreamWriter(self._sink_options(schema))
+        checkpoint = _plain(self.options).get("checkpointlocation")
+        return StreamWriter(deciding_broker.of_stream(self._sink_options(schema), checkpoint))
 
     def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
         options = _source_options(self._given(schema))

@@ -156,10 +156,10 @@ def test_stronger_guarantees_need_batches_that_are_repeated_as_they_were(value, 
     assert parse(SinkOptions, BASE | {"asyncProgressTrackingEnabled": "true"}).guarantee == "at_least_once"
 
 
-def test_one_broker_decides_about_batches_that_are_there_once():
-    for given in ({"deliveryGuarantee": "exactly_once"}, {"brokerName": "b"}):
-        with pytest.raises(ConfigError, match="exactly_once and the option brokerName go together"):
-            parse(SinkOptions, BASE | given)
+def test_a_broker_decides_only_about_batches_that_are_there_once():
+    assert parse(SinkOptions, BASE | {"deliveryGuarantee": "exactly_once"}).broker_name is None
+    with pytest.raises(ConfigError, match="the option brokerName goes with deliveryGuarantee=exactly_once"):
+        parse(SinkOptions, BASE | {"brokerName": "b"})
 
 
 def test_dead_letters_need_a_topic_of_their_own():

@@ -22,6 +22,7 @@ from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.read_limits import HAS_LIMITS
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
+from sparrowmq.spark.sink.deciding_broker import FILE
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.query_offsets import bounds_of
@@ -351,7 +352,7 @@ def test_an_idempotent_batch_that_is_repeated_has_the_same_ids(topic, spark, nam
 def test_an_exactly_once_batch_that_is_repeated_is_there_once(topic, spark, namesrv, tmp_path):
     topic.send(0, 200)
     copy = Topic(spark, namesrv)
-    given = copy.options | {"deliveryGuarantee": "exactly_once", "brokerName": "broker-0"}
+    given = copy.options | {"deliveryGuarantee": "exactly_once"}
 
     def go_on() -> None:
         writing = topic.stream(**LIMIT).select("body").writeStream.format("rocketmq").options(**given)
@@ -371,6 +372,7 @@ def test_an_exactly_once_batch_that_is_repeated_is_there_once(topic, spark, name
         go_on()
     copy.wait_for(220)
     assert numbers(copy.read()) == list(range(220))
+    assert json.loads((tmp_path / FILE).read_text()) == {"broker": "broker-0"}
 
 
 def test_an_exactly_once_write_is_there_as_a_whole_although_its_tasks_fail(topic, spark, namesrv, tmp_path):
