@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import StoreError as StoreError
     from sparrowmq.errors import StoreFailed as StoreFailed
     from sparrowmq.errors import StoreLocked as StoreLocked
+    from sparrowmq.errors import TlsFailed as TlsFailed
     from sparrowmq.errors import TransactionEnded as TransactionEnded
     from sparrowmq.errors import WrongServer as WrongServer
     from sparrowmq.protocol import allocation as allocation
@@ -167,6 +168,7 @@ _HOMES = {
     "StillUnread": "errors",
     "StoreError": "errors",
     "StoreFailed": "errors",
+    "TlsFailed": "errors",
     "StoreLocked": "errors",
     "SubAfterTrace": "protocol.messages.trace",
     "SubBeforeTrace": "protocol.messages.trace",

@@ -19,6 +19,7 @@
     │   ├── NameServerUnreachable
     │   ├── ConnectionClosed
     │   ├── EtcdFailed            etcd, which keeps who is the master, did not answer, or not as it should
+    │   ├── TlsFailed             no encrypted connection; it is the reason of one of the others
     │   └── RequestTimeout
     ├── NoRoute                   no name server knows a broker for the topic
     ├── NoBroker                  no name server knows the broker or the cluster, or any broker
@@ -64,7 +65,6 @@ RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 # Our slaves say so when they refuse a send; it is in no other remark.
 OF_A_SLAVE = "this broker is a slave, so putMessage is forbidden"
 
-
 # Characters of a peer's remark in the text of an error; Java's name a class and a line, and then say why.
 LONGEST_REMARK = 1000
 
@@ -95,17 +95,6 @@ class InvalidFilter(SparrowError, ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def exit_status(error: BaseException) -> int:
-    """Return the exit status of every command of `sparrowmq` that ends with an error.
-
-    2    the command line, a name or a setting is wrong: the same command fails at every cluster
-    1    everything else: a server failed or refused, or the thing does not exist
-
-    0 is done. A command also ends with 1 if its answer lacks brokers, or if it checks something and finds it wrong.
-    """
-    return 2 if isinstance(error, ConfigError | InvalidName | InvalidFilter) else 1
 
 
 class InvalidMessage(SparrowError, ValueError):
@@ -251,6 +240,23 @@ class NetworkError(SparrowError):
     """The peer could not be asked, or did not answer."""
 
 
+class TlsFailed(NetworkError):
+    """The two sides do not agree on an encrypted connection. Other errors have it as their reason.
+
+    Attributes:
+        what: what went wrong.
+        advice: what to do.
+    """
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what, advice)
+        self.what = what
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.advice}"
+
+
 class BrokerUnreachable(NetworkError):
     """No connection to an address could be made."""
 
@@ -260,6 +266,8 @@ class BrokerUnreachable(NetworkError):
         self.reason = reason
 
     def __str__(self) -> str:
+        if isinstance(self.reason, TlsFailed):
+            return f"cannot connect to {self.address} ({self.reason.what}); {self.reason.advice}"
         return (
             f"cannot connect to {self.address} ({self.reason}); check that it runs, that the port is open, and "
             "that the address which the broker advertises (brokerIP1) can be reached from here"
@@ -275,10 +283,13 @@ class NameServerUnreachable(NetworkError):
         self.reason = reason
 
     def __str__(self) -> str:
+        why = self.reason.reason if isinstance(self.reason, ConnectionClosed) else self.reason
+        if isinstance(why, TlsFailed):
+            return f"cannot ask name server {self.addresses} ({why.what}); {why.advice}"
         if isinstance(self.reason, ConnectionClosed):  # a server with client certificates does not say more
             return (
                 f"cannot ask name server {self.addresses} ({self.reason}); if it takes encrypted connections only, "
-                "connect by TLS (tls.enable=true) and with a certificate"
+                "connect by TLS (tls=True, or --tls), and perhaps with a certificate"
             )
         return (
             f"cannot ask name server {self.addresses} ({self.reason}); start one with `sparrowmq dev` or `mqnamesrv`, "
@@ -295,6 +306,8 @@ class ConnectionClosed(NetworkError):
         self.reason = reason
 
     def __str__(self) -> str:
+        if isinstance(self.reason, TlsFailed):
+            return f"{self.address} closed the connection ({self.reason.what}); {self.reason.advice}"
         because = f" ({self.reason})" if self.reason else ""
         return f"the connection to {self.address} was closed{because}; whether the request was carried out is unknown"
 

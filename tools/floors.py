@@ -30,6 +30,7 @@ FLOORS: Final = (
         "memory",
         "descriptors",
         "safe_text",
+        "exit_status",
         "version",
     },
     {"protocol", "filter"},

@@ -46,6 +46,10 @@ COMMANDS: Final = {
         "show the busiest topics and the groups with the greatest lag, live",
     ),
     "acl": ("sparrowmq.cli.operator.acl_commands:acl", "make, change, delete and look at accounts"),
+    "context": (
+        "sparrowmq.cli.operator.context_commands:context",
+        "keep address and account of clusters under names",
+    ),
     "secure": (
         "sparrowmq.cli.secure.secure_commands:secure",
         "make certificates, accounts and settings of a closed cluster",

@@ -1,4 +1,4 @@
-"""The exit status of every command of `sparrowmq` that asks a cluster: `errors.exit_status` has the rule."""
+"""The exit status of every command of `sparrowmq` that asks a cluster: `sparrowmq/exit_status.py` has the rule."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ COMMANDS = {
 }
 # Without a name of something absent these are answered by any cluster with a broker.
 LISTS = ("broker list", "topic list", "group list", "cluster show", "acl list", "connection list")
-# Servers go on until they can serve; pipelines have a rule of their own (docs/use/pipelines.md).
-OTHERS = ("namesrv", "broker run", "console", "pipeline")
+# Servers go on until they can serve. Pipelines have a rule of their own (docs/use/pipelines.md), and
+# contexts ask no cluster.
+OTHERS = ("namesrv", "broker run", "console", "pipeline", "context")
 EVERY = [pytest.param(name, words, id=name) for name, words in COMMANDS.items()]
 
 

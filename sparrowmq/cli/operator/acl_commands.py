@@ -13,6 +13,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, look, verb
+from sparrowmq.cli.terminal.names import BROKER
 from sparrowmq.cli.terminal.output import confirm, heads, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.account_operations import (
@@ -56,7 +57,7 @@ def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 
 def at_brokers(command: F) -> F:
     """Give a command --cluster and --broker."""
-    broker = click.option("--broker", metavar="NAME", help="Only at this broker and its slaves.")
+    broker = click.option("--broker", type=BROKER, metavar="NAME", help="Only at this broker and its slaves.")
     return CLUSTER(broker(command))
 
 

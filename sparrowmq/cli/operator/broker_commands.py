@@ -15,6 +15,7 @@ import click
 
 from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, verb
+from sparrowmq.cli.terminal.names import BROKER
 from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
@@ -90,7 +91,7 @@ def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
 
 
 @verb(broker)
-@click.argument("name")
+@click.argument("name", type=BROKER)
 @click.argument("keys", nargs=-1)
 def config(name: str, keys: tuple[str, ...]) -> None:
     """Show the settings of the broker NAME, a name or an address; or only those called KEYS."""
@@ -102,7 +103,7 @@ def config(name: str, keys: tuple[str, ...]) -> None:
 
 
 @verb(broker, "set")
-@click.argument("name")
+@click.argument("name", type=BROKER)
 @click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
 def change(name: str, changes: tuple[str, ...]) -> None:
     """Change settings of the broker NAME, a name or an address, while it runs and for its next start.
@@ -118,7 +119,7 @@ def change(name: str, changes: tuple[str, ...]) -> None:
 
 
 @verb(broker)
-@click.argument("name")
+@click.argument("name", type=BROKER)
 def stats(name: str) -> None:
     """Show all figures of the broker NAME, a name or an address; mqadmin's brokerStatus shows the same."""
     found = ask(lambda admin: admin.broker_figures(name))
@@ -126,7 +127,7 @@ def stats(name: str) -> None:
 
 
 @verb(broker)
-@click.argument("name")
+@click.argument("name", type=BROKER)
 @click.option(
     "--wait",
     "wait_s",
@@ -162,7 +163,7 @@ async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, in
 
 
 @verb(broker)
-@click.argument("name")
+@click.argument("name", type=BROKER)
 def undrain(name: str) -> None:
     """Let producers find the broker NAME again."""
     count = ask(lambda admin: admin.undrain(name))
@@ -170,7 +171,7 @@ def undrain(name: str) -> None:
 
 
 @verb(broker)
-@click.argument("name")
+@click.argument("name", type=BROKER)
 def forget(name: str) -> None:
     """Let the name servers forget the broker NAME, which died and does not come back.
 

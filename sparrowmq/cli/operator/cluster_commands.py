@@ -13,6 +13,7 @@ import sys
 import click
 
 from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, ask, look, verb
+from sparrowmq.cli.terminal.names import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, shown, table
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin.findings import Verdict
@@ -28,7 +29,9 @@ _KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SE
 _WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LAG MESSAGES", "PROBLEM")
 
 
-_BROKER = click.option("-b", "--broker", required=True, metavar="NAME", help="The brokerName of the group.")
+_BROKER = click.option(
+    "-b", "--broker", type=BROKER, required=True, metavar="NAME", help="The brokerName of the group."
+)
 
 
 class _Noun(UsualVerb):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, look, verb
+from sparrowmq.cli.terminal.names import GROUP
 from sparrowmq.cli.terminal.output import heads, is_for_people, table
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.connections import OnlineClient, online_clients
@@ -19,7 +20,9 @@ def connection() -> None:
 
 @verb(connection, "list")
 @CLUSTER
-@click.option("--group", metavar="GROUP", help="Only the clients of this consumer or producer group.")
+@click.option(
+    "--group", type=GROUP, metavar="GROUP", help="Only the clients of this consumer or producer group."
+)
 def list_connections(cluster: str | None, group: str | None) -> None:
     """Show each online consumer and producer: its group, client id, language, version and connections.
 

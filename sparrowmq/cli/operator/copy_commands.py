@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from sparrowmq.cli.terminal.asking import asking, connected, options, timeout_s_of
+from sparrowmq.cli.terminal.names import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, say
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import moment
@@ -56,8 +57,8 @@ _chosen = options(
 
 @click.command()
 @_chosen
-@click.argument("topic")
-@click.argument("target")
+@click.argument("topic", type=TOPIC)
+@click.argument("target", type=TOPIC)
 @click.option("--to", metavar="ADDRESSES", help="Name servers of another cluster that has TARGET.")
 @click.option(
     "--to-access-key",
@@ -117,8 +118,8 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
 
 @click.command()
 @_chosen
-@click.argument("topic")
-@click.argument("group")
+@click.argument("topic", type=TOPIC)
+@click.argument("group", type=GROUP)
 def replay(topic: str, group: str, **given: Any) -> None:
     """Let GROUP handle messages of TOPIC again; other groups do not get them.
 

@@ -12,6 +12,7 @@ import click
 
 from sparrowmq.cli.operator.message_commands import SHOWN
 from sparrowmq.cli.terminal.asking import HELP, ask, look, options, verb
+from sparrowmq.cli.terminal.names import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import confirm, done, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
@@ -36,7 +37,7 @@ _filters = options(
         help="Only those that failed since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
     ),
     click.option("--tag", help="Only those with this tag."),
-    click.option("--topic", help="Only those sent to this topic."),
+    click.option("--topic", type=TOPIC, help="Only those sent to this topic."),
 )
 
 
@@ -46,7 +47,7 @@ def dlq() -> None:
 
 
 @verb(dlq, "list")
-@click.argument("group")
+@click.argument("group", type=GROUP)
 @_filters
 @click.option(
     "--limit",
@@ -65,7 +66,7 @@ def list_letters(group: str, **wanted: Any) -> None:
 
 
 @verb(dlq)
-@click.argument("group")
+@click.argument("group", type=GROUP)
 @_filters
 @click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first; without it all.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second.")

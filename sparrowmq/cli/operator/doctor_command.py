@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from sparrowmq.cli.terminal.asking import EXPECT, HELP, ask, asking
+from sparrowmq.cli.terminal.names import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
 from sparrowmq.client.admin.findings import Finding, Verdict
 
@@ -22,8 +23,8 @@ _FEWEST_FILES: Final = 4096
 
 @click.command("doctor", context_settings=HELP)
 @asking
-@click.option("--topic", metavar="NAME", help="Also check this topic.")
-@click.option("--group", metavar="NAME", help="Also check this consumer group.")
+@click.option("--topic", type=TOPIC, metavar="NAME", help="Also check this topic.")
+@click.option("--group", type=GROUP, metavar="NAME", help="Also check this consumer group.")
 @EXPECT
 @OUTPUT
 @click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")

@@ -12,6 +12,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
+from sparrowmq.cli.terminal.names import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
 from sparrowmq.cli.terminal.time_arguments import time_of
 from sparrowmq.client.admin.admin import Admin
@@ -39,7 +40,7 @@ add_list(
 
 
 @verb(group)
-@click.argument("name")
+@click.argument("name", type=GROUP)
 def show(name: str) -> None:
     """Show how the group NAME may consume at each broker, and its online members."""
     found = look(lambda admin: admin.group(name))
@@ -57,7 +58,7 @@ def _settings(each: GroupConfig) -> tuple[object, ...]:
 
 
 @verb(group)
-@at_masters
+@at_masters(GROUP)
 @click.option(
     "--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters."
 )
@@ -71,7 +72,7 @@ def create(name: str, **given: Any) -> None:
 
 
 @verb(group)
-@at_masters
+@at_masters(GROUP)
 @click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
 @click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=None)
@@ -84,7 +85,7 @@ def change(name: str, **given: Any) -> None:
 
 
 @verb(group)
-@at_masters
+@at_masters(GROUP)
 @click.option(
     "--yes", is_flag=True, help="Do not ask whether whether to delete its offsets and dead letters."
 )
@@ -97,7 +98,7 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
 
 
 @verb(group)
-@click.argument("name")
+@click.argument("name", type=GROUP)
 def members(name: str) -> None:
     """Show what the online members of the group NAME report of themselves.
 
@@ -131,8 +132,8 @@ def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object,
 
 
 @verb(group)
-@click.argument("name")
-@click.argument("topic", required=False)
+@click.argument("name", type=GROUP)
+@click.argument("topic", type=TOPIC, required=False)
 def lag(name: str, topic: str | None) -> None:
     """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes.
 
@@ -158,8 +159,8 @@ def _lag_row(each: QueueLag, behind_s: float | None) -> tuple[object, ...]:
 
 
 @verb(group)
-@click.argument("name")
-@click.argument("topic")
+@click.argument("name", type=GROUP)
+@click.argument("topic", type=TOPIC)
 @click.argument("to", callback=lambda _context, _option, text: _target(text))
 @click.option("--dry-run", is_flag=True, help="Only show where each queue would continue.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -179,7 +180,7 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
 
 
 @verb(group, "dead-letters")
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
 @click.option(
     "--limit",

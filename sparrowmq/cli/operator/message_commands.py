@@ -13,6 +13,7 @@ import click
 
 from sparrowmq.cli.operator.copy_commands import copy, replay
 from sparrowmq.cli.terminal.asking import HELP, connected, look, timeout_s_of, verb
+from sparrowmq.cli.terminal.names import TOPIC
 from sparrowmq.cli.terminal.output import (
     as_json,
     csv_row,
@@ -59,7 +60,7 @@ message.add_command(replay)
 
 
 @verb(message)
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.argument("body", required=False)
 @click.option("--file", type=click.File("rb"), help="Send this file instead; - reads standard input.")
 @click.option("--lines", is_flag=True, help="Send each line as a message of its own.")
@@ -174,7 +175,7 @@ def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 
 @verb(message)
 @click.argument("msg_id", metavar="ID")
-@click.argument("topic", required=False)
+@click.argument("topic", type=TOPIC, required=False)
 @click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
 def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     """Show all about the message ID; an id that its producer made needs its TOPIC."""
@@ -190,7 +191,7 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
 
 
 @verb(message)
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--key", help="Only those with this key.")
 @click.option(
     "--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago."
@@ -213,7 +214,7 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 
 
 @verb(message)
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--tag", help="Only those with one of these tags: A, or 'A || B'.")
 @click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'.")
 @click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")

@@ -13,6 +13,7 @@ import click
 
 from sparrowmq.cli.operator.cluster_commands import cluster
 from sparrowmq.cli.terminal.asking import CLUSTER, ask, options, verb
+from sparrowmq.cli.terminal.names import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, say, table
 from sparrowmq.cli.terminal.steps import Steps
 from sparrowmq.client.admin.admin import Admin
@@ -90,7 +91,7 @@ def upgrade(version: str, **given: Any) -> None:
 
 
 @verb(cluster)
-@click.argument("broker")
+@click.argument("broker", type=BROKER)
 @click.option("--dry-run", is_flag=True, help="Only show what it has.")
 @click.option("--yes", is_flag=True, help="Give up messages that no group has consumed; do not ask.")
 @_SETTLE

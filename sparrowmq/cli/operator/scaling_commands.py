@@ -10,6 +10,7 @@ import click
 from sparrowmq.cli.operator.shared_verbs import at_masters, tell
 from sparrowmq.cli.operator.topic_commands import topic
 from sparrowmq.cli.terminal.asking import ask, options, verb
+from sparrowmq.cli.terminal.names import BROKER, TOPIC
 from sparrowmq.cli.terminal.output import table
 from sparrowmq.cli.terminal.steps import Steps
 from sparrowmq.client.admin.admin import Admin
@@ -40,7 +41,7 @@ _HOW = options(
 
 
 @verb(topic)
-@at_masters
+@at_masters(TOPIC)
 @click.option("-q", "--queues", type=click.IntRange(1), required=True, help="Queues on each broker.")
 @_HOW
 def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: float) -> None:
@@ -66,9 +67,13 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
 
 
 @verb(topic)
-@click.argument("name")
-@click.option("--from", "source", required=True, metavar="BROKER", help="The broker that has it now.")
-@click.option("--to", "target", required=True, metavar="BROKER", help="The broker that is to have it.")
+@click.argument("name", type=TOPIC)
+@click.option(
+    "--from", "source", type=BROKER, required=True, metavar="BROKER", help="The broker that has it now."
+)
+@click.option(
+    "--to", "target", type=BROKER, required=True, metavar="BROKER", help="The broker that is to have it."
+)
 @click.option("--yes", "with_unread", is_flag=True, help="Delete messages that no group has consumed.")
 @_HOW
 def move(name: str, dry_run: bool, **given: Any) -> None:

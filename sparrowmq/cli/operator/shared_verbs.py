@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from sparrowmq.cli.terminal import output
-from sparrowmq.cli.terminal.asking import CLUSTER, F, look, verb
+from sparrowmq.cli.terminal.asking import CLUSTER, F, look, options, verb
+from sparrowmq.cli.terminal.names import NameOf
 from sparrowmq.client.admin.admin import Admin
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
@@ -29,9 +30,9 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
         output.names(look(lambda admin: names(admin, cluster, hidden)), noun.name or "")
 
 
-def at_masters(command: F) -> F:
-    """Give a command --cluster and NAME."""
-    return CLUSTER(click.argument("name")(command))
+def at_masters(kind: NameOf) -> Callable[[F], F]:
+    """Give a command --cluster and NAME, which is of a kind."""
+    return options(CLUSTER, click.argument("name", type=kind))
 
 
 def refuse_no_change(given: Mapping[str, object]) -> None:

@@ -10,6 +10,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
+from sparrowmq.cli.terminal.names import TOPIC
 from sparrowmq.cli.terminal.output import confirm, tables
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin.admin import Admin
@@ -34,7 +35,7 @@ add_list(
 
 
 @verb(topic)
-@click.argument("name")
+@click.argument("name", type=TOPIC)
 def show(name: str) -> None:
     """Show what each broker has of the topic NAME, and where its queues begin and end."""
     found = look(lambda admin: admin.topic(name))
@@ -69,7 +70,7 @@ def show(name: str) -> None:
 
 
 @verb(topic)
-@at_masters
+@at_masters(TOPIC)
 @click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
 @click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
@@ -80,7 +81,7 @@ def create(name: str, **given: Any) -> None:
 
 
 @verb(topic)
-@at_masters
+@at_masters(TOPIC)
 @click.option("-q", "--queues", type=_COUNT, help="Queues on each broker.")
 @click.option("--read-queues", type=_COUNT, help="Queues that are consumed, if another number.")
 @click.option("--write-queues", type=_COUNT, help="Queues that messages are sent to, if another number.")
@@ -120,7 +121,7 @@ async def _change(admin: Admin, name: str, wait_s: float, given: dict[str, Any])
 
 
 @verb(topic)
-@at_masters
+@at_masters(TOPIC)
 @click.option("--yes", is_flag=True, help="Do not ask whether to delete its messages.")
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""

@@ -24,7 +24,8 @@ from sparrowmq.cli.secure import cluster_plan as planning
 from sparrowmq.cli.secure.authority import OWNERS_ALONE, Files, make_authority, sign
 from sparrowmq.cli.secure.cluster_plan import Certificate, Plan, Wishes
 from sparrowmq.cli.terminal.asking import HELP
-from sparrowmq.errors import ConfigError, SparrowError, exit_status
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.exit_status import exit_status
 
 PLAN_FILE: Final = "plan.json"
 AUTHORITY_DAYS: Final = 3650

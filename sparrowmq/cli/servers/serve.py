@@ -31,7 +31,8 @@ from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.cli.servers.version_line import identity, keeping
-from sparrowmq.errors import ConfigError, SparrowError, StoreFailed, exit_status
+from sparrowmq.errors import ConfigError, SparrowError, StoreFailed
+from sparrowmq.exit_status import exit_status
 from sparrowmq.logs import LogSettings
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.restart import OF_PROCESS

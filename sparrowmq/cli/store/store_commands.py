@@ -16,7 +16,8 @@ from sparrowmq.cli.terminal.asking import F, credentials_of, showing_who, tls_of
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
-from sparrowmq.errors import BadStore, SparrowError, exit_status
+from sparrowmq.errors import BadStore, SparrowError
+from sparrowmq.exit_status import exit_status
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs

@@ -2,7 +2,7 @@
 
 stdout     the result
 stderr     errors, in one sentence
-exit       as `errors.exit_status` says
+exit       as `exit_status` says
 
 `ask` is for changes: a broker that does not answer is an error. `look` is for questions: the command prints the answers
 of the other brokers, names the missing ones on stderr, and ends with 1.
@@ -18,11 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from sparrowmq.cli.terminal import contexts
+from sparrowmq.cli.terminal.contexts import Context
+from sparrowmq.cli.terminal.names import ADMIN, BROKER, CLUSTER_NAME, CONTEXT
 from sparrowmq.cli.terminal.output import OUTPUT, shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.errors import NoBroker, SparrowError, exit_status
+from sparrowmq.errors import NoBroker, SparrowError
+from sparrowmq.exit_status import exit_status
 from sparrowmq.remoting.tls.tls_settings import SHARED_FILE
 
 if TYPE_CHECKING:  # most commands only ask
@@ -33,11 +38,14 @@ F = TypeVar("F", bound=Callable[..., object])
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 _MISSING: Final = "missing"
-CLUSTER: Final = click.option("--cluster", metavar="NAME", help="The cluster, if there are several.")
+CLUSTER: Final = click.option(
+    "--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several."
+)
 
 EXPECT: Final = click.option(
     "--expect",
     "expected",
+    type=BROKER,
     metavar="BROKER",
     multiple=True,
     help="A broker that has to be registered; may be repeated.",
@@ -46,21 +54,39 @@ EXPECT: Final = click.option(
 
 def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Keep an option's value for `ask`, so that commands need not pass it on."""
+    assert param.name is not None
     ctx.meta[f"sparrowmq.{param.name}"] = value
+    ctx.meta[ADMIN] = admin_of_line
+    if ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+        ctx.meta[f"sparrowmq.line.{param.name}"] = value
 
 
 def _kept(name: str) -> Any:
     return click.get_current_context().meta.get(f"sparrowmq.{name}")
 
 
+def _of_line(name: str) -> Any:
+    """The value that the command line itself gives, and not the environment."""
+    return _kept(f"line.{name}")
+
+
 _ASKING: Final = (
+    click.option(
+        "--context",
+        type=CONTEXT,
+        metavar="NAME",
+        envvar=contexts.ENVIRONMENT,
+        expose_value=False,
+        callback=_keep,
+        help="Address, account and TLS as `sparrowmq context set NAME` noted them.",
+    ),
     click.option(
         "-n",
         "--namesrv",
         metavar="ADDRESSES",
         expose_value=False,
         callback=_keep,
-        help="Name servers: host:port;host:port. By default the environment's NAMESRV_ADDR.",
+        help="Name servers: host:port;host:port. By default NAMESRV_ADDR, or the context in use.",
     ),
     click.option(
         "--timeout",
@@ -114,7 +140,7 @@ def options(*chosen: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 asking = options(*_ASKING)  # those that `ask` and `connected` read
-showing_who = options(*_ASKING[2:])  # those that `credentials_of` and `tls_of` read
+showing_who = options(*_ASKING[3:])  # those that `credentials_of` and `tls_of` read
 
 
 def verb(
@@ -141,7 +167,7 @@ def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     """Return the answer to a question to the cluster; an error ends the program with one sentence."""
 
     async def run() -> T:
-        async with _admin() as admin:
+        async with admin_of_line() as admin:
             return await question(admin)
 
     return _run(run())
@@ -156,7 +182,7 @@ def look(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     click.get_current_context().meta[f"sparrowmq.{_MISSING}"] = missing
 
     async def run() -> T:
-        async with _admin() as admin:
+        async with admin_of_line() as admin:
             admin.servers.missing = missing
             found = await question(admin)
             if not found and not await admin.brokers():
@@ -166,7 +192,8 @@ def look(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     return _run(run(), missing)
 
 
-def _admin() -> Admin:
+def admin_of_line() -> Admin:
+    """Return an admin of the cluster that the command line names. Raises: ConfigError."""
     return Admin(namesrv_of(), timeout_s=timeout_s_of(), tls=tls_of(), credentials=credentials_of())
 
 
@@ -200,10 +227,17 @@ def _say(text: str) -> None:
     click.echo(f"{click.get_current_context().command_path}: {shown(text)}", err=True)
 
 
+def context_of() -> Context | None:
+    """Return the context that this command uses. Raises: ConfigError, there is no such context."""
+    return contexts.chosen(_kept("context"), _kept("namesrv"))
+
+
 def namesrv_of() -> str | None:
-    """Return the name servers that the command line names."""
-    namesrv: str | None = _kept("namesrv")
-    return namesrv
+    """Return the name servers that the command line or the context names."""
+    if namesrv := _kept("namesrv"):
+        return str(namesrv)
+    context = context_of()
+    return context.namesrv if context is not None else None
 
 
 def timeout_s_of() -> float:
@@ -213,13 +247,19 @@ def timeout_s_of() -> float:
 
 def credentials_of() -> Credentials | None:
     """Return the account that signs requests. Raises: ConfigError, one of the two keys is missing."""
+    context = context_of()
+    if context is not None and not (_of_line("access_key") or _of_line("secret_key")):
+        return context.credentials
     access_key, secret_key = _kept("access_key") or "", _kept("secret_key") or ""
     return Credentials(access_key, secret_key) if access_key or secret_key else None
 
 
 def tls_of() -> bool | Path:
     """Return whether connections are encrypted, and by which file."""
-    if file := _kept("tls_config"):
+    context = context_of()
+    file, wanted = _kept("tls_config"), bool(_kept("tls"))
+    if context is not None:
+        file, wanted = _of_line("tls_config") or context.tls_config, wanted or context.tls
+    if file:
         return Path(file)
-    wanted = bool(_kept("tls"))
     return SHARED_FILE if wanted and SHARED_FILE.is_file() else wanted

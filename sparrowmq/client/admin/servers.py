@@ -71,6 +71,9 @@ class Servers:
         self.network = network
         self.timeout_s = timeout_s
         self.missing: dict[str, SparrowError] | None = None
+        self._silent: dict[
+            str, SparrowError
+        ] = {}  # the name servers that do not answer, as `missing` has brokers
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return all brokers, or those of one cluster, by cluster and name. Raises: NoBroker, no such cluster."""
@@ -182,26 +185,36 @@ class Servers:
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
         """Ask every name server; returns the answers and the errors by address."""
         addresses = self.network.name_servers.addresses
-        return await self.each({each: each for each in addresses}, lambda _, address: ask(address))
+        silent = self._silent if self.missing is not None else None
+        return await self._each({each: each for each in addresses}, lambda _, address: ask(address), silent)
 
     async def each(
         self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
         """Ask all masters at once; returns the results of `ask(name, address)`, and the errors."""
+        return await self._each(masters, ask, self.missing)
+
+    async def _each(
+        self,
+        masters: Masters,
+        ask: Callable[[str, str], Coroutine[Any, Any, T]],
+        missing: dict[str, SparrowError] | None,
+    ) -> tuple[dict[str, T], dict[str, SparrowError]]:
+        """Do so; those in `missing` are not asked, and it gets those that do not answer."""
         answers: dict[str, T] = {}
         failures: dict[str, SparrowError] = {}
 
         async def one(name: str, address: str | None) -> None:
             try:
-                if self.missing is not None and name in self.missing:
-                    raise self.missing[name]
+                if missing is not None and name in missing:
+                    raise missing[name]
                 if address is None:
                     raise BrokerUnreachable(name, "it has no master now")
                 answers[name] = await ask(name, address)
             except SparrowError as error:
                 failures[name] = error
-                if self.missing is not None and isinstance(error, NetworkError):
-                    self.missing[name] = error
+                if missing is not None and isinstance(error, NetworkError):
+                    missing[name] = error
 
         async with asyncio.TaskGroup() as tasks:
             for name, address in sorted(masters.items()):

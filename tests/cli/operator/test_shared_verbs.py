@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import verb
+from sparrowmq.cli.terminal.names import TOPIC
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -22,7 +23,7 @@ add_list(fruit, "The hidden ones too.", names)
 
 
 @verb(fruit)
-@at_masters
+@at_masters(TOPIC)
 @click.option("--colour")
 def change(name, **given):
     refuse_no_change(given)

@@ -1,0 +1,110 @@
+"""Contexts: the address, the account and the TLS settings of clusters, under names.
+
+    ~/.config/sparrowmq/contexts.json    or what SPARROWMQ_CONTEXTS names; only its owner can read it
+
+A command uses one context, or none; it never takes the account of one cluster to another one. The first of these that
+is given decides:
+
+    --context NAME, SPARROWMQ_CONTEXT    that context; the environment's addresses and account are ignored
+    -n, NAMESRV_ADDR                     no context
+    `sparrowmq context use NAME`         that context
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sparrowmq import snapshot
+from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.client.cluster.namesrv_addresses import ADDRESSES, DOMAIN
+from sparrowmq.errors import BadStore, ConfigError
+
+FILE: Final = "SPARROWMQ_CONTEXTS"
+ENVIRONMENT: Final = "SPARROWMQ_CONTEXT"
+_OF_OTHERS: Final = 0o077  # what is taken away
+
+
+class Context(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The way to a cluster.
+
+    Attributes:
+        namesrv: `host:port;host:port`.
+        access_key, secret_key: the account, or "".
+        tls: whether to encrypt. tls_config: a file with tls.client.*; it implies `tls`.
+    """
+
+    namesrv: str
+    access_key: str = ""
+    secret_key: str = ""
+    tls: bool = False
+    tls_config: str = ""
+
+    @property
+    def credentials(self) -> Credentials | None:
+        return Credentials(self.access_key, self.secret_key) if self.access_key else None
+
+
+class Contexts(msgspec.Struct):
+    """The content of the file. current: the name that `context use` chose, or ""."""
+
+    current: str = ""
+    by_name: dict[str, Context] = {}
+
+    def named(self, name: str) -> Context:
+        """Raises: ConfigError, there is no such context."""
+        if name in self.by_name:
+            return self.by_name[name]
+        known = ", ".join(sorted(self.by_name)) or "none"
+        raise ConfigError(
+            f"there is no context {name!r} (known: {known}); make it by `sparrowmq context set {name} -n host:port`"
+        )
+
+
+def place() -> Path:
+    """Return the path of the file."""
+    if given := os.environ.get(FILE):
+        return Path(given).expanduser()
+    home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    return Path(home) / "sparrowmq" / "contexts.json"
+
+
+def load() -> Contexts:
+    """Return the contexts of this user. Raises: ConfigError, the file cannot be read."""
+    try:
+        return snapshot.load(place(), Contexts) or Contexts()
+    except BadStore as error:
+        raise ConfigError(str(error)) from None
+
+
+def save(contexts: Contexts) -> None:
+    """Replace the file. Raises: ConfigError, it cannot be written."""
+    path = place()
+    previous = os.umask(_OF_OTHERS)
+    try:
+        snapshot.save(path, contexts)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); correct its owner, or name another file in {FILE}"
+        ) from None
+    finally:
+        os.umask(previous)
+
+
+def chosen(name: str | None, namesrv: str | None) -> Context | None:
+    """Return the context that a command uses.
+
+    Args:
+        name: of --context or SPARROWMQ_CONTEXT. namesrv: of -n.
+    Raises:
+        ConfigError: there is no such context.
+    """
+    if name:
+        return load().named(name)
+    if namesrv or os.environ.get(ADDRESSES) or os.environ.get(DOMAIN):
+        return None
+    contexts = load()
+    return contexts.named(contexts.current) if contexts.current else None

@@ -1,0 +1,16 @@
+"""The exit status of the commands."""
+
+from __future__ import annotations
+
+from sparrowmq.errors import ConfigError, InvalidFilter, InvalidName
+
+
+def exit_status(error: BaseException) -> int:
+    """Return the exit status of every command of `sparrowmq` that ends with an error.
+
+    2    the command line, a name or a setting is wrong: the same command fails at every cluster
+    1    everything else: a server failed or refused, or the thing does not exist
+
+    0 is done. A command also ends with 1 if its answer lacks brokers, or if it checks something and finds it wrong.
+    """
+    return 2 if isinstance(error, ConfigError | InvalidName | InvalidFilter) else 1

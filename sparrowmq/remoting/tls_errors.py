@@ -1,0 +1,71 @@
+"""Reasons of TLS failures, in words for the log of a server and for the errors of a client."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from sparrowmq.errors import TlsFailed
+from sparrowmq.remoting.connect_errors import why_unconnected
+
+_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+
+# Alerts of the other side, by a part of OpenSSL's name for them: what it did, and what to do.
+_ALERTS: Final = {
+    "CERTIFICATE_REQUIRED": (
+        "it demands a certificate of its clients",
+        "give one by tls.client.certPath and tls.client.keyPath",
+    ),
+    "UNKNOWN_CA": (
+        "it does not trust our certificate",
+        "give one that its tls.server.trustCertPath has signed (tls.client.certPath)",
+    ),
+    "CERTIFICATE_EXPIRED": ("our certificate has expired", "renew the file of tls.client.certPath"),
+    "CERTIFICATE_UNKNOWN": ("it refuses our certificate", "its log says why; see tls.client.certPath"),
+    "BAD_CERTIFICATE": ("it refuses our certificate", "its log says why; see tls.client.certPath"),
+}
+
+
+def why_not(error: BaseException) -> TlsFailed | str:
+    """Return why a TLS connection could not be made, and what to do if TLS is the reason."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        what = f"its certificate is refused: {error.verify_message}"
+        if error.verify_code == _EXPIRED:
+            return TlsFailed(what, "renew the file of its tls.server.certPath, or correct the clock here")
+        return TlsFailed(
+            what, "trust the one that signed it (tls.client.trustCertPath, or an ssl.SSLContext)"
+        )
+    if isinstance(error, ssl.SSLError):
+        return why_closed(error)
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        return TlsFailed(
+            "it ended the connection while TLS was agreed on",
+            "if it does not speak TLS, connect without, or set its tls.server.mode",
+        )
+    return why_unconnected(error)
+
+
+def why_closed(error: ssl.SSLError) -> TlsFailed:
+    """Return why a connection ended, also behind the handshake: a server refuses certificates later than clients."""
+    for alert, (what, advice) in _ALERTS.items():
+        if alert in (error.reason or ""):
+            return TlsFailed(what, advice)
+    return TlsFailed(f"TLS failed: {reason(error)}", "compare tls.client.* here with tls.server.* there")
+
+
+def why_refused(error: BaseException) -> str:
+    """Return why a client's handshake failed, in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message} (tls.server.trustCertPath)"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {reason(error)}"
+    if isinstance(error, TimeoutError):
+        return str(error)
+    return "it left during the TLS handshake; perhaps it does not trust the certificate that it was shown"
+
+
+def reason(error: OSError) -> str:
+    """Return OpenSSL's reason in words; for a file, the operating system's."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return error.strerror or str(error)
