@@ -26,9 +26,9 @@ LINES = [
     (
         "broker -c {tmp}/missing.conf",
         None,
-        "missing.conf (No such file or directory); check the path given with -c",
+        "missing.conf (No such file or directory); check its path",
     ),
-    ("broker -c {tmp}", None, "(Is a directory); check the path given with -c"),
+    ("broker -c {tmp}", None, "(Is a directory); check its path"),
     ("broker --set listenPort", None, "--set listenPort: write key=value"),
     (
         "broker --set listenPort=70000",

@@ -103,7 +103,7 @@ class Latencies:
         passed -= 1
         self._quiet[code] = (end + SILENCE_S, 0)
         log.warning(
-            "slow: %s of %s took %s (%s)%s",
+            "slow request %s of %s took %s (%s)%s",
             name_of(code),
             peer,
             _ms(end - began),

@@ -11,7 +11,7 @@ from functools import partial
 from ssl import SSLContext
 from typing import Protocol
 
-from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
+from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError, TlsFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.hosts import split_address
@@ -20,7 +20,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.connect_errors import why_unconnected
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
-from sparrowmq.remoting.tls.tls_errors import why_not
+from sparrowmq.remoting.tls_errors import why_not
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0  # a third of a send's usual time limit, so a waiting send sees the end of a restart
@@ -37,7 +37,7 @@ class Changed(Protocol):
 class _Backoff:
     """The next time to try an address that failed, and the reason of the failure."""
 
-    reason: str
+    reason: TlsFailed | str
     not_before: float
     pause_s: float
 
@@ -133,14 +133,15 @@ class Pool:
             raise BrokerUnreachable(address, error) from None
         backoff = self._backoffs.get(address)
         if backoff is not None and self._clock.monotonic() < backoff.not_before:
-            raise BrokerUnreachable(address, f"{backoff.reason}, a moment ago")
+            was = backoff.reason
+            raise BrokerUnreachable(address, was if isinstance(was, TlsFailed) else f"{was}, a moment ago")
         try:
             session = await self._clock.wait_for(self._open(host, port), self._connect_timeout_s)
         except (
             OSError,
             UnicodeError,
         ) as error:  # TimeoutError is an OSError; UnicodeError means an invalid name
-            reason = why_not(error) if self._tls else why_unconnected(error)
+            reason: TlsFailed | str = why_not(error) if self._tls else why_unconnected(error)
             reason = reason or f"no answer within {self._connect_timeout_s:g} s"
             self._back_off(address, reason)
             raise BrokerUnreachable(address, reason) from None
@@ -171,7 +172,7 @@ class Pool:
             turn=self._turn,
         )
 
-    def _back_off(self, address: str, reason: str) -> None:
+    def _back_off(self, address: str, reason: TlsFailed | str) -> None:
         last = self._backoffs.get(address)
         pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S) if last else FIRST_PAUSE_S
         not_before = self._clock.monotonic() + pause_s * (0.5 + self._jitter() / 2)

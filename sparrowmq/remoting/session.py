@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
@@ -25,6 +26,7 @@ from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, LEAST_TURN_BYTES, Budget
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
+from sparrowmq.remoting.tls_errors import why_closed
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -324,8 +326,9 @@ class Session:
             self._budget.frame_ended(self)
             self._budget.read(self)
             self._count_busy(False)
+        why = why_closed(exc) if isinstance(exc, ssl.SSLError) else exc
         for waiting in self._wire.abandon():
-            waiting.end(None, ConnectionClosed(self.address, exc))
+            waiting.end(None, ConnectionClosed(self.address, why))
         callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
             callback(self)

@@ -185,9 +185,7 @@ def load(path: Path | str) -> dict[str, str]:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"cannot read the settings file {path} ({reason}); check the path given with -c"
-        ) from error
+        raise ConfigError(f"cannot read the settings file {path} ({reason}); check its path") from error
     try:
         return _toml(text) if path.suffix == ".toml" else parse_properties(text)
     except ValueError as error:

@@ -52,7 +52,7 @@ def test_a_slow_request_is_told_with_what_it_took_in_each_room_where_it_was(
     rooms = [("handled", 10.002), ("written", 10.002), ("until it was safe", 11.5)]
     latencies.tell(SEND, "10.0.0.1:4711", 10.0, rooms)
     assert caplog.messages == [
-        "slow: SEND_MESSAGE_V2 of 10.0.0.1:4711 took 1,500.0 ms (2.0 ms handled, 1,498.0 ms until it was safe)"
+        "slow request SEND_MESSAGE_V2 of 10.0.0.1:4711 took 1,500.0 ms (2.0 ms handled, 1,498.0 ms until it was safe)"
     ]
 
 

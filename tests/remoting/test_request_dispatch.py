@@ -418,7 +418,7 @@ async def test_a_request_takes_from_when_it_was_read_until_it_is_answered(
         await asyncio.gather(*(session.call(pull()) for _ in range(2)))
     assert counted(latencies) == [(0, False, 2, 0.75 + 1.5)]  # the second one waited for the first
     (line,) = caplog.messages
-    assert "slow: PULL_MESSAGE of 127.0.0.1:" in line
+    assert "slow request PULL_MESSAGE of 127.0.0.1:" in line
     assert "1,500.0 ms (750.0 ms behind others of its connection, 750.0 ms handled)" in line
 
 

@@ -34,7 +34,7 @@ from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, Sparro
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.remoting.tls.tls_errors import why_not
+from sparrowmq.remoting.tls_errors import why_not
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class Replica:
             )
         except (SparrowError, OSError, UnicodeError) as error:
             if rules.tls is not None and isinstance(error, OSError):
-                reason = why_not(error)
+                reason: object = why_not(error)
             else:
                 reason = getattr(error, "strerror", None) or str(error)
             reason = reason or f"no answer within {CONNECT_S:g} s"

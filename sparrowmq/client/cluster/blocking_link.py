@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RequestTimeout, remote_error
@@ -19,7 +19,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.connect_errors import why_unconnected
-from sparrowmq.remoting.tls.tls_errors import why_not
+from sparrowmq.remoting.tls_errors import why_closed, why_not
 
 R = TypeVar("R", bound=Header)
 
@@ -125,7 +125,7 @@ class Link:
 
     def _ended(self, reason: object) -> ConnectionClosed:
         self._hang_up()
-        return ConnectionClosed(self.address, reason)
+        return ConnectionClosed(self.address, why_closed(reason) if isinstance(reason, SSLError) else reason)
 
     def _hang_up(self) -> None:
         self.has_ended = True

@@ -25,11 +25,13 @@ from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.remoting.session import Buffer, add_reply
 from sparrowmq.remoting.tls.encryption import Encryption, Plain
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
-from sparrowmq.remoting.tls.tls_errors import why_refused
 from sparrowmq.remoting.tls.tls_settings import TlsMode
+from sparrowmq.remoting.tls_errors import why_refused
 
 TLS_BYTE: Final = 0x16
-_ONLY_TLS: Final = "this server takes encrypted connections only: connect by TLS (tls.enable=true)"
+_ONLY_TLS: Final = (
+    "this server takes encrypted connections only: connect by TLS (tls=True, --tls; Java: tls.enable=true)"
+)
 
 
 class Opening:

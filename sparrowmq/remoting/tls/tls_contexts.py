@@ -23,8 +23,8 @@ from typing import Final
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.tls.expiry import ends_at
-from sparrowmq.remoting.tls.tls_errors import reason
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
+from sparrowmq.remoting.tls_errors import reason
 
 log = logging.getLogger(__name__)
 

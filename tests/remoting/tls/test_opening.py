@@ -77,7 +77,7 @@ async def test_where_none_can_be_made_tls_is_refused_and_plain_text_goes_on(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     async with serving() as server:
-        with pytest.raises(BrokerUnreachable, match="does it speak TLS"):
+        with pytest.raises(BrokerUnreachable, match="if it does not speak TLS"):
             async with connected(server, client_context(ANYBODY)):
                 pass
         async with connected(server, None) as session:

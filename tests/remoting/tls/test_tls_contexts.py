@@ -152,7 +152,9 @@ async def test_a_client_without_certificate_is_refused_where_one_is_required(
     async with asking(settings, trusting(ours, client)) as session:
         await session.call(PULL)
     # With TLS 1.3 a client learns only after its side of the handshake that it is not let in.
-    with pytest.raises((BrokerUnreachable, ConnectionClosed), match=r"(?i)certificate required"):
+    with pytest.raises(
+        (BrokerUnreachable, ConnectionClosed), match=r"it demands a certificate of its clients"
+    ):
         async with asking(settings, trusting(ours)) as session:
             await session.call(PULL)
     assert "peer did not return a certificate" in caplog.text
@@ -165,7 +167,7 @@ async def test_a_clients_certificate_of_another_authority_is_refused(
     async with asking(settings, trusting(ours)) as session:
         await session.call(PULL)
     stranger = signed(folder, "strange client", theirs)
-    with pytest.raises((BrokerUnreachable, ConnectionClosed), match=r"(?i)unknown ca"):
+    with pytest.raises((BrokerUnreachable, ConnectionClosed), match=r"it does not trust our certificate"):
         async with asking(settings, trusting(ours, stranger)) as session:
             await session.call(PULL)
     assert (
@@ -174,7 +176,7 @@ async def test_a_clients_certificate_of_another_authority_is_refused(
 
 
 async def test_a_client_of_a_server_without_tls_is_told_to_look_there(ours: Pair) -> None:
-    with pytest.raises(BrokerUnreachable, match=r"does it speak TLS \(tls\.server\.mode\)\?"):
+    with pytest.raises(BrokerUnreachable, match="if it does not speak TLS, connect without"):
         async with asking(ServerTlsSettings(tls_mode=TlsMode.DISABLED), trusting(ours)):
             pass
 
