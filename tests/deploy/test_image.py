@@ -69,11 +69,12 @@ class Machine:
 
 @dataclass
 class Image:
-    """What a test asks: the name server's address, and the machine with the store's folder."""
+    """The name server's address, the machine with the store's folder, and the broker's metrics port."""
 
     namesrv: str
     machine: Machine
     store: Path
+    metrics: int
 
 
 def build(recipe: str, folder: Path) -> tuple[Machine, list[str]]:
@@ -171,7 +172,19 @@ def image(tmp_path: Path) -> Iterator[Image]:
                 f"{found}\n{log}"
             )
             time.sleep(0.05)
-        yield Image(f"127.0.0.1:{names}", machine, store)
+        yield Image(f"127.0.0.1:{names}", machine, store, metrics)
+
+
+def is_well(image: Image, *words: str) -> bool:
+    """Ask the health check of the image."""
+    probe = [
+        str(image.machine.path("venv/bin/python")),
+        "-m",
+        "sparrowmq.metrics.probe",
+        *words,
+        str(image.metrics),
+    ]
+    return subprocess.run(probe, env=image.machine.environment(), check=False).returncode == 0
 
 
 @pytest.mark.nightly
@@ -181,6 +194,7 @@ async def test_the_steps_of_the_image_make_servers_that_are_ready(image: Image):
         await mq.admin.create_topic("orders", queues=1)
         assert (await mq.send("orders", b"one")).offset == 0
     assert any((image.store / "store" / "commitlog").iterdir())
+    assert is_well(image, "--ready") and is_well(image)
     (installed,) = image.machine.root.glob("venv/lib/python*/site-packages/sparrowmq")
     assert (installed / "version.py").is_file()
     if what_is_missing() is None:

@@ -139,6 +139,23 @@ def test_the_commands_of_the_compose_file_have_settings_that_count(service, cls)
     assert volumes <= found["volumes"].keys()
 
 
+def test_the_compose_file_waits_until_servers_can_do_their_work():
+    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for each in found.values():
+        given = dict(word.split("=", 1) for word in each["command"] if "=" in word)
+        assert given["metricsExporterType"] == "PROM"
+        assert each["healthcheck"]["test"] == [
+            "CMD",
+            "python",
+            "-m",
+            "sparrowmq.metrics.probe",
+            "--ready",
+            "5557",
+        ]
+        assert given.get("metricsPromExporterPort", "5557") == "5557"
+    assert found["broker"]["depends_on"] == {"namesrv": {"condition": "service_healthy"}}
+
+
 # systemd ------------------------------------------------------------------------------------------------------------
 
 
