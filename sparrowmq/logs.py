@@ -4,7 +4,10 @@
     FILE                        opened again if it was moved away, so any rotation tool can move it
     FILE with a size limit      FILE.1 is the previous one, ... FILE.5 the oldest
     text                        2026-11-21 10:41:18,003 INFO sparrowmq.broker.registration: ...
-    json                        {"time": "2026-11-21T10:41:18.003Z", "level": "INFO", "logger": ..., "message": ...}
+    json                        {"time": "2026-11-21T10:41:18.003Z", "level": "INFO", "logger": ..., "message": ...,
+                                 "event": "group %s is deleted", "group": "billing"}
+
+A value of a message is a field of JSON if the word in front of it is one of `FIELDS`: topic %s, broker %s, by %s.
 
 A message is always one line: characters that cannot be printed are escaped, because a peer may have sent them.
 
@@ -14,6 +17,7 @@ A message is always one line: characters that cannot be printed are escaped, bec
 from __future__ import annotations
 
 import logging
+import re
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +30,29 @@ from sparrowmq.settings.setting_kinds import choice, integer
 from sparrowmq.settings.settings import Settings, setting
 
 OURS: Final = "sparrowmq"
+FIELDS: Final = {
+    **{
+        name: name
+        for name in (
+            "topic",
+            "group",
+            "broker",
+            "queue",
+            "account",
+            "member",
+            "master",
+            "slave",
+            "request",
+            "condition",
+        )
+    },
+    **dict.fromkeys(("at", "from", "server"), "address"),
+    **dict.fromkeys(("client", "producer", "consumer"), "client"),
+    "by": "peer",
+    "offset": "offset",
+    "epoch": "epoch",
+}
+_VALUE: Final = re.compile(r"(?:(\w+)[ =])?%([-+ #0-9.]*[a-zA-Z%])")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -145,7 +172,11 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Each line an object: `time` (UTC), `level`, `logger`, `message`, and `error` with the trace if there is one."""
+    """Each line an object.
+
+    `time` (UTC), `level`, `logger`, `message`; `error` with the trace if there is one. A message with values also has
+    `event`, which is equal for all messages of a kind, and the values that `FIELDS` names.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -155,6 +186,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if record.args:
+            line |= {"event": record.msg} | fields_of(record.msg, record.args)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         import json  # few servers log JSON
@@ -163,6 +196,19 @@ class JsonLines(logging.Formatter):
         if text.isprintable():
             return text
         return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def fields_of(template: object, values: object) -> dict[str, str]:
+    """Return the values of a message that its text names; the first one of a name counts."""
+    if not isinstance(template, str) or not isinstance(values, tuple):
+        return {}
+    words = [word for word, kind in _VALUE.findall(template) if kind != "%"]
+    found: dict[str, str] = {}
+    for word, value in zip(words, values, strict=False):
+        field = FIELDS.get(word)
+        if field and not (field == "address" and isinstance(value, int)):  # "from %d to %d" are offsets
+            found.setdefault(field, str(value))
+    return found
 
 
 def _one_line(message: str) -> str:

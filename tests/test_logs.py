@@ -41,6 +41,22 @@ def test_lines_of_json_have_what_machines_look_for(log, tmp_path):
     assert second["error"].startswith("Traceback") and "ZeroDivisionError" in second["error"]
 
 
+def test_values_are_fields_by_the_word_in_front_of_them(log, tmp_path):
+    said = log(str(tmp_path / "log"), Form.JSON, None, 5)
+    said.info("group %s is deleted by %s", "billing", "10.0.0.1:4711")
+    said.info("the log is damaged from offset %d to %d: %s", 7, 9, "why")
+    said.info("the master at %s has %d of 100%% from %d on", "10.0.0.1:10912", 5, 6)
+    said.info("nothing in it")
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    usual = {"time", "level", "logger", "message"}
+    assert [{key: line[key] for key in line.keys() - usual} for line in lines] == [
+        {"event": "group %s is deleted by %s", "group": "billing", "peer": "10.0.0.1:4711"},
+        {"event": "the log is damaged from offset %d to %d: %s", "offset": "7"},
+        {"event": "the master at %s has %d of 100%% from %d on", "address": "10.0.0.1:10912"},
+        {},
+    ]
+
+
 def test_a_moment_is_told_in_utc_with_milliseconds():
     record = logging.LogRecord("x", logging.INFO, "", 0, "m", None, None)
     record.created = 1_700_000_000.25

@@ -126,7 +126,9 @@ class Audit:
         if number <= MOST_LOGGED:
             more = f" ({left_out} more were not noted)" if left_out else ""
             last = "; more of this address in the next minute are not logged" if number == MOST_LOGGED else ""
-            log.warning("%s of %s is denied: %s%s%s", _name(command.code), peer.address, remark, more, last)
+            log.warning(
+                "request %s of %s is denied: %s%s%s", _name(command.code), peer.address, remark, more, last
+            )
 
     def write(self) -> None:
         """Append the waiting lines to the file. Blocks: call it in a thread. Never raises."""

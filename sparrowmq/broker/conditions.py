@@ -78,12 +78,12 @@ class Conditions:
             before = self._now.get(kind.name)
             if what and before is None:
                 self._now[kind.name] = Condition(kind, what, self._clock.now_ms())
-                log.warning("%s: %s. What to do: %s", kind.name, what, kind.remedy)
+                log.warning("condition %s: %s. What to do: %s", kind.name, what, kind.remedy)
             elif what and before is not None and before.what != what:
                 self._now[kind.name] = Condition(kind, what, before.since_ms)
             elif not what and before is not None:
                 del self._now[kind.name]
-                log.info("%s is over", kind.name)
+                log.info("condition %s is over", kind.name)
 
     def now(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""

@@ -215,7 +215,7 @@ async def test_from_when_on_a_request_is_slow_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def slow() -> list[str]:
-        return [line for line in caplog.messages if line.startswith("slow: UPDATE_BROKER_CONFIG")]
+        return [line for line in caplog.messages if line.startswith("slow request UPDATE_BROKER_CONFIG")]
 
     file = tmp_path / "broker.conf"
     file.touch()

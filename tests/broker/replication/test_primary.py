@@ -131,8 +131,10 @@ async def test_a_send_that_waits_long_for_its_slave_is_told_in_the_log(
         await asyncio.sleep(0.06)
         slave.report(offset + len(content))
         await sending
-        (line,) = [line for line in caplog.messages if line.startswith("slow: ")]
-        assert line.startswith("slow: SEND_MESSAGE_V2 of 127.0.0.1:") and "ms until it was safe)" in line
+        (line,) = [line for line in caplog.messages if line.startswith("slow request ")]
+        assert (
+            line.startswith("slow request SEND_MESSAGE_V2 of 127.0.0.1:") and "ms until it was safe)" in line
+        )
 
 
 async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_answer_says_so(
