@@ -62,14 +62,14 @@ DISK_HANGS: Final = Kind(
 LOG_DAMAGED: Final = Kind(
     "log_damaged",
     Severity.CRITICAL,
-    "stop the broker and run `sparrowmq store repair FOLDER --from HOST:PORT` with a slave or master of it; members of "
-    "a group repair themselves from others that run",
+    "stop the broker and run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` with its settings and a slave or "
+    "master of it; members of a group repair themselves from others that run",
 )
 LOG_FENCED: Final = Kind(
     "log_fenced",
     Severity.WARNING,
-    "run `sparrowmq store repair FOLDER --from HOST:PORT` while the broker is stopped, if another broker has the "
-    "messages; otherwise delete the file in set-aside",
+    "run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` while the broker is stopped, if another broker has "
+    "the messages; otherwise delete the file in set-aside",
 )
 FORKED_MESSAGES: Final = Kind(
     "forked_messages",

@@ -131,6 +131,47 @@ def a_disk_that_is_nearly_full(field: Field) -> Course:
     ballast.unlink()
 
 
+@cause("log_damaged", "broker-a")
+def a_flipped_bit_of_a_master_with_a_slave(field: Field) -> Course:
+    field.create("Damaged", field.a)
+    _flip_a_bit(field, field.a, "Damaged")
+    remedy = yield
+    field.a.stop()
+    files = {"FOLDER": str(field.a.store), "FILE": str(field.a.conf), "HOST:PORT": field.slave.address}
+    field.follow(remedy, "store repair", **files)
+    field.a.start_again()
+
+
+@cause("log_fenced", "broker-c")
+def a_flipped_bit_that_a_start_has_passed_over(field: Field) -> Course:
+    field.create("Damaged", field.c)
+    text = field.c.conf.read_text()
+    field.c.conf.write_text(f"{text}corruptPolicy=quarantine\n")
+    _flip_a_bit(field, field.c, "Damaged")
+    field.c.stop()
+    field.c.start_again()
+    remedy = yield
+    remedy.names("otherwise delete the file in set-aside")
+    field.c.stop()
+    for file in (field.c.store / "set-aside").iterdir():
+        file.unlink()
+    field.c.conf.write_text(text)
+    field.c.start_again()
+
+
+def _flip_a_bit(field: Field, broker: FieldBroker, topic: str) -> None:
+    """Damage a message that no consumer reads, while its broker runs."""
+    secret = os.urandom(16).hex()
+    field.run("message", "send", topic, secret)
+    field.run("message", "send", topic, "behind it")
+    for file in sorted((broker.store / "commitlog").iterdir()):
+        content = file.read_bytes()
+        if (at := content.find(secret.encode())) >= 0:
+            with file.open("r+b") as damaged:
+                damaged.seek(at)
+                damaged.write(bytes([content[at] ^ 1]))
+
+
 @cause("state_not_saved", "broker-c")
 def a_folder_of_state_that_is_gone(field: Field) -> Course:
     folder = field.c.store / "config"

@@ -47,7 +47,7 @@ class FileQueue:
                         vfs.unlink(path)
                     break
                 raise BadStore(
-                    f"{path} has {size} bytes, not {file_size}; set the file size it was made with"
+                    f"{path} has {size} bytes, not {file_size}; give the settings it was made with (-c FILE)"
                 )
             self.files.append(LogFile.open(vfs, path, begin, writable))
         if stray:

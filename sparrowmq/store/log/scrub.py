@@ -1,7 +1,7 @@
 """Search for damage: read the log over and over, slowly, and compare each record with its checksums.
 
     begin ─────────────── position ─────────── written     scrubRate MiB per second, from the oldest byte to the newest,
-      └── at most once an hour ──┘                         then from the oldest again
+      └── at most twice a minute ──┘                       then from the oldest again
 
 Records that no client reads may be damaged for years, and so may the copy that could repair them. Damage is reported
 once: the file, the place, and the way to repair it. From then on each record is checked at every read, even if it was
@@ -20,7 +20,7 @@ from sparrowmq.store.log.commit_log import CommitLog
 log = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 256 << 10  # 0.1 ms if compiled, a few ms from source: the event loop has other work
-ROUND_S: Final = 3600.0
+ROUND_S: Final = 30.0
 
 
 def look(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
@@ -105,7 +105,7 @@ class Scrubber:
             log.error(
                 "%s is damaged from offset %d to %d of the log (%s); it is not served. Stop the broker and "
                 "take what is missing from a slave, which has it at the same place: "
-                "`sparrowmq store repair FOLDER --from HOST:PORT`; without one that fences the damage off",
+                "`sparrowmq store repair FOLDER -c FILE --from HOST:PORT`; without one that fences the damage off",
                 *(file.path if file is not None else commit_log.row.folder, begin, end, problem),
             )
         return end

@@ -56,7 +56,7 @@ def test_rot_is_told_once_and_not_served(stores, caplog, number):
         scrub(store)
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1 and f"from offset {places[number].offset} to" in told[0]
-    assert "store repair FOLDER --from HOST:PORT" in told[0]
+    assert "store repair FOLDER -c FILE --from HOST:PORT" in told[0]
     assert list(store.scrubber.damaged) == [places[number].offset]
     with pytest.raises(CorruptRecord, match="it is not served"):
         store.read("Orders", 0, number, 1)
