@@ -51,7 +51,6 @@ server closes the connection of a faulty peer and a client reports a faulty call
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -149,12 +148,6 @@ class RemoteError(SparrowError):
 
 # How every broker of RocketMQ 4.x begins what it says to whom it denies something; clients show it.
 ACCESS_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
-# 5.3 and later answer with the code of brokers that may only be read, and have no such beginning.
-# (Java 5.3.3: DefaultAuthenticationHandler, AclAuthorizationHandler)
-ACCESS_CODE_OF_5 = 16
-ACCESS_REMARK_OF_5 = re.compile(
-    "User:.* (has no permission to access|is not found|is disabled)|username cannot be null|check signature failed"
-)
 
 
 class DenialKind(Enum):
@@ -225,15 +218,6 @@ class WrongServer(RemoteError):
             f"{self.address} is a broker, not a name server; give the name server's address, whose port is usually "
             "9876"
         )
-
-
-def remote_error(code: int, remark: str | None) -> RemoteError:
-    """The error that a client raises for an answer with this code."""
-    if code == 1 and remark and remark.startswith(ACCESS_EXCEPTION):
-        return AccessDenied(remark)
-    if code == ACCESS_CODE_OF_5 and remark and ACCESS_REMARK_OF_5.match(remark):
-        return AccessDenied(remark, code)
-    return RemoteError(code, remark)
 
 
 class NetworkError(SparrowError):

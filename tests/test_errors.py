@@ -1,13 +1,11 @@
 """Every error is in the tree that its module draws, and tells what to do."""
 
-import pickle
 import re
 
 import pytest
 
 from sparrowmq import errors
 from sparrowmq.errors import (
-    AccessDenied,
     BrokerUnreachable,
     ConnectionClosed,
     CorruptRecord,
@@ -16,7 +14,6 @@ from sparrowmq.errors import (
     RequestTimeout,
     SparrowError,
     StoreLocked,
-    remote_error,
 )
 
 CLASSES = [
@@ -70,25 +67,3 @@ def test_a_peers_remark_cannot_write_lines_of_its_own():
     error = RemoteError(1, "no\n2026-01-01 INFO all is well" + "x" * 100_000)
     assert "\n" not in str(error) and len(str(error)) < 1100
     assert error.remark.startswith("no\n")
-
-
-@pytest.mark.parametrize(
-    ("code", "remark", "is_denial"),
-    [
-        (1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured, org...", True),
-        (1, "the store is busy", False),
-        (16, "User:shop has no permission to access Topic:prices from 10.0.0.1, no matched policies.", True),
-        (16, "User:shop is not found.", True),
-        (16, "User:shop is disabled.", True),
-        (16, "username cannot be null.", True),
-        (16, "check signature failed.", True),
-        (16, "the broker[10.0.0.1] sending message is forbidden", False),
-        (16, None, False),
-    ],
-)
-def test_a_denial_of_any_release_is_one_and_not_tried_again(code, remark, is_denial) -> None:
-    error = remote_error(code, remark)
-    assert isinstance(error, AccessDenied) == is_denial
-    assert (error.code, error.remark) == (code, remark or "")
-    assert error.retriable == (not is_denial)
-    assert isinstance(pickle.loads(pickle.dumps(error)), type(error))

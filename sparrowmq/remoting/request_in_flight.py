@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
-from sparrowmq.errors import RemoteProtocolError, remote_error
+from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.remote_errors import remote_error
 
 log = logging.getLogger(__name__)
 

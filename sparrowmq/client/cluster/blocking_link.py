@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from ssl import SSLContext, SSLError
 from typing import Any, Final, TypeVar, cast
 
-from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RequestTimeout, remote_error
+from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RequestTimeout
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.connect_errors import why_unconnected
+from sparrowmq.remoting.remote_errors import remote_error
 from sparrowmq.remoting.tls_errors import why_closed, why_not
 
 R = TypeVar("R", bound=Header)

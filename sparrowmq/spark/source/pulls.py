@@ -30,12 +30,12 @@ from sparrowmq.errors import (
     NetworkError,
     NoRoute,
     RemoteError,
-    remote_error,
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
+from sparrowmq.remoting.remote_errors import remote_error
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.refusals import is_of_filter, may_pass
 from sparrowmq.spark.source.incarnations import NEW_TOPIC_ADVICE

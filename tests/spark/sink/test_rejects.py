@@ -2,10 +2,11 @@
 
 import pytest
 
-from sparrowmq.errors import InvalidMessage, SendFailed, remote_error
+from sparrowmq.errors import InvalidMessage, SendFailed
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.remoting.remote_errors import remote_error
 from sparrowmq.spark.sink.rejects import Rejects, letter
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.sender import Sender
