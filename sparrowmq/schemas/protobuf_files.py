@@ -61,8 +61,8 @@ class ProtobufFile:
                 raise InvalidSchema(f"it has no message {'.'.join(map(str, indexes))}")
             found = inner[index]
             inner = list(found.nested_types)
-        if found is None:
-            raise InvalidSchema("the path of a message is empty")
+        if found is None or found.GetOptions().map_entry:
+            raise InvalidSchema(f"it has no message {'.'.join(map(str, indexes))}")
         return found
 
     def named(self, name: str | None) -> Descriptor:

@@ -26,7 +26,7 @@ def test_messages_are_found_by_index_and_by_name(shop):
     assert file.at((1,)) is file.named("Other") is file.named("shop.Other")
     line = file.named("Order.Line")
     assert file.at(indexes_of(line)) is line
-    for wrong in [(2,), (0, 9), (1, 0), (-1,), ()]:
+    for wrong in [(2,), (0, 9), (1, 0), (-1,), (), (0, 0)]:  # 0.0 is an entry of the map
         with pytest.raises(InvalidSchema):
             file.at(wrong)
     with pytest.raises(ConfigError, match=r"it has shop\.Order, shop\.Order\.Line, shop\.Other"):

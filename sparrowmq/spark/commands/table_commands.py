@@ -25,10 +25,17 @@ _BROKER = click.option(
 @click.option("--to", metavar="PATH", type=_PATH, required=True, help="The table's folder.")
 @_FORMAT
 @click.option(
-    "--mode", type=click.Choice(["raw", "json", "schema"]), default="raw", show_default=True,
-    help="Messages as they are; a column for each field of JSON bodies; or the columns of --schema.",
+    "--mode", type=click.Choice(["raw", "json", "schema", "avro", "protobuf"]), default="raw", show_default=True,
+    help="Messages as they are; a column for each field of JSON, Avro or Protobuf bodies; or the columns of --schema.",
 )  # fmt: skip
 @click.option("--schema", metavar="DDL", help="For mode schema: `id bigint, name string`.")
+@click.option("--registry", metavar="URL", help="Schema registry of the bodies, for modes avro and protobuf.")
+@click.option(
+    "--schema-file", metavar="FILE", type=_PATH, help="Instead of a registry: a .avsc, .proto or .desc file."
+)
+@click.option(
+    "--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several."
+)
 @shared.once
 @shared.every
 @shared.of_source

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
@@ -24,11 +24,12 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
-from sparrowmq.spark.pipelines.tables.row_shapes import MODES, declared_fields
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
+from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_PER_BATCH: Final = 500_000
 _PREVIEW_ROWS: Final = 1000
@@ -42,6 +43,9 @@ def table(
     format: str = "parquet",
     mode: str = "raw",
     schema: str | None = None,
+    registry: str | None = None,
+    schema_file: str | Path | None = None,
+    message: str | None = None,
     **running: Unpack[Streaming],
 ) -> Report:
     """Append what a topic has, and gets, to a table; returns when all is read (`once`), or when it is stopped.
@@ -50,7 +54,10 @@ def table(
         to: the table's folder, on a disk that all workers see.
         format: "parquet", "delta" or "iceberg".
         mode: "raw": each message as it is; "json": a column for each field of JSON bodies; "schema": those of `schema`.
+            "avro", "protobuf": a column for each field of the schemas.
         schema: columns as DDL, `id bigint, name string`; for mode schema.
+        registry: address of the registry with the schemas of Avro or Protobuf bodies.
+        schema_file: instead, their only schema: .avsc, .proto or .desc. message: of a Protobuf file with several.
         running: as `Streaming` has them; `options` are those of the source, such as `tags` or `maxOffsetsPerTrigger`
             (500,000 by default), and `dry_run` says what `preview` returns.
     Raises:
@@ -58,7 +65,8 @@ def table(
         StreamingQueryException: the query failed; run it again to go on.
     """
     runner, root = Runner(**running), local_path(to)
-    asked = _asked(topic, format, mode, schema, runner)
+    bodies = described(mode, registry, schema_file, message)
+    asked = _asked(topic, format, mode, schema, runner, bodies)
     if runner.dry_run:
         runner.say(_preview(asked, to, name_server, runner))
         return runner.report
@@ -85,12 +93,20 @@ def preview(
     format: str = "parquet",
     mode: str = "raw",
     schema: str | None = None,
+    registry: str | None = None,
+    schema_file: str | Path | None = None,
+    message: str | None = None,
     options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
 ) -> str:
     """Describe what `table` would do, and write nothing. Takes the arguments of `table`, and raises likewise."""
     runner = Runner(options, spark=spark)
-    return _preview(_asked(topic, format, mode, schema, runner), to, name_server, runner)
+    return _preview(
+        _asked(topic, format, mode, schema, runner, described(mode, registry, schema_file, message)),
+        to,
+        name_server,
+        runner,
+    )
 
 
 def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -> str:
@@ -99,8 +115,7 @@ def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -
     source = _source(name_server, settled, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
     messages = messages.limit(_PREVIEW_ROWS).cache()
-    settled.fields = grown(settled, messages)
-    good, bad = settled.shape().split(messages)
+    good, bad = _shape(settled, messages).split(messages)
     errors = bad.count() if bad is not None else 0
     columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in good.schema.fields)
     return (
@@ -110,7 +125,17 @@ def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -
     )
 
 
-def _asked(topic: str, format: str, mode: str, schema: str | None, runner: Runner) -> Settled:
+def _shape(settled: Settled, messages: DataFrame) -> Shape:
+    """The shape of these messages."""
+    if settled.mode in ENCODED:
+        return EncodedBodies(settled, None).shape(messages, 0)
+    settled.fields = grown(settled, messages)
+    return settled.shape()
+
+
+def _asked(
+    topic: str, format: str, mode: str, schema: str | None, runner: Runner, bodies: dict[str, Any] | None
+) -> Settled:
     """The table that the arguments ask for. Raises: ConfigError."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is not known; write {', '.join(FORMATS)}")
@@ -118,9 +143,8 @@ def _asked(topic: str, format: str, mode: str, schema: str | None, runner: Runne
         raise ConfigError(f"mode {mode!r} is not known; write {', '.join(MODES)}")
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
-    return Settled(
-        topic, format, mode, schema, {} if schema is None else declared_fields(schema, runner.session)
-    )
+    fields = {} if schema is None else declared_fields(schema, runner.session)
+    return Settled(topic, format, mode, schema, fields, bodies=bodies)
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:

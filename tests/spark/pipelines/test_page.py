@@ -24,6 +24,8 @@ from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with, variables
 from tests.place import Place
+from tests.schemas.fake_registry import FakeRegistry
+from tests.schemas.samples import MONEY
 
 PAGE = (Path(__file__).parents[3] / "docs" / "use" / "pipelines.md").read_text(encoding="utf-8")
 PIECES = re.findall(r"```(python)?\n(.*?)```", PAGE, re.DOTALL)
@@ -98,12 +100,14 @@ def places(tmp_path: Path) -> Iterator[Mapping[str, str]]:
     with (
         BackgroundCluster(tmp_path / "here", commit_log_file_bytes=65536, trace_topic_enabled=True) as here,
         BackgroundCluster(tmp_path / "there") as there,
+        FakeRegistry() as registry,
     ):
         store.parent.mkdir(parents=True)
         store.symlink_to(tmp_path / "here" / "broker-0")
         yield {
             "127.0.0.1:9876": here.namesrv, "10.0.0.1:9876": here.namesrv, "10.1.0.1:9876": there.namesrv,
             "/var/lib": str(tmp_path / "lib"), "/backup": str(tmp_path / "backup"),
+            "http://registry:8081": registry.url,
             "/lake": str(tmp_path / "lake"), "/archive": str(tmp_path / "archive"), "broker-a": "broker-0",
         }  # fmt: skip
 
@@ -156,6 +160,7 @@ def test_every_command_and_every_piece_does_what_the_page_says(spark, places, tm
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: spark)
     monkeypatch.chdir(tmp_path)
     fill(places["127.0.0.1:9876"])
+    Path("order.proto").write_text(MONEY)
     shutil.copytree(places["/var/lib"] + "/sparrowmq/store", places["/backup"] + "/store")
     said = {}
     for kind, piece in PIECES:

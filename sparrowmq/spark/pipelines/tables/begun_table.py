@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.folders import demand_same
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole
@@ -24,6 +25,7 @@ class Settled:
     fields: dict[str, str] = field(default_factory=dict)
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     begin: dict[str, Any] | None = None  # where it begins in each queue; None if brokers were never asked
+    bodies: dict[str, Any] | None = None  # of Avro and Protobuf: the registry, or the schema itself
 
     def shape(self) -> Shape:
         match self.mode:
@@ -60,6 +62,12 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
     fixed = ("topic", "format", "mode", "schema")
     now = {name: getattr(settled, name) for name in fixed}
     demand_same(f"the table at {root}", asdict(found), now)
+    if ("registry" in (found.bodies or {})) != ("registry" in (settled.bodies or {})):
+        raise ConfigError(
+            f"the table at {root} was begun {'with' if found.bodies and 'registry' in found.bodies else 'without'} "
+            "a registry, and its bodies are read accordingly; name another folder"
+        )
+    found.bodies = settled.bodies  # a registry may move, and a file may get new fields
     return found
 
 

@@ -3,6 +3,8 @@
     raw      _mq, _day, keys, tags, properties, body: each message as it is
     json     _mq, _day, and a column for each field of the objects in the bodies; new fields become new columns
     schema   _mq, _day, and the columns that the user named, taken from the objects in the bodies
+    avro     _mq, _day, and the columns of the schemas of Avro bodies; `encoded_shape.py` has this shape
+    protobuf the same for Protobuf bodies
     whole    _day, and the source's own columns: what an archive has
 
 `_mq` says where a row comes from; `_day`, of the store time in UTC, is what tables are partitioned by. A body that does
@@ -11,8 +13,8 @@ not become a row becomes a row of the table of errors: its place, the reason, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
@@ -26,15 +28,19 @@ from sparrowmq.spark.schema import COLUMNS, INTERNAL
 from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 COORDINATES: Final = "_mq"
-MODES: Final = ("raw", "json", "schema", "whole")
+MODES: Final = ("raw", "json", "schema", "avro", "protobuf", "whole")
 
 OWN: Final = (COORDINATES, DAY)
 _WHERE: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
 _REASON: Final = "reason"
 _FIELD: Final = "field_"  # then a number: a body's own names may be anything
+
+
+Reader: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 
 class Shape(Protocol):
@@ -91,8 +97,12 @@ class Objects:
         columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds.values())]
         added = StructType([StructField(_REASON, StringType()), *columns])
         read = messages.select(*_origin(), BODY)
-        reader = BodyReader(kinds, list(arrow_schema(added)), OWN, is_closed=self.is_closed)
+        reader = self.reader(kinds, list(arrow_schema(added)))
         return read.mapInArrow(reader, StructType([*read.schema.fields, *added.fields]))
+
+    def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> Reader:
+        """The function for the bodies of Arrow batches: it adds the reason, and the columns of these types."""
+        return BodyReader(kinds, added, OWN, is_closed=self.is_closed)
 
     def good(self, rows: DataFrame) -> DataFrame:
         taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]

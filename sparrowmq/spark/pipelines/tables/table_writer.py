@@ -17,6 +17,7 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, columns, found_in, merged
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
 
@@ -35,6 +36,9 @@ class TableWriter:
         self.report = report
         errors = root.with_name(f"{root.name}.errors")
         self._writer, self._lane = settled.writer + lane, lane
+        self._encoded = (
+            EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
+        )
         self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
         self._errors = open_lake(settled.format, Place(errors, self._state / "errors", self._writer, lane))
 
@@ -55,7 +59,7 @@ class TableWriter:
         """Add a batch to the tables, unless they have it; returns what was added, in words."""
         report = self.report
         before = report.written, report.errors
-        if self.settled.mode in ("json", "schema"):
+        if self.settled.mode in ("json", "schema", *ENCODED):
             self._write_objects(messages, batch)
         else:
             self._write_raw(messages, batch)
@@ -73,7 +77,7 @@ class TableWriter:
         """Messages are read once, and their bodies twice: for their fields, and for rows and errors."""
         messages.persist()
         try:
-            shape = self._shape(messages)
+            shape = self._shape(messages, batch)
             rows = shape.rows(messages).persist()
             try:
                 self._write_rows(shape, rows, batch)
@@ -82,8 +86,14 @@ class TableWriter:
         finally:
             messages.unpersist()
 
-    def _shape(self, messages: DataFrame) -> Objects:
+    def _shape(self, messages: DataFrame, batch: int) -> Objects:
         """The columns, with those that these messages add; they are kept before a row has them."""
+        if self._encoded is not None:
+            shape = self._encoded.shape(messages, batch)
+            if shape.fields != self.settled.fields:
+                self.settled.fields = shape.fields
+                keep(self._state, self.settled)
+            return shape
         fields = grown(self.settled, messages, self._rows.columns())
         if fields != self.settled.fields:
             self.settled.fields = fields

@@ -1,0 +1,179 @@
+"""The modes `avro` and `protobuf`: a column for each field of the schemas that the bodies have.
+
+    bodies -> their heads, with counts -> the schemas, from the registry or a file -> columns -> rows, in the workers
+
+The driver finds the heads of a batch, and asks the registry. `batch_schemas.py` keeps what it said.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from sparrowmq.errors import ConfigError, InvalidSchema
+from sparrowmq.schemas.avro_types import parsed
+from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled, compiled_file
+from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, RegistryClient, Schema
+from sparrowmq.spark.pipelines.tables.batch_schemas import Ask, BatchSchemas
+from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.encoded_bodies import (
+    EncodedReader,
+    Encoding,
+    Head,
+    Source,
+    heads_in,
+)
+from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
+from sparrowmq.spark.pipelines.tables.schema_types import Columns, with_new
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
+ENCODED: Final = tuple(KINDS)
+
+_MOST_HEADS: Final = 10_000  # of a partition: any sender can invent more
+
+
+def described(
+    mode: str, registry: str | None, schema_file: str | Path | None, message: str | None
+) -> dict[str, Any] | None:
+    """Return the settings of a table about the bodies of a mode; None if it needs none.
+
+    Raises:
+        ConfigError: the arguments do not fit, or a package is not installed.
+    """
+    if mode not in ENCODED:
+        if registry or schema_file or message:
+            raise ConfigError("a registry, a schema's file and a message go with mode avro or protobuf only")
+        return None
+    if (registry is None) == (schema_file is None):
+        raise ConfigError(f"mode {mode} needs the address of a schema registry, or the file of a schema")
+    if message is not None and (mode == "avro" or registry is not None):
+        raise ConfigError(
+            "a message goes with mode protobuf and a schema's file; a registry's bodies name theirs"
+        )
+    _demand_installed(mode)
+    if registry is not None:
+        return {"registry": RegistryClient(registry).address}
+    source = (
+        _avro_file(Path(str(schema_file)))
+        if mode == "avro"
+        else _protobuf_file(Path(str(schema_file)), message)
+    )
+    return {"kind": source.kind, "text": source.text, "message": source.message}
+
+
+def _demand_installed(mode: str) -> None:
+    """Raises: ConfigError, a package is missing; workers need the same ones, without protoc."""
+    needed = ("fastavro",) if mode == "avro" else ("google", "grpc_tools")
+    if any(find_spec(name) is None for name in needed):
+        raise ConfigError(f"mode {mode} needs more packages: pip install 'sparrowmq[schemas]'")
+
+
+def _avro_file(path: Path) -> Source:
+    try:
+        schema = Schema(AVRO, path.read_text())
+        parsed(schema)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the schema cannot be read ({error})") from None
+    except InvalidSchema as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return Source(AVRO, schema.text)
+
+
+def _protobuf_file(path: Path, message: str | None) -> Source:
+    found = compiled_file(path)
+    name = ProtobufFile(found).named(message).full_name
+    return Source(PROTOBUF, base64.b64encode(found).decode(), message=name)
+
+
+def asking(mode: str, bodies: Mapping[str, Any]) -> Ask:
+    """Return a function for a schema by its id, as workers get it. Raises: ConfigError."""
+    if "registry" not in bodies:
+        return lambda schema_id: Source(bodies["kind"], bodies["text"], message=bodies["message"])
+    client = RegistryClient(bodies["registry"])
+
+    def ask(schema_id: int) -> Source:
+        schema = client.schema(schema_id)
+        if schema.kind != KINDS[mode]:
+            raise InvalidSchema(
+                f"it is of the type {schema.kind}, and bodies of this table are {KINDS[mode]}"
+            )
+        if mode == "avro":
+            parsed(schema)
+            return Source(AVRO, schema.text, schema.references)
+        return Source(PROTOBUF, base64.b64encode(compiled(schema)).decode())
+
+    return ask
+
+
+class Encoded(Objects):
+    """Bodies in Avro or Protobuf, with a column for each of `fields`."""
+
+    def __init__(self, fields: Mapping[str, str], encoding: Encoding) -> None:
+        super().__init__(fields, is_closed=False)
+        self._encoding = encoding
+
+    def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> EncodedReader:
+        return EncodedReader(self._encoding, kinds, added, OWN)
+
+
+class EncodedBodies:
+    """The shapes of the batches of one table.
+
+    Args:
+        path: of the file that keeps their schemas; None keeps nothing.
+    """
+
+    def __init__(self, settled: Settled, path: Path | None) -> None:
+        assert settled.bodies is not None, "a table of encoded bodies knows their schemas"
+        self._settled = settled
+        self._is_framed = "registry" in settled.bodies
+        self._schemas = BatchSchemas(asking(settled.mode, settled.bodies), path)
+
+    def shape(self, messages: DataFrame, batch: int) -> Encoded:
+        """Return the shape of a batch, with the columns that its schemas add.
+
+        Raises:
+            NetworkError: the registry is away. ConfigError: it refuses.
+        """
+        seen = Encoding(self._settled.mode, self._is_framed)
+        parts = messages.select(BODY).mapInArrow(partial(_heads, seen), "found string").collect()
+        return self.of_heads(batch, [json.loads(part.found) for part in parts])
+
+    def of_heads(self, batch: int, parts: Iterable[Iterable[tuple[int, list[int], int]]]) -> Encoded:
+        """Return the shape of a batch whose bodies have these heads. Raises: as `shape`."""
+        heads: Counter[Head] = Counter()
+        ids: Counter[int] = Counter()
+        for schema_id, indexes, count in (each for part in parts for each in part):
+            heads[schema_id, tuple(indexes)] += count
+            ids[schema_id] += count
+        by_count = sorted(ids, key=lambda each: (-ids[each], each))
+        encoding = Encoding(self._settled.mode, self._is_framed, *self._schemas.of(batch, by_count))
+        columns = list(_columns(encoding, sorted(heads)))
+        return Encoded(with_new(self._settled.fields, columns, OWN, MOST_COLUMNS), encoding)
+
+
+def _columns(encoding: Encoding, heads: Iterable[Head]) -> Iterator[Columns]:
+    for head in heads:
+        with suppress(InvalidSchema):  # which is the reason of each of its bodies
+            yield encoding.columns(head)
+
+
+def _heads(encoding: Encoding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row with the heads in the bodies of a partition."""
+    bodies = (body for batch in batches for body in batch.column(BODY).to_pylist())
+    yield pa.RecordBatch.from_pydict({"found": [json.dumps(heads_in(encoding, bodies, _MOST_HEADS))]})

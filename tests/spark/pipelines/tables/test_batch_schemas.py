@@ -1,0 +1,87 @@
+"""sparrowmq.spark.pipelines.tables.batch_schemas: a batch that is repeated has the schemas that it had."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import InvalidSchema, NetworkError
+from sparrowmq.spark.pipelines.tables.batch_schemas import MOST_NEW, BatchSchemas
+from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Source
+
+
+class Registered:
+    """Schemas by id; asking for others is an error."""
+
+    def __init__(self, **known):
+        self.known = {int(name[1:]): Source("AVRO", text) for name, text in known.items()}
+        self.asked = []
+        self.is_away = False
+
+    def __call__(self, schema_id):
+        self.asked.append(schema_id)
+        if self.is_away:
+            raise NetworkError("away")
+        if schema_id not in self.known:
+            raise InvalidSchema("no such schema")
+        return self.known[schema_id]
+
+
+def test_an_id_is_asked_for_once(tmp_path):
+    ask = Registered(_1="one", _2="two")
+    schemas = BatchSchemas(ask, tmp_path / "schemas.json")
+    assert schemas.of(0, [1]) == ({1: Source("AVRO", "one")}, {})
+    assert schemas.of(1, [1, 2])[0] == {1: Source("AVRO", "one"), 2: Source("AVRO", "two")}
+    assert BatchSchemas(ask, tmp_path / "schemas.json").of(2, [2]) == ({2: Source("AVRO", "two")}, {})
+    assert ask.asked == [1, 2]
+
+
+def test_what_a_schema_needs_is_kept(tmp_path):
+    ask = Registered()
+    ask.known[1] = Source("PROTOBUF", "a", (("b", "c"), ("d", "e")), "M")
+    BatchSchemas(ask, tmp_path / "schemas.json").of(0, [1])
+    assert BatchSchemas(ask, tmp_path / "schemas.json").of(1, [1])[0] == ask.known
+
+
+@pytest.mark.guards("BatchSchemas.of: true batch")
+def test_a_batch_that_is_repeated_misses_what_it_missed(tmp_path):
+    """Its rows may be in the table already, so a message that was an error has to be one again."""
+    ask = Registered()
+    assert BatchSchemas(ask, tmp_path / "schemas.json").of(3, [7]) == ({}, {7: "no such schema"})
+    ask.known[7] = Source("AVRO", "seven")
+    again = BatchSchemas(ask, tmp_path / "schemas.json")
+    assert again.of(3, [7]) == ({}, {7: "no such schema"})
+    assert again.of(4, [7]) == ({7: Source("AVRO", "seven")}, {})
+
+
+def test_a_registry_that_is_away_leaves_nothing_behind(tmp_path):
+    ask = Registered(_1="one")
+    schemas = BatchSchemas(ask, tmp_path / "schemas.json")
+    ask.is_away = True
+    with pytest.raises(NetworkError):
+        schemas.of(0, [1])
+    ask.is_away = False
+    assert schemas.of(0, [1])[0] == ask.known
+    ask.is_away = True
+    assert schemas.of(1, [1])[0] == ask.known
+
+
+def test_invented_ids_cost_a_limited_number_of_questions(tmp_path):
+    ask = Registered(_1="one")
+    known, missing = BatchSchemas(ask, tmp_path / "schemas.json").of(0, [1, *range(100, 100_000)])
+    assert len(ask.asked) == MOST_NEW and set(known) == {1} and len(missing) == MOST_NEW - 1
+
+
+def test_a_file_takes_effect_with_the_next_batch(tmp_path):
+    ask = Registered()
+    ask.known[NO_ID] = Source("AVRO", "old")
+    assert BatchSchemas(ask, tmp_path / "schemas.json").of(0, [NO_ID])[0] == {NO_ID: Source("AVRO", "old")}
+    ask.known[NO_ID] = Source("AVRO", "new")
+    schemas = BatchSchemas(ask, tmp_path / "schemas.json")
+    assert schemas.of(0, [NO_ID])[0] == {NO_ID: Source("AVRO", "old")}
+    assert schemas.of(1, [NO_ID])[0] == {NO_ID: Source("AVRO", "new")}
+
+
+def test_without_a_file_nothing_is_kept():
+    ask = Registered(_1="one")
+    schemas = BatchSchemas(ask, None)
+    assert schemas.of(0, [1, 2]) == (ask.known, {2: "no such schema"})
