@@ -1,8 +1,8 @@
 """The pipeline `dedup`: a topic without its repeats, as another topic.
 
 What repeats is said by a key: the producer's id (`msgId`), or any SQL expression, as `properties['order']`. The first
-message of a key passes, in the order of `mirror` and copied as there; later ones of the same key do not, for as long as
-its window says.
+message of a key passes, in the order of `mirror` and copied as there; later ones of the same key do not, if they were
+stored within the window.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def dedup(
 
     Args:
         by: an SQL expression over the source's columns: what repeats have the same. Null is no repeat of null.
-        window: how long a key is remembered: `90s`, `12h`, `7d`.
+        window: a message is a repeat if it was stored within this time of one that passed: `90s`, `12h`, `7d`.
         state: a folder; it belongs to this pipeline.
         to: name servers of another cluster.
         to_cluster, to_options, running: as `mirror` has them.
@@ -58,7 +58,7 @@ def dedup(
     route = routed(topic, name_server, target, runner.options)
     settled = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
     kept = State(state, settled)
-    repeats = Repeats(kept.part("seen"), by, _window_ms(window) / 1000)
+    repeats = Repeats(kept.part("seen"), by, _window_ms(window))
     if runner.dry_run:
         return look(route, runner)
     source = runner.session.read.format("rocketmq").options(**route.given)

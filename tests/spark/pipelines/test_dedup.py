@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
+import time
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -9,7 +15,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.pipelines import dedup
-from tests.spark.pipelines.killing import forget_last_commit
+from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -41,7 +47,7 @@ def passed(topic):
     return sorted(row.msgId for row in topic.read(topic=f"{topic.name}-once").collect())
 
 
-@pytest.mark.guards("Repeats.without: kept = first")
+@pytest.mark.guards("Repeats.find: self.known.times(asked, window_ms) -> {}")
 def test_a_message_passes_once_within_a_batch_between_batches_and_after_a_crash(topic, drop, tmp_path):
     send(topic, 1, 2, 2, 3)
     report = drop()
@@ -52,6 +58,16 @@ def test_a_message_passes_once_within_a_batch_between_batches_and_after_a_crash(
     send(topic, 1, 5)
     assert drop().written == 1
     assert passed(topic) == ["id-1", "id-2", "id-3", "id-4", "id-5"]
+
+
+def test_the_window_counts_the_times_at_which_messages_were_stored(topic, drop):
+    send(topic, 1)
+    time.sleep(2.1)
+    send(topic, 1)  # a backlog: both are in one batch
+    assert drop(window="2s").written == 2
+    assert drop(window="2s").read == 0
+    send(topic, 1)
+    assert drop(window="1h").written == 0
 
 
 def test_repeats_are_what_has_the_same_key_by_any_expression(topic, drop):
@@ -73,3 +89,22 @@ def test_wrong_arguments_are_told(topic, drop, given, complaint):
     send(topic, 1)
     with pytest.raises(ConfigError, match=complaint):
         drop(**given)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path):
+    """Each message is sent twice; of half of them the repeat comes in a later batch, or in another run."""
+    kills, more = int(os.environ.get("SPARROWMQ_KILLS", "5")), 10_000
+    name_server = topic.options["nameServer"]
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "dedup", topic.name, f"{topic.name}-once"]
+    command += ["--once", "-n", name_server, "--state", str(tmp_path / "state")]
+    command += ["-o", "maxOffsetsPerTrigger=4000"]
+    chance = random.Random(10)
+    for kill in range(kills):
+        news = range(kill * more, (kill + 1) * more)
+        send(topic, *(number for new in news for number in (new, max(0, new - chance.choice((0, more))))))
+        kill_at_work(command, tmp_path / "state", tmp_path / "log", chance.uniform(0, 1.5))
+    command[-1] = "maxOffsetsPerTrigger=100000"
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert passed(topic) == sorted(f"id-{number}" for number in range(kills * more))

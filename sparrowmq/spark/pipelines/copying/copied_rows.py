@@ -30,6 +30,7 @@ class Copying:
 
     Attributes:
         again: the incarnations of topics that were made again since the pipeline began.
+        dropped: the offsets of each queue that are not copied.
     """
 
     options: SinkOptions
@@ -38,6 +39,7 @@ class Copying:
     floors: Mapping[MessageQueue, int] = field(default_factory=dict)
     again: Mapping[Part, int] = field(default_factory=dict)
     chained: bool = False
+    dropped: Mapping[MessageQueue, frozenset[int]] = field(default_factory=dict)
 
 
 def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
@@ -61,7 +63,8 @@ def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
         chained=copying.chained,
     )
     try:
-        copier.copy(row for batch in batches for row in originals(batch))
+        rows = (row for batch in batches for row in originals(batch))
+        copier.copy(row for row in rows if row.offset not in copying.dropped.get(row.queue, ()))
     finally:
         network.release()
     copied = copier.copied

@@ -12,8 +12,8 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import COLUMNS, Copying, copy_rows
-from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
-from sparrowmq.spark.pipelines.copying.seen_keys import Repeats
+from sparrowmq.spark.pipelines.copying.message_copies import Copied, ends_of, paired
+from sparrowmq.spark.pipelines.copying.seen_keys import Dropped, Repeats
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
@@ -93,22 +93,39 @@ class CopyingStream:
             state.keep(self._route.targets(state.targets))
             given = with_defaults(self._route.given, _ROWS_PER_BATCH)
             given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
-            if self._repeats is not None:
-                given |= self._repeats.options
-            runner.stream(given, self._copy, state.checkpoint)
+            if self._repeats is None:
+                runner.stream(given, self._copy, state.checkpoint)
+            else:
+                with self._repeats.known:
+                    runner.stream(given | self._repeats.options, self._copy_first_ones, state.checkpoint)
         return runner.report
 
     def _copy(self, rows: DataFrame, batch: int) -> str:
+        copied = self._copied(rows, batch)
+        self._runner.report.add_batch(batch, copied.sent + copied.there + copied.passed)
+        return f"{copied.sent:,} copied, {copied.there:,} there already"
+
+    def _copy_first_ones(self, rows: DataFrame, batch: int) -> str:
+        """Copy the messages of a batch that are no repeats."""
+        assert self._repeats is not None
+        self._repeats.forget(self._route.given, self._state.checkpoint, batch)
+        rows = self._repeats.as_sent(rows).persist()
+        try:
+            count, dropped = self._repeats.find(rows, batch)
+            copied = self._copied(rows, batch, dropped)
+        finally:
+            rows.unpersist()
+        self._runner.report.add_batch(batch, count)
+        return f"{copied.sent:,} copied, {copied.there:,} there already, {sum(map(len, dropped.values())):,} dropped"
+
+    def _copied(self, rows: DataFrame, batch: int, dropped: Dropped | None = None) -> Copied:
         self._look_for_queues()
-        kept = rows if self._repeats is None else self._repeats.without(rows, batch)
         floors = self._state.floors(batch, partial(ends_of, self._route.sink))
         again = self._state.made_again(planned(self._state.checkpoint, batch).incarnations)
         plan = replace(self._copying, targets=self._state.targets, floors=floors, again=again)
-        copied = copy_rows(kept, plan)
-        read = copied.sent + copied.there + copied.passed
-        self._runner.report.add_batch(batch, read if self._repeats is None else self._repeats.keep(batch))
+        copied = copy_rows(rows, replace(plan, dropped=dropped or {}))
         self._runner.report.written += copied.sent
-        return f"{copied.sent:,} copied, {copied.there:,} there already"
+        return copied
 
     def _look_for_queues(self) -> None:
         """Find a place for new queues; while no name server answers, the known queues are copied."""

@@ -1,51 +1,68 @@
-"""The keys that were seen: a message with the key of an earlier one is dropped.
+"""Drops repeats from the batches of a stream: a message with the key of an earlier one, stored within a window of it.
 
-    STATE/seen/keys-000000012          the keys that batch 12 let pass, and when
-    STATE/seen/keys-000000049-merged   those of all batches up to 49 that are young enough
+    rows of a batch  ->  key, store time, place  ->  the driver  ->  places of repeats  ->  the tasks that copy
 
-A batch that is repeated sees only what earlier batches left, and so lets the same messages pass again.
+The driver looks the keys of a batch up in `known_keys.py`. So a batch costs what its own messages cost, however many
+keys are known. Of the messages of a batch the first in the order of their store times passes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.copying.known_keys import Key, KnownKeys, Passed
 from sparrowmq.spark.pipelines.running.own_session import reason, unlogged
+from sparrowmq.spark.pipelines.running.span import ends_before
+from sparrowmq.spark.source.spark41_stream import planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_KEY: Final = "_key"
-_SEEN_AT: Final = "_seen_at_s"
-_MERGED_AT: Final = 50  # folders
-_NAME: Final = re.compile(r"keys-(\d{9})(-merged)?")
-_ORDER: Final = ("storeTimestamp", "brokerName", "queueId", "queueOffset")
+Dropped = Mapping[MessageQueue, frozenset[int]]
+
+_KEY_BYTES: Final = 16
+_ORDER: Final = ("at", "topic", "brokerName", "queueId", "queueOffset")
+# By so much the clocks of brokers may differ.
+_SKEW_MS: Final = 600_000
+_LOOK_S: Final = 60.0
+_OF_EARLIER_RELEASES: Final = re.compile(r"keys-(\d{9})(-merged)?")
+
+
+class Place(NamedTuple):
+    """A message of a batch."""
+
+    key: Key | None
+    at_ms: int
+    queue: MessageQueue
+    offset: int
 
 
 class Repeats:
-    """Drops repeats.
+    """Finds repeats.
 
     Args:
-        folder: where the keys are kept.
+        known: where the keys are kept. folder: theirs.
         by: an SQL expression over the source's columns: what two repeats have the same. Null is no repeat of null.
-        window_s: for how long a key is kept.
     """
 
-    def __init__(self, folder: Path, by: str, window_s: float) -> None:
+    def __init__(self, folder: Path, by: str, window_ms: int) -> None:
         self._folder = folder
         self._by = by
-        self._window_s = window_s
-        self._rows: DataFrame | None = None
-        self._kept: DataFrame | None = None
+        self.known = KnownKeys(folder, window_ms)
+        self._looked_s = 0.0
         # A body that is looked at must be decompressed, and is then sent so.
         self.options = {"decompress": "true"} if re.search(r"\bbody\b", by) else {}
 
@@ -59,58 +76,95 @@ class Repeats:
                 f"by={self._by!r} cannot be understood: {reason(error)}; write msgId, keys or an SQL expression"
             ) from None
 
-    def without(self, rows: DataFrame, batch: int) -> DataFrame:
-        """The rows of a batch that repeat neither each other nor what earlier batches had."""
-        if self.options:
-            rows = rows.withColumn("sysFlag", f.lit(0))
-        self._rows = rows.withColumn(_KEY, f.expr(self._by).cast("string")).persist()
-        place = f.row_number().over(Window.partitionBy(_KEY).orderBy(*_ORDER))
-        first = self._rows.withColumn("_place", place).where(f"{_KEY} is null or _place = 1")
-        seen = self._seen(batch, rows)
-        kept = first if seen is None else first.join(seen, _KEY, "left_anti")
-        self._kept = kept.persist()
-        return self._kept
+    def as_sent(self, rows: DataFrame) -> DataFrame:
+        """The rows of a batch with the flags that copies of them get."""
+        return rows.withColumn("sysFlag", f.lit(0)) if self.options else rows
 
-    def keep(self, batch: int) -> int:
-        """Note the keys of a batch that is done; returns how many rows it had."""
-        assert self._rows is not None and self._kept is not None, "`without` comes first"
-        now_s = time.time()
-        keys = self._kept.where(f"{_KEY} is not null").select(_KEY, f.lit(now_s).alias(_SEEN_AT))
-        keys.coalesce(1).write.mode("overwrite").parquet(str(self._folder / f"keys-{batch:09}"))
-        count = self._rows.count()
-        if len(self._folders(batch)) >= _MERGED_AT:
-            self._merge(batch, self._kept, now_s)
-        self._kept.unpersist()
-        self._rows.unpersist()
-        return count
+    def find(self, rows: DataFrame, batch: int) -> tuple[int, Dropped]:
+        """Return how many rows a batch has, and which of them are repeats of each other or of earlier messages."""
+        take_over(self._folder, self.known, batch)
+        window_ms = self.known.begin(batch)
+        digest = f.sha2(f.expr(self._by).cast("string").cast("binary"), 256)
+        key = f.unhex(f.substring(digest, 1, 2 * _KEY_BYTES)).alias("key")
+        at = f.unix_millis("storeTimestamp").alias("at")
+        places = list(placed(rows.select(key, at, *_ORDER[1:]).toArrow()))
+        asked = [(place.key, place.at_ms) for place in places if place.key is not None]
+        dropped, passed = decide(places, self.known.times(asked, window_ms), window_ms)
+        self.known.note(batch, window_ms, passed)
+        return len(places), dropped
 
-    def _seen(self, batch: int, rows: DataFrame) -> DataFrame | None:
-        folders = self._folders(batch)
-        if not folders:
-            return None
-        read = rows.sparkSession.read.schema(f"{_KEY} string, {_SEEN_AT} double").parquet(*map(str, folders))
-        return read.where(f.col(_SEEN_AT) >= time.time() - self._window_s).select(_KEY).distinct()
+    def forget(self, given: Mapping[str, str], checkpoint: str, batch: int) -> None:
+        """Delete keys that no message needs, unless a broker is away.
 
-    def _merge(self, batch: int, rows: DataFrame, now_s: float) -> None:
-        """Put the keys of earlier batches into one folder. What a crash leaves of the old ones is only there twice."""
-        old = self._folders(batch)
-        spark = rows.sparkSession
-        keys = spark.read.schema(f"{_KEY} string, {_SEEN_AT} double").parquet(*map(str, old))
-        keys = keys.where(f.col(_SEEN_AT) >= now_s - self._window_s)
-        new = self._folder / "merging"
-        keys.coalesce(1).write.mode("overwrite").parquet(str(new))
-        merged = self._folder / f"keys-{batch - 1:09}-merged"
-        shutil.rmtree(merged, ignore_errors=True)
-        new.rename(merged)
-        for folder in old:
-            if folder != merged:
-                shutil.rmtree(folder)
+        Args:
+            given: options of the source. batch: is begun; those before it are done.
+        """
+        if time.monotonic() - self._looked_s < _LOOK_S or batch == 0:
+            return
+        self._looked_s = time.monotonic()
+        read = planned(checkpoint, batch - 1)
 
-    def _folders(self, batch: int) -> list[Path]:
-        """Those of the batches before one; what was not written to its end is left out."""
-        found = ((folder, _NAME.fullmatch(folder.name)) for folder in self._folder.glob("keys-*"))
-        return sorted(
-            folder
-            for folder, match in found
-            if match and int(match[1]) < batch and (folder / "_SUCCESS").exists()
-        )
+        def is_read(until_ms: int) -> bool:
+            try:
+                ends = ends_before(given, until_ms)
+            except (NetworkError, NoRoute):
+                return False
+            return all(offset <= read.get(queue, -1) for queue, offset in ends.items())
+
+        self.known.forget(time.time_ns() // 1_000_000 - _SKEW_MS, is_read)
+
+
+def placed(rows: pa.Table) -> Iterator[Place]:
+    """The messages of a batch in the order in which they pass."""
+    for batch in rows.sort_by([(name, "ascending") for name in _ORDER]).to_batches():
+        columns: list[list[Any]] = [batch.column(name).to_pylist() for name in ("key", *_ORDER)]
+        for key, at, topic, broker, queue_id, offset in zip(*columns, strict=True):
+            yield Place(key, at, MessageQueue(topic, broker, queue_id), offset)
+
+
+def decide(
+    places: Iterable[Place], times: Mapping[Key, Iterable[int]], window_ms: int
+) -> tuple[Dropped, list[Passed]]:
+    """Return the repeats among messages, and the keys of the others.
+
+    Args:
+        places: in order.
+        times: when earlier messages with these keys were stored that have passed.
+    """
+    dropped: dict[MessageQueue, set[int]] = {}
+    passed: list[Passed] = []
+    newest: dict[Key, int] = {}
+    for key, at_ms, queue, offset in places:
+        if key is None:
+            continue
+        is_repeat = key in newest and at_ms - newest[key] < window_ms
+        if is_repeat or any(abs(at_ms - time_ms) < window_ms for time_ms in times.get(key, ())):
+            dropped.setdefault(queue, set()).add(offset)
+        else:
+            newest[key] = at_ms
+            passed.append((key, at_ms))
+    return {queue: frozenset(offsets) for queue, offsets in dropped.items()}, passed
+
+
+def take_over(folder: Path, known: KnownKeys, batch: int) -> None:
+    """Take the keys that an earlier release has left as Parquet files: those of the batches before this one."""
+    names = ((path, _OF_EARLIER_RELEASES.fullmatch(path.name)) for path in sorted(folder.glob("keys-*")))
+    found = [(path, int(match[1])) for path, match in names if match is not None]
+    for path, number in found:
+        if number < batch and (path / "_SUCCESS").exists():
+            for file in sorted(path.glob("*.parquet")):
+                known.add_earlier(list(_of_earlier_release(file)))
+    for path, _number in found:
+        shutil.rmtree(path)
+
+
+def _of_earlier_release(file: Path) -> Iterator[Passed]:
+    for batch in pq.ParquetFile(file).iter_batches(columns=["_key", "_seen_at_s"]):
+        columns = (batch.column(name).to_pylist() for name in ("_key", "_seen_at_s"))
+        for key, seen_at_s in zip(*columns, strict=True):
+            yield key_of(key), int(seen_at_s * 1000)
+
+
+def key_of(text: str) -> Key:
+    """The key of a text, as Spark computes it for `Repeats.find`."""
+    return hashlib.sha256(text.encode()).digest()[:_KEY_BYTES]

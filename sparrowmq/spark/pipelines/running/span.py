@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.source.partition_ranges import Offsets, between, to_json
 from sparrowmq.spark.source.query_offsets import Plan
@@ -64,7 +65,13 @@ def span_of(given: Mapping[str, str]) -> Span:
     return Span(start, Offsets(ends, end.incarnations))
 
 
-def offsets_by_topic(offsets: Offsets) -> dict[str, Any]:
+def ends_before(given: Mapping[str, str], time_ms: int) -> Offsets:
+    """Return where the messages end that were stored before a time. Raises: as `span_of`."""
+    kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+    return span_of({**kept, "endingTimestamp": str(time_ms)}).end
+
+
+def offsets_by_topic(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
     """Offsets by topic, broker and queue id, as reports and options have them."""
     topics = to_json(offsets)["topics"]
     assert isinstance(topics, dict)

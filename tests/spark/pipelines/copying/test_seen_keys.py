@@ -1,48 +1,144 @@
-"""sparrowmq.spark.pipelines.copying.seen_keys: keys that are kept, put together, and forgotten."""
+"""sparrowmq.spark.pipelines.copying.seen_keys: which messages of a batch are repeats."""
 
 from __future__ import annotations
 
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.pipelines.copying.seen_keys import Repeats
+from sparrowmq.errors import NoRoute
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.copying import seen_keys
+from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys
+from sparrowmq.spark.pipelines.copying.seen_keys import Place, Repeats, decide, placed, take_over
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+ROWS = (
+    "select msgId, timestamp_millis(at) storeTimestamp, 'orders' topic, 'broker-a' brokerName, 0 queueId, "
+    "queueOffset from values {} as t(msgId, at, queueOffset)"
+)
 
 
-@pytest.mark.slow
-def test_keys_are_put_together_and_forgotten_when_their_time_is_over(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.pipelines.copying.seen_keys._MERGED_AT", 2)
-    rows = spark.createDataFrame([(f"id-{number}",) for number in range(3)], "msgId string").selectExpr(
-        "*", "1 as storeTimestamp", "'b' as brokerName", "0 as queueId", "0L as queueOffset"
+def places(*rows):
+    """Rows of a key, a time, and an offset of the queue."""
+    return [Place(None if key is None else key.encode(), at, QUEUE, offset) for key, at, offset in rows]
+
+
+def test_the_first_message_of_a_key_passes_and_others_within_the_window_do_not():
+    batch = places(("a", 0, 0), ("b", 1, 1), ("a", 2, 2), (None, 3, 3), (None, 3, 4), ("a", 99, 5))
+    assert decide(batch, {}, 100) == ({QUEUE: frozenset({2, 5})}, [(b"a", 0), (b"b", 1)])
+
+
+@pytest.mark.guards("seen_keys.decide: at_ms - newest[key] < window_ms -> True")
+def test_the_window_counts_the_times_of_the_messages_and_begins_at_the_one_that_passed():
+    batch = places(("a", 1000, 0), ("a", 3500, 1), ("a", 4000, 2), ("a", 6999, 3), ("a", 9000, 4))
+    dropped, passed = decide(batch, {}, 3000)
+    assert dropped == {QUEUE: {1, 3}}
+    assert passed == [(b"a", 1000), (b"a", 4000), (b"a", 9000)]
+
+
+def test_a_message_of_a_queue_that_is_behind_repeats_a_younger_one():
+    batch = places(("a", 1000, 0), ("a", 5000, 1), ("b", 5000, 2))
+    assert decide(batch, {b"a": [3500]}, 3000) == ({QUEUE: frozenset({0, 1})}, [(b"b", 5000)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_in_any_batches_pass_as_in_one(tmp_path, seed):
+    chance = random.Random(seed)
+    window_ms = 2 * 3_600_000
+    ages = sorted(chance.randrange(10 * window_ms) for _ in range(400))
+    rows = places(*((str(chance.randrange(60)), 10**12 + at, number) for number, at in enumerate(ages)))
+    wanted, _ = decide(rows, {}, window_ms)
+    found: set[int] = set()
+    with KnownKeys(tmp_path, window_ms) as known:
+        begin = batch = 0
+        while begin < len(rows):
+            end = begin + chance.randrange(1, 60)
+            for _attempt in range(chance.choice((1, 1, 2))):
+                assert known.begin(batch) == window_ms
+                asked = [(row.key, row.at_ms) for row in rows[begin:end] if row.key is not None]
+                dropped, passed = decide(rows[begin:end], known.times(asked, window_ms), window_ms)
+                known.note(batch, window_ms, passed)
+                found |= dropped.get(QUEUE, frozenset())
+            begin, batch = end, batch + 1
+    assert found == wanted[QUEUE]
+
+
+def test_messages_of_a_batch_come_in_the_order_of_their_times_and_places():
+    rows = pa.table(
+        {
+            "key": [b"c", b"b", b"a", None],
+            "at": [2, 1, 1, 1],
+            "topic": ["orders"] * 4,
+            "brokerName": ["broker-a"] * 4,
+            "queueId": [0, 1, 0, 0],
+            "queueOffset": [0, 7, 9, 8],
+        }
     )
-    repeats = Repeats(tmp_path / "seen", "msgId", 3600)
-    for batch in range(4):
-        kept = repeats.without(rows, batch).count()
-        assert kept == (3 if batch == 0 else 0)
-        assert repeats.keep(batch) == 3
-    assert {path.name for path in (tmp_path / "seen").iterdir()} == {
-        "keys-000000002-merged",
-        "keys-000000003",
-    }
-    assert Repeats(tmp_path / "seen", "msgId", -1).without(rows, 9).count() == 3
+    assert list(placed(rows)) == [
+        Place(None, 1, QUEUE, 8),
+        Place(b"a", 1, QUEUE, 9),
+        Place(b"b", 1, OTHER, 7),
+        Place(b"c", 2, QUEUE, 0),
+    ]
 
 
-def test_a_batch_that_is_repeated_lets_the_same_pass(spark, tmp_path):
-    rows = spark.sql("select 'a' msgId, 1 storeTimestamp, 'b' brokerName, 0 queueId, 0L queueOffset")
-    repeats = Repeats(tmp_path, "msgId", 60)
-    for _attempt in range(2):
-        assert repeats.without(rows, 0).count() == 1
-        repeats.keep(0)
-    assert repeats.without(rows, 1).count() == 0
-
-
-def test_null_is_no_repeat_of_null(spark, tmp_path):
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_a_batch_of_spark_and_keys_that_an_earlier_release_has_left(spark, tmp_path):
+    for number, name in enumerate(("old", "later")):
+        folder = tmp_path / f"keys-{number:09}"
+        folder.mkdir()
+        pq.write_table(pa.table({"_key": [name], "_seen_at_s": [1000.0]}), folder / "part.parquet")
+        (folder / "_SUCCESS").touch()
     rows = spark.sql(
-        "select null msgId, 1 storeTimestamp, 'b' brokerName, 0 queueId, id queueOffset from range(3)"
+        ROWS.format("('new', 1, 0), ('old', 2, 1), (null, 3, 2), ('new', 4, 3), ('later', 5, 4)")
     )
-    repeats = Repeats(tmp_path, "msgId", 60)
-    for batch in range(2):
-        assert repeats.without(rows, batch).count() == 3
-        repeats.keep(batch)
+    repeats = Repeats(tmp_path, "msgId", 3_600_000)
+    with repeats.known:
+        for _attempt in range(2):  # batch 1 was cut short before the new release came
+            assert repeats.find(rows, 1) == (5, {QUEUE: frozenset({1, 3})})
+        assert repeats.find(rows, 2) == (5, {QUEUE: frozenset({0, 1, 3, 4})})
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_what_an_earlier_release_did_not_write_to_its_end_is_left_out(tmp_path):
+    for number, is_done in ((3, True), (4, False)):
+        (tmp_path / f"keys-{number:09}").mkdir()
+        rows = pa.table({"_key": [f"{number}"], "_seen_at_s": [1.0]})
+        pq.write_table(rows, tmp_path / f"keys-{number:09}" / "part.parquet")
+        if is_done:
+            (tmp_path / f"keys-{number:09}" / "_SUCCESS").touch()
+    with KnownKeys(tmp_path, 1000) as known:
+        take_over(tmp_path, known, 9)
+        keys = {number: seen_keys.key_of(f"{number}") for number in (3, 4)}
+        found = known.times([(key, 500) for key in keys.values()], 1000)
+    assert found == {keys[3]: [1000]}
+
+
+def test_keys_are_kept_while_a_queue_is_behind_or_its_broker_away(tmp_path, monkeypatch):
+    read = {QUEUE: 10, OTHER: 4}
+    answers = [NoRoute("orders", "away:1"), {QUEUE: 10, OTHER: 5}, {QUEUE: 10, OTHER: 4}]
+
+    def ends_before(given, time_ms):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(seen_keys, "ends_before", ends_before)
+    monkeypatch.setattr(seen_keys, "planned", lambda checkpoint, batch: read)
+    monkeypatch.setattr(seen_keys, "_LOOK_S", 0)
+    repeats = Repeats(tmp_path, "msgId", 1000)
+    with repeats.known as known:
+        known.add([(b"k" * 16, 1)])
+        left = []
+        for batch in (0, 1, 2, 3, 4):
+            repeats.forget({}, "checkpoint", batch)
+            left.append(bool(known.times([(b"k" * 16, 1)], 1000)))
+    assert left == [True, True, True, False, False]
+    assert answers == []

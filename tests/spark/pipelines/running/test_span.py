@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
+from sparrowmq.spark.pipelines.running.span import ends_before, offsets_by_topic, since_until, span_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -29,3 +29,11 @@ def test_a_time_behind_everything_is_an_empty_span(topic):
     assert span_of(topic.options | since_until(None, "2100-01-01")).rows == 3
     with pytest.raises(ConfigError, match="startingOffsetsByTimestampStrategy=latest"):
         span_of({**topic.options, "startingTimestamp": "4102444800000"})
+
+
+def test_the_ends_before_a_time_are_those_of_the_messages_stored_before_it(topic):
+    topic.send(0, 3)
+    ends = span_of(topic.options).end
+    given = {**topic.options, "startingOffsets": "latest", "endingOffsets": "earliest"}
+    assert ends_before(given, 4102444800000) == ends
+    assert ends_before(given, 1) == dict.fromkeys(ends, 0)

@@ -1,0 +1,208 @@
+"""The keys of messages that `dedup` has let pass, on the driver's disk: a SQLite database for each span of time.
+
+    STATE/seen/keys-1767225600000-1767830400000.db     keys of messages that were stored from the first to the second ms
+    STATE/seen/last.json                               the last batch: its number, its window, the keys that it let pass
+
+A key is the first 16 bytes of a SHA-256. To find or add one costs a few page reads of a B-tree, however many are known.
+A span is as long as the window, and an hour at least. So a message needs the keys of two or three spans, and a span
+that no message needs any more is forgotten by deleting its file.
+
+The keys of a batch are added when the next batch begins, for only then the batch is surely done. A batch that is
+repeated finds what it found the first time, and lets the same messages pass again. Adding a key twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from sparrowmq import snapshot
+from sparrowmq.errors import BadStore
+
+Key = bytes
+# A key, and when its message was stored, in ms.
+Passed = tuple[Key, int]
+
+_LAST_FILE: Final = "last.json"
+_SHORTEST_SPAN_MS: Final = 3_600_000
+_OPEN: Final = 8  # files at once
+_SELECT: Final = "select at from seen where key = ? and at > ? and at < ?"
+_at: Final = itemgetter(1)
+_NAME: Final = re.compile(r"keys-(\d+)-(\d+)(-earlier)?\.db")
+# The second line spares the shared memory that network file systems do not have; no other process reads the file.
+_SETTINGS: Final = """
+    pragma locking_mode = exclusive;
+    pragma journal_mode = wal;
+    pragma synchronous = full;
+    create table if not exists seen (key blob, at integer, primary key (key, at)) without rowid;
+"""
+
+
+class LastBatch(msgspec.Struct):
+    """The last batch that was begun."""
+
+    number: int
+    window_ms: int
+    passed: list[Passed]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """The keys stored in `[start_ms, end_ms)`.
+
+    Attributes:
+        is_earlier: they come from a release that noted when a key passed, and not when its message was stored: that was
+            at some time before.
+    """
+
+    start_ms: int
+    end_ms: int
+    is_earlier: bool = False
+
+    @property
+    def file(self) -> str:
+        return f"keys-{self.start_ms}-{self.end_ms}{'-earlier' if self.is_earlier else ''}.db"
+
+    def questions(self, asked: Sequence[Passed], window_ms: int) -> list[tuple[Key, int, int]]:
+        """Return keys in their order, each with the times, both exclusive, of messages in this span that it may repeat.
+
+        Args:
+            asked: in the order of their times.
+        """
+        first = 0 if self.is_earlier else bisect_right(asked, self.start_ms - window_ms, key=_at)
+        end = bisect_left(asked, self.end_ms + window_ms - 1, key=_at)
+        last_ms = self.end_ms if self.is_earlier else 0
+        return sorted({(key, at - window_ms, last_ms or at + window_ms) for key, at in asked[first:end]})
+
+
+class KnownKeys:
+    """The keys in a folder; a context manager."""
+
+    def __init__(self, folder: Path, window_ms: int) -> None:
+        self._folder = folder
+        self._window_ms = window_ms
+        self._open: OrderedDict[Span, sqlite3.Connection] = OrderedDict()
+        self._spans: list[Span] = []
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        found = map(_NAME.fullmatch, sorted(path.name for path in self._folder.iterdir()))
+        self._spans = sorted(
+            Span(int(name[1]), int(name[2]), bool(name[3])) for name in found if name is not None
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def begin(self, batch: int) -> int:
+        """Add the keys of the batch before; returns the window of this batch, which a repetition keeps.
+
+        After an older checkpoint was restored, the noted batch may be a later one. It is not known whether that was
+        done, so its keys are left out.
+        """
+        last = snapshot.load(self._folder / _LAST_FILE, LastBatch)
+        if last is not None and last.number < batch:
+            self.add(last.passed)
+        return last.window_ms if last is not None and last.number == batch else self._window_ms
+
+    def note(self, batch: int, window_ms: int, passed: list[Passed]) -> None:
+        """Keep what a batch lets pass, before it is copied."""
+        snapshot.save(self._folder / _LAST_FILE, LastBatch(batch, window_ms, passed))
+
+    def times(self, asked: Iterable[Passed], window_ms: int) -> dict[Key, list[int]]:
+        """Return when messages were stored that these may repeat; keys without one are left out."""
+        found: dict[Key, list[int]] = {}
+        in_order = sorted(asked, key=_at)
+        for span in self._spans:
+            if questions := span.questions(in_order, window_ms):
+                with self._database(span) as database:
+                    for question in questions:
+                        for (at,) in database.execute(_SELECT, question):
+                            found.setdefault(question[0], []).append(at)
+        return found
+
+    def add(self, passed: Iterable[Passed]) -> None:
+        width = max(self._window_ms, _SHORTEST_SPAN_MS)
+        by_start: dict[int, list[Passed]] = {}
+        for key, at in passed:
+            by_start.setdefault(at // width * width, []).append((key, at))
+        for start, rows in sorted(by_start.items()):
+            self._add(Span(start, start + width), rows)
+
+    def add_earlier(self, passed: list[Passed]) -> None:
+        """Add keys of which is known only that their messages were stored before the time given."""
+        if passed:
+            times = [at for _key, at in passed]
+            self._add(Span(min(times), max(times) + 1, is_earlier=True), passed)
+
+    def forget(self, now_ms: int, is_read: Callable[[int], bool]) -> None:
+        """Delete the spans that no message needs.
+
+        Args:
+            is_read: whether earlier batches have read all messages that were stored before a time.
+        """
+        for span in sorted(self._spans, key=lambda each: each.end_ms):
+            needed_until = span.end_ms + self._window_ms
+            if needed_until > now_ms or not is_read(needed_until):
+                return
+            self._drop(span)
+
+    def _add(self, span: Span, rows: list[Passed]) -> None:
+        with self._database(span) as database:
+            database.execute("begin")
+            database.executemany("insert or ignore into seen values (?, ?)", sorted(rows))
+            database.execute("commit")
+
+    def _drop(self, span: Span) -> None:
+        if span in self._open:
+            self._open.pop(span).close()
+        for suffix in ("-wal", ""):
+            (self._folder / f"{span.file}{suffix}").unlink(missing_ok=True)
+        self._spans.remove(span)
+
+    @contextmanager
+    def _database(self, span: Span) -> Iterator[sqlite3.Connection]:
+        """The open database of a span. Raises: BadStore."""
+        path = self._folder / span.file
+        try:
+            if span not in self._open:
+                self._open[span] = _opened(path)
+            self._open.move_to_end(span)
+            if len(self._open) > _OPEN:
+                self._open.popitem(last=False)[1].close()
+            if span not in self._spans:
+                self._spans.insert(bisect_left(self._spans, span), span)
+            yield self._open[span]
+        except sqlite3.Error as error:
+            if span in self._open:
+                self._open.pop(span).close()
+            raise BadStore(
+                f"the keys in {path} cannot be used: {error}; free room on its disk, or restore the folder of the "
+                "state from a backup; without this file repeats of its keys pass once more"
+            ) from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    # Spark calls from a thread of its own.
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        database.executescript(_SETTINGS)
+    except BaseException:
+        database.close()
+        raise
+    return database

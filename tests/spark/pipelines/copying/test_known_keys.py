@@ -1,0 +1,174 @@
+"""sparrowmq.spark.pipelines.copying.known_keys: keys that are found by the times of their messages, and forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import BadStore
+from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys, Span
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOW_MS = 20_000 * DAY_MS
+
+
+def key(number):
+    return hashlib.sha256(b"%d" % number).digest()[:16]
+
+
+@pytest.mark.guards("Span.questions: self.end_ms + window_ms - 1 -> self.end_ms")
+@pytest.mark.guards("Span.questions: self.start_ms - window_ms -> self.start_ms")
+def test_a_key_is_found_within_the_window_on_both_sides_and_in_other_spans(tmp_path):
+    chance = random.Random(7)
+    window_ms = 2 * HOUR_MS
+    stored = [(key(chance.randrange(40)), NOW_MS + chance.randrange(12 * HOUR_MS)) for _ in range(150)]
+    asked = [(key(chance.randrange(50)), NOW_MS + chance.randrange(12 * HOUR_MS)) for _ in range(200)]
+    with KnownKeys(tmp_path, window_ms) as known:
+        known.add(stored)
+        for question in asked:
+            name, at = question
+            near = sorted({time for other, time in stored if other == name and abs(time - at) < window_ms})
+            assert sorted(known.times([question], window_ms).get(name, [])) == near
+
+
+def test_the_window_is_open_at_its_ends(tmp_path):
+    with KnownKeys(tmp_path, 1000) as known:
+        known.add([(key(1), NOW_MS)])
+        found = [
+            NOW_MS + each
+            for each in (-1000, -999, 0, 999, 1000)
+            if known.times([(key(1), NOW_MS + each)], 1000)
+        ]
+    assert found == [NOW_MS - 999, NOW_MS, NOW_MS + 999]
+
+
+@pytest.mark.guards("KnownKeys.begin: last.number < batch -> True")
+def test_a_batch_that_is_repeated_finds_no_key_of_its_own(tmp_path):
+    row = (key(1), NOW_MS)
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        for _attempt in range(2):
+            assert known.begin(3) == DAY_MS
+            assert known.times([row], DAY_MS) == {}
+            known.note(3, DAY_MS, [row])
+    with KnownKeys(tmp_path, 1000) as known:  # with another window
+        assert known.begin(3) == DAY_MS
+        assert known.begin(2) == 1000  # as after an older checkpoint was restored
+        assert known.times([row], DAY_MS) == {}
+        assert known.begin(4) == 1000
+        assert known.times([row], DAY_MS) == {key(1): [NOW_MS]}
+
+
+def test_spans_that_no_message_needs_are_deleted_once_all_before_is_read(tmp_path):
+    read_ms = NOW_MS
+    asked = []
+
+    def is_read(until_ms):
+        asked.append(until_ms)
+        return until_ms <= read_ms
+
+    with KnownKeys(tmp_path, HOUR_MS) as known:
+        known.add([(key(hour), NOW_MS + hour * HOUR_MS) for hour in range(4)])
+        known.forget(NOW_MS + HOUR_MS, is_read)
+        assert asked == []  # the youngest message that may need a span is yet to come
+        known.forget(NOW_MS + 9 * HOUR_MS, is_read)
+        assert asked == [NOW_MS + 2 * HOUR_MS]
+        read_ms = NOW_MS + 3 * HOUR_MS
+        known.forget(NOW_MS + 9 * HOUR_MS, is_read)
+        left = [hour for hour in range(4) if known.times([(key(hour), NOW_MS + hour * HOUR_MS)], HOUR_MS)]
+    assert left == [2, 3]
+    assert len(list(tmp_path.glob("keys-*.db"))) == 2
+
+
+def test_of_many_spans_few_files_are_open(tmp_path):
+    rows = [(key(hour), NOW_MS + hour * HOUR_MS) for hour in range(30)]
+    with KnownKeys(tmp_path, HOUR_MS) as known:
+        known.add(rows)
+        assert known.times(rows, HOUR_MS) == {name: [at] for name, at in rows}
+        assert len(known._open) <= 8
+    with KnownKeys(tmp_path, HOUR_MS) as known:
+        assert known.times(rows, HOUR_MS) == {name: [at] for name, at in rows}
+
+
+def test_keys_of_an_earlier_release_are_found_by_all_messages_before_and_within_a_window_after(tmp_path):
+    with KnownKeys(tmp_path, HOUR_MS) as known:
+        known.add_earlier([(key(1), NOW_MS), (key(2), NOW_MS + HOUR_MS)])
+        known.add_earlier([])
+
+        def is_found(number, at_ms):
+            return bool(known.times([(key(number), at_ms)], HOUR_MS))
+
+        assert is_found(1, NOW_MS - 30 * DAY_MS)
+        assert is_found(1, NOW_MS + HOUR_MS - 1)
+        assert not is_found(1, NOW_MS + HOUR_MS)
+        assert is_found(2, NOW_MS + 2 * HOUR_MS - 1)
+    assert list(tmp_path.glob("keys-*-earlier.db"))
+
+
+def test_keys_that_were_added_survive_a_kill(tmp_path):
+    script = (
+        "import os, sys; from pathlib import Path\n"
+        "from sparrowmq.spark.pipelines.copying.known_keys import KnownKeys\n"
+        f"known = KnownKeys(Path({str(tmp_path)!r}), {DAY_MS}); known.__enter__()\n"
+        f"known.add([(bytes([each]) * 16, {NOW_MS}) for each in range(100)])\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == -9
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        assert len(known.times([(bytes([each]) * 16, NOW_MS) for each in range(100)], DAY_MS)) == 100
+
+
+def test_a_damaged_file_is_named_with_the_remedy(tmp_path):
+    span = Span(NOW_MS, NOW_MS + DAY_MS)
+    (tmp_path / span.file).write_bytes(b"no database" * 1000)
+    with KnownKeys(tmp_path, DAY_MS) as known, pytest.raises(BadStore, match=f"{span.file} cannot be used"):
+        known.times([(key(1), NOW_MS)], DAY_MS)
+
+
+def test_an_addition_that_fails_on_a_full_disk_adds_none_and_can_be_repeated(tmp_path):
+    rows = [(key(each), NOW_MS) for each in range(5000)]
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        known.add([(key(-1), NOW_MS)])
+        (database,) = known._open.values()
+        database.execute("pragma max_page_count = 4")
+        with pytest.raises(
+            BadStore, match=r"disk is full; free room on its disk, or restore the folder of the state"
+        ):
+            known.add(rows)
+        assert known.times(rows, DAY_MS) == {}
+        for _attempt in range(2):
+            known.add(rows)
+        assert len(known.times(rows, DAY_MS)) == 5000
+
+
+@pytest.mark.slow
+def test_a_batch_costs_the_same_however_many_keys_are_known(tmp_path):
+    """A scan of 1 M keys takes a hundred times as long as the 1,000 questions."""
+    costs = []
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        for number, more in enumerate((2_000, 1_000_000)):
+            known.add([(random.randbytes(16), NOW_MS) for _ in range(more)])
+            asked = [(random.randbytes(16), NOW_MS) for _ in range(1000)]
+            begin = time.process_time()
+            for _ in range(3):
+                known.begin(number)
+                known.times(asked, DAY_MS)
+                known.note(number, DAY_MS, asked)
+            costs.append(time.process_time() - begin)
+    assert costs[1] < 10 * costs[0]
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    sqlite3.connect(tmp_path / "keys-of-mine.db").close()
+    with KnownKeys(tmp_path, DAY_MS) as known:
+        known.add([(key(1), NOW_MS)])
+        known.forget(NOW_MS + 99 * DAY_MS, lambda _: True)
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["keys-of-mine.db"]
