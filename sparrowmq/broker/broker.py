@@ -29,6 +29,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
+from sparrowmq.broker.handlers.copy_handler import batch_parts
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
@@ -41,7 +42,6 @@ from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.reply_handler import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.send_handler import SendHandler
-from sparrowmq.broker.handlers.staging_handler import StagingHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
@@ -62,7 +62,6 @@ from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.spare_room import SpareRoom
-from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.broker.storage import room, storage, was_full, while_writable
@@ -348,8 +347,6 @@ class Broker:
         else:
             timed = TimedDelivery(store, writer, at_time, clock, figures)
             role, is_over = self._master(store, delayed, timed, transactions, figures)
-        staged = folder / "stagedBatches.json"
-        staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
         stored = storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics))
         times = store.intake.put_times
@@ -366,8 +363,7 @@ class Broker:
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
-            staging.part(),
-            Part((StagingHandler(store, staging, topics, settings.max_message_bytes),)),
+            *batch_parts(store, writer, topics, settings, clock, figures),
             clients.part(),
             locks.part(),
             status.part(),

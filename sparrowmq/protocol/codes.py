@@ -194,6 +194,7 @@ class RequestCode(IntEnum):
     ELECT_MEMBER = 32_004
     GET_DIAGNOSIS = 32_005
     RESTART_BROKER = 32_006
+    COPY_BATCH = 32_007
 
     # Declared in Java, but never sent: kept so that no number gets a second meaning.
     QUERY_BROKER_OFFSET = 13

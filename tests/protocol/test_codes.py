@@ -17,6 +17,7 @@ OURS = {
     RequestCode.ELECT_MEMBER,
     RequestCode.GET_DIAGNOSIS,
     RequestCode.RESTART_BROKER,
+    RequestCode.COPY_BATCH,
 }
 
 

@@ -178,6 +178,36 @@ class CommitBatch(Request[CommitBatchReply]):
     batch: Long
 
 
+class CopyBatchReply(Header):
+    """Whether the batch was stored, and the place in the source that the copies have reached.
+
+    Attributes:
+        reached: the end of the source that the broker has copies of; -1 if the broker does not know that.
+    """
+
+    stored: bool
+    reached: Long
+
+
+class CopyBatch(Request[CopyBatchReply]):
+    """Store copies of messages, if they follow the copies that are there. The body is one of copied_batch.py. Ours.
+
+    Attributes:
+        source: the name of the queue that is copied, the same for all copies of it.
+        follows: the end of the copies before these, as an offset of the source; `reaches`: the end after these.
+        begins: whether to store them also if the broker does not know what is there. Then the client has looked.
+    """
+
+    code: ClassVar[int] = RequestCode.COPY_BATCH
+
+    topic: str
+    queue_id: Long
+    source: str
+    follows: Long
+    reaches: Long
+    begins: bool | None = None
+
+
 class RecallMessageReply(Header):
     msg_id: str
 

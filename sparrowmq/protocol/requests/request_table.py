@@ -95,6 +95,7 @@ _SERVED = (
         client.SendReplyV2,
         client.RecallMessage,
         client.StageBatch,
+        client.CopyBatch,
     ),
     *_served(
         Role.BROKER,

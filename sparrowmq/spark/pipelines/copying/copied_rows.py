@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, Original, now_ms
+from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
+from sparrowmq.spark.pipelines.copying.message_copies import Copied, Copier, now_ms
 from sparrowmq.spark.source.partition_ranges import Part
 from sparrowmq.spark.worker_network import network_of
 

@@ -10,8 +10,9 @@ copier looks back to the end that the target had when
 the batch began, however much others have written to it since. Doubles are possible in one case only: two copiers work
 on one queue at the same time, because the machine of a task was cut off and not dead.
 
-A broker takes the born time of a batch from its request. So messages share a request only if their born times have the
-same millisecond. Properties that a broker wrote itself are left out.
+To a broker of ours many requests are under way (`copy_pipeline.py`). Other brokers get one after the other, because
+they could store a later one and refuse an earlier one. They take the born time of a batch from its request. So messages
+share a request only if their born times have the same millisecond. Properties that a broker wrote itself are left out.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import properties, record
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, SysFlag
+from sparrowmq.protocol.messages.copied_batch import BODY_FLAGS
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
 from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.pipelines.copying.copy_pipeline import CopyPipeline, Original
 from sparrowmq.spark.source.partition_ranges import Part, part_of
 from sparrowmq.spark.worker_network import connect
 
@@ -64,7 +67,6 @@ _NOT_COPIED: Final = (
         Property.TIMER_ROLL_TIMES,
     }
 )
-_BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 # So far back the copy of a queue is looked for in any case, as by a pipeline whose state was lost.
 _LOOKED_BACK: Final = 8192
 _FIRST_LOOK: Final = 32
@@ -72,16 +74,11 @@ _SOON_S: Final = 1.0
 _OF_PROPERTIES: Final = 512  # bytes of a message beside its body, about
 
 
-class Original(NamedTuple):
-    """A message to copy; `body` is as stored, compressed if `sys_flag` says so."""
+class _Place(NamedTuple):
+    """The end of the copies, as an offset of the source, and whether the broker is one of ours."""
 
-    queue: MessageQueue
-    offset: int
-    born_ms: int
-    flag: int
-    sys_flag: int
-    properties: Mapping[str, str]
-    body: bytes
+    done: int
+    takes_copies: bool
 
 
 @dataclass(slots=True)
@@ -133,9 +130,25 @@ class Copier:
         """
         for source, of_queue in groupby(rows, key=lambda row: row.queue):
             target = self._target(source)
-            done = self._network.retrying(partial(self._done, source, target))
-            for parcel in self._parcels(self._missing(of_queue, done)):
-                self._send(parcel, target)
+            done, takes_copies = self._network.retrying(partial(self._look, source, target))
+            missing = self._missing(of_queue, done)
+            if takes_copies:
+                self._pipe(missing, source, target, done)
+            else:
+                for parcel in self._parcels(missing):
+                    self._send(parcel, target)
+
+    def _pipe(self, rows: Iterable[Original], source: MessageQueue, target: MessageQueue, done: int) -> None:
+        pipeline = CopyPipeline(
+            self._network,
+            self._options,
+            self._prefix(source),
+            target,
+            look=lambda: self._network.retrying(partial(self._look, source, target)).done,
+            properties=self._properties,
+        )
+        pipeline.copy(rows, done)
+        self.copied.sent += pipeline.sent
 
     def _target(self, source: MessageQueue) -> MessageQueue:
         if source not in self._targets:
@@ -159,7 +172,7 @@ class Copier:
         size = 0
         for row in rows:
             row_size = len(row.body) + _OF_PROPERTIES
-            is_alone = bool(row.sys_flag & _BODY_FLAGS)
+            is_alone = bool(row.sys_flag & BODY_FLAGS)
             fits = len(parcel) < self._options.batch_rows and size + row_size <= self._options.batch_bytes
             if parcel and (is_alone or not fits or parcel[0].born_ms != row.born_ms):
                 yield parcel
@@ -186,7 +199,7 @@ class Copier:
                     ) from error
                 failures += 1
                 self._network.recover(error, failures)
-            done = self._network.retrying(partial(self._done, parcel[0].queue, target))
+            done = self._network.retrying(partial(self._look, parcel[0].queue, target)).done
             parcel = [row for row in parcel if row.offset >= done]
         if failures:
             self._network.recovered()
@@ -205,7 +218,7 @@ class Copier:
     def _packed(self, parcel: list[Original], topic: str) -> Packed:
         first = parcel[0]
         if len(parcel) == 1:
-            flags = first.sys_flag & _BODY_FLAGS
+            flags = first.sys_flag & BODY_FLAGS
             return Packed(topic, first.body, self._properties(first), flags, first.flag)
         parts = [BatchPart(row.body, self._properties(row).encode(), row.flag) for row in parcel]
         return Packed(topic, batches.encode(parts), batch_properties(wait_stored=True), is_batch=True)
@@ -221,10 +234,14 @@ class Copier:
 
     # What is there already ------------------------------------------------------------------------------------------
 
-    def _done(self, source: MessageQueue, target: MessageQueue) -> int:
+    def _look(self, source: MessageQueue, target: MessageQueue) -> _Place:
         """Return the next offset of the source to copy, by the end of the target. Raises: NetworkError, RemoteError."""
-        prefix, link = self._prefix(source), self._master(target)
-        end = link.call(GetMaxOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
+        link = self._master(target)
+        reply = link.call(GetMaxOffset(target.topic, target.queue_id, with_incarnation=True))[0]
+        return _Place(self._done(source, target, link, reply.offset), reply.incarnation is not None)
+
+    def _done(self, source: MessageQueue, target: MessageQueue, link: Link, end: int) -> int:
+        prefix = self._prefix(source)
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
         floor = min(end - _LOOKED_BACK, self._floors.get(target, end))
         first, size = max(first, floor), _FIRST_LOOK

@@ -14,7 +14,8 @@ from sparrowmq.errors import ConnectionClosed, SendFailed
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, Original, ends_of, paired
+from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
+from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, Copier, ends_of, paired
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker_network import connect
@@ -35,8 +36,17 @@ def target(namesrv):
 
 
 @pytest.fixture
-def copier(namesrv, target):
+def as_apache(monkeypatch):
+    """Copy as to a broker of Apache's, which does not know where copies end."""
+    look = Copier._look
+    monkeypatch.setattr(Copier, "_look", lambda *given: look(*given)._replace(takes_copies=False))
+
+
+@pytest.fixture(params=["ours", "as_apache"])
+def copier(request, namesrv, target):
     """Makes copiers to the target, with a network each."""
+    if request.param == "as_apache":
+        request.getfixturevalue("as_apache")
     options = parse(SinkOptions, {"nameServer": namesrv, "fetchOffset.retryIntervalMs": "1"})
 
     @contextmanager
@@ -120,6 +130,7 @@ def test_ends_are_those_of_brokers_that_are_there(namesrv, copier, target):
 
 
 @pytest.mark.guards("Copier._send: parcel = list(parcel)")
+@pytest.mark.parametrize("copier", ["as_apache"], indirect=True)
 def test_an_answer_that_is_lost_makes_no_double(copier, stored, monkeypatch):
     """The broker stores a parcel, and the connection ends before it says so."""
     with copier() as made:

@@ -1,0 +1,149 @@
+"""COPY_BATCH (32007): copies of messages of another queue, in order and none twice. Not in RocketMQ.
+
+    request     follows 500, reaches 900     ── copies of 500 to 899 are stored, if the copies before end at 500
+    request     follows 900, reaches 1200    ── stored behind them
+    the same again, or from a copier that counts as dead: not stored, because the copies end at 1200 now
+
+So a mirror may have many requests under way, and may send all again after a lost answer. The broker knows the ends in
+memory only. After its restart, or if it has forgotten a source, the mirror looks for the last copy in the queue, and
+its next request `begins`. Each copy has its own born time.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.handlers.staging_handler import StagingHandler
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Part
+from sparrowmq.broker.staging.batch_staging import Staging
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import copied_batch
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.requests.headers import CopyBatch, CopyBatchReply
+from sparrowmq.remoting.ownership import owner_of
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.store.message_store import MessageStore
+
+MOST_SOURCES: Final = 20_000
+_MOST_NAME: Final = 512
+# A message may be as large as its limit; its properties and born time come on top.
+_ENVELOPE_BYTES: Final = 64 << 10
+
+
+def batch_parts(
+    store: MessageStore,
+    writer: Writer,
+    topics: Topics,
+    settings: BrokerSettings,
+    clock: Clock,
+    figures: Figures,
+) -> tuple[Part, ...]:
+    """The parts that take our own kinds of batches: staged ones, and copies."""
+    path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
+    staging = Staging(store, writer, topics, path, clock, figures, is_masters=settings.is_slave)
+    handlers = StagingHandler(store, staging, topics, largest), CopyHandler(store, writer, topics, largest)
+    return staging.part(), Part(handlers)
+
+
+class _Way(NamedTuple):
+    """A source and its target: an account sees only its own, and a topic that was made again has no copies."""
+
+    owner: str | None
+    source: str
+    topic: str
+    incarnation: int
+    queue_id: int
+
+
+class CopyHandler:
+    """Store copies.
+
+    Args:
+        max_body_bytes: the limit for one message.
+    """
+
+    def __init__(self, store: MessageStore, writer: Writer, topics: Topics, max_body_bytes: int) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._max_body_bytes = max_body_bytes
+        self._reached: dict[_Way, int] = {}  # the source that waited longest is first
+
+    @handles(CopyBatch)
+    def copy(self, header: CopyBatch, body: bytes, peer: Peer) -> After | CopyBatchReply:
+        """Store copies behind those that are there; the answer waits until they are as safe as a sent message."""
+        self._admit(header)
+        way = _Way(
+            owner_of(peer),
+            header.source,
+            header.topic,
+            self._topics.incarnation(header.topic),
+            header.queue_id,
+        )
+        reached = self._reached.get(way)
+        if reached is None and header.begins:
+            reached = header.follows
+        if reached is None or reached != header.follows:
+            return CopyBatchReply(stored=False, reached=-1 if reached is None else reached)
+        entries = self._entries(header, body, peer)
+        placed = self._writer.put_batch(entries)
+        self._note(way, header.reaches)
+        return After(self._store.safety(True), placed[-1].end, CopyBatchReply(True, header.reaches))
+
+    def _note(self, way: _Way, reached: int) -> None:
+        self._reached.pop(way, None)
+        self._reached[way] = reached
+        if len(self._reached) > MOST_SOURCES:
+            del self._reached[next(iter(self._reached))]
+
+    def _entries(self, header: CopyBatch, body: bytes, peer: Peer) -> list[Entry]:
+        shared = Entry(header.topic, header.queue_id, b"", Properties(), 0, peer.host)
+        entries = copied_batch.entries(shared, body)
+        largest = max(len(entry.body) for entry in entries)
+        if largest > self._max_body_bytes or len(body) > self._max_body_bytes + _ENVELOPE_BYTES:
+            raise _illegal(
+                f"a body takes {largest} bytes, and all copies {len(body)}; this broker's maxMessageSize is "
+                f"{self._max_body_bytes}"
+            )
+        if any(half_message.is_half(entry.properties) for entry in entries):
+            raise _illegal("a copy cannot belong to a transaction; copy what consumers see")
+        return entries
+
+    def _admit(self, header: CopyBatch) -> None:
+        name = header.topic
+        if not self._topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! Copies make no topic",
+            )
+        if name.startswith(names.RETRY):
+            raise _illegal(f"copies are not for the retry topic {name}")
+        if not 0 <= header.queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{header.queue_id}] is illegal, topic[{name}] has {topic.write_queue_nums} write "
+                "queues",
+            )
+        if len(header.source) > _MOST_NAME or not 0 <= header.follows < header.reaches:
+            raise _illegal(
+                f"copies need a source of at most {_MOST_NAME} characters and rising offsets, not "
+                f"{header.follows} to {header.reaches}"
+            )
+
+
+def _illegal(remark: str) -> RemoteError:
+    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, remark)

@@ -1,0 +1,66 @@
+"""The body of COPY_BATCH: a batch whose messages have their own born times, and may be compressed.
+
+0       count        int32
+4       by message   born time int64, sysFlag int32
+...     messages     as in batch.py
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import SysFlag
+
+# Of a copy's flags only these count: they say how its body is stored.
+BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
+_COUNT: Final = struct.Struct(">i")
+_OWN: Final = struct.Struct(">qi")
+
+
+class Copy(NamedTuple):
+    """One message of the batch."""
+
+    born_ms: int
+    sys_flag: int
+    part: BatchPart
+
+
+def encode(copies: Sequence[Copy]) -> bytes:
+    """Encode the body. Raises: InvalidMessage, as `batch.encode`."""
+    own = b"".join([_OWN.pack(copy.born_ms, copy.sys_flag & BODY_FLAGS) for copy in copies])
+    return _COUNT.pack(len(copies)) + own + batch.encode(copy.part for copy in copies)
+
+
+def entries(shared: Entry, content: bytes) -> list[Entry]:
+    """The messages as single entries. All but body, properties, flags and born time is as in `shared`.
+
+    Raises:
+        RemoteProtocolError: sizes contradict each other, or there are no messages or too many.
+    """
+    own, messages = _divided(content)
+    found = batch.entries(shared, messages, batch.places(messages))
+    if len(found) * _OWN.size != len(own):
+        raise RemoteProtocolError(f"{len(found)} copies have {len(own) // _OWN.size} born times")
+    for entry, (born_ms, sys_flag) in zip(found, _times(own), strict=True):
+        entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & BODY_FLAGS
+    return found
+
+
+def _divided(content: bytes) -> tuple[bytes, bytes]:
+    if len(content) < _COUNT.size:
+        raise RemoteProtocolError("the batch of copies is cut off")
+    count = _COUNT.unpack_from(content)[0]
+    end = _COUNT.size + count * _OWN.size
+    if not 0 < count <= batch.MAX_COUNT or end > len(content):
+        raise RemoteProtocolError(f"a batch of {len(content)} bytes cannot hold {count} copies")
+    return content[_COUNT.size : end], content[end:]
+
+
+def _times(own: bytes) -> Iterable[tuple[int, int]]:
+    return _OWN.iter_unpack(own)
