@@ -179,8 +179,6 @@ class SourceOptions(ClusterOptions, RowOptions):
             raise ConfigError(
                 f"maxPartitions={self.max_partitions} is below minPartitions={self.min_partitions}"
             )
-        if self.max_rows and self.max_bytes:
-            raise ConfigError("options maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
 
     def check_stream(self) -> None:
         """Raises: ConfigError, an option says where the query ends; a stream goes on."""

@@ -103,7 +103,6 @@ def test_what_to_read_is_said_one_way_only():
         ({"startingOffsets": "group"}, "need the option group"),
         ({"commitOffsets": "true"}, "need the option group"),
         ({"subExpression": "a", "filter.sql": "x > 1"}, "exclude each other"),
-        ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "exclude each other"),
         ({"minPartitions": "9", "maxPartitions": "8"}, "maxPartitions=8 is below minPartitions=9"),
         ({"accessKey": "me"}, "accessKey and secretKey go together"),
         ({"proxy": "grpc"}, "not supported yet"),

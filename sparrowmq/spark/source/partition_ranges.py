@@ -19,7 +19,7 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -215,6 +215,16 @@ def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], m
     if total > max_rows:
         upto |= {each.queue: each.start + max(1, max_rows * len(each) // total) for each in waiting}
     return upto
+
+
+def sampled(ranges: Iterable[Range], count: int, most_a_range: int) -> Iterator[tuple[Range, int, int]]:
+    """About `count` places, spread over ranges: each range with an offset in it, and the rows that it speaks for."""
+    pieces = [each for each in ranges if len(each)]
+    chosen = pieces[:: max(1, math.ceil(len(pieces) / count))]
+    for each in chosen:
+        places = min(len(each), most_a_range, max(1, count // len(chosen)))
+        for place in range(places):
+            yield each, each.start + len(each) * place // places, math.ceil(len(each) / places)
 
 
 def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_delay_ms: int) -> bool:

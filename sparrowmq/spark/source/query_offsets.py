@@ -8,6 +8,7 @@ default.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -31,7 +32,16 @@ from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.incarnations import incarnations_in
-from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, Part, Range, lose, search, settle
+from sparrowmq.spark.source.partition_ranges import (
+    Bounds,
+    Offsets,
+    Part,
+    Range,
+    lose,
+    sampled,
+    search,
+    settle,
+)
 from sparrowmq.spark.source.topic_choice import is_meant
 
 log = logging.getLogger(__name__)
@@ -39,8 +49,11 @@ log = logging.getLogger(__name__)
 AllBounds = Mapping[MessageQueue, Bounds]
 Places: TypeAlias = dict[MessageQueue, int]
 
-_SAMPLE_ROWS: Final = 32
-_SAMPLED_RANGES: Final = 64
+# For the size of a row: so many places in all, at most so many in a range, and what is read at each.
+_SAMPLES: Final = 64
+_SAMPLES_A_RANGE: Final = 8
+_SAMPLE_ROWS: Final = 16
+_SAMPLE_BYTES: Final = 64 << 10
 # A trigger waits no longer for one broker, so that the rows of the others are not late.
 _SOON_S: Final = 1.0
 _TYPICAL_ROW_BYTES: Final = 1024
@@ -152,12 +165,30 @@ class Plan:
         return bounds.end if self._options.new_queues == "latest" else bounds.start
 
     def row_bytes(self, ranges: Collection[Range]) -> int:
-        """About how many bytes a message has, from a few at the start of some ranges whose brokers are there."""
-        sizes: list[int] = []
-        for each in list(ranges)[:: max(1, len(ranges) // _SAMPLED_RANGES)]:
+        """About how many bytes a message has: the mean over places of all ranges whose brokers are there.
+
+        A range counts by its rows. Messages grow and shrink over time, so one look at its start would not do.
+        """
+        by_broker: dict[str, dict[MessageQueue, list[tuple[int, PullMessage]]]] = {}
+        for each, offset, rows in sampled(ranges, _SAMPLES, _SAMPLES_A_RANGE):
+            request = self._pull(each.queue, offset, min(each.end - offset, _SAMPLE_ROWS), _SAMPLE_BYTES)
+            by_broker.setdefault(each.queue.broker_name, {}).setdefault(each.queue, []).append(
+                (rows, request)
+            )
+        size = weight = 0.0
+        for samples in by_broker.values():
+            asked = {
+                (queue, number): (queue, request)
+                for queue, some in samples.items()
+                for number, (_, request) in enumerate(some)
+            }
             with suppress(NetworkError, NoRoute):
-                sizes += self._sample_now(each).column("storeSize").to_pylist()
-        return sum(sizes) // len(sizes) if sizes else _TYPICAL_ROW_BYTES
+                for (queue, number), body in self._network.ask_for_bodies(asked).items():
+                    sizes = RecordColumns(_found(body)).column("storeSize").to_pylist()
+                    if sizes:
+                        rows = samples[queue][number][0]
+                        size, weight = size + rows * sum(sizes) / len(sizes), weight + rows
+        return math.ceil(size / weight) if weight else _TYPICAL_ROW_BYTES
 
     def publish(self, group: str, offsets: Places) -> bool:
         """Tell the brokers how far the query is, under the name of a consumer group; whether all of them were there.
@@ -267,13 +298,9 @@ class Plan:
             times[queue] = record.store_timestamp_ms(found) if found else 0
         return times
 
-    def _sample_now(self, range: Range) -> RecordColumns:
-        """A few messages from the start of a range; none if it does not begin there any more."""
-        request = self._pull(range.queue, range.start, min(len(range), _SAMPLE_ROWS))
-        found = self._network.ask_for_bodies({range.queue: (range.queue, request)})
-        return RecordColumns(_found(found[range.queue]))
-
-    def _pull(self, queue: MessageQueue, offset: int, count: int) -> PullMessage:
+    def _pull(
+        self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None
+    ) -> PullMessage:
         return PullMessage(
             consumer_group=self._options.group or self._options.group_prefix,
             topic=queue.topic,
@@ -285,6 +312,7 @@ class Plan:
             suspend_timeout_millis=0,
             sub_version=0,
             subscription="*",
+            max_msg_bytes=most_bytes,
         )
 
     def _committed(self, bounds: AllBounds) -> Places:

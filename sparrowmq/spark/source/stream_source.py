@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+# Of fewer rows the sizes need not be known: 4 MiB is the default of maxMessageSize.
+LARGEST_MESSAGE_BYTES: Final = 4 << 20
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -173,9 +176,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offsets(within, end.incarnations)
 
     def _limited(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
-        match limit:
-            case ReadMaxRows(max_rows=rows):
-                return capped(begin, end, rows)
-            case ReadMaxBytes(max_bytes=size) if ranges:
-                return capped(begin, end, max(1, size // self._plan().row_bytes(ranges)))
+        """The end of a batch that keeps the limits of rows and of bytes. Spark knows one limit, and hands it back."""
+        if not ranges or not isinstance(limit, ReadMaxRows | ReadMaxBytes):
+            return end
+        if isinstance(limit, ReadMaxRows):
+            end = capped(begin, end, limit.max_rows)
+            ranges = between(begin, end)
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
+        if size and sum(map(len, ranges)) * LARGEST_MESSAGE_BYTES > size:
+            end = capped(begin, end, max(1, size // self._plan().row_bytes(ranges)))
         return end

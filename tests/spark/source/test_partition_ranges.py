@@ -21,6 +21,7 @@ from sparrowmq.spark.source.partition_ranges import (
     from_json,
     is_worth_a_batch,
     lose,
+    sampled,
     search,
     settle,
     share,
@@ -221,3 +222,20 @@ def test_a_checkpoint_that_comes_again_is_not_taken_apart_again():
     assert checkpoints.offsets(dict(first)) is known
     assert checkpoints.offsets(to_json({q(0): 3})) == {q(0): 3}
     assert checkpoints.offsets(first) == known
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count", "most", "places"),
+    [
+        ([100], 64, 8, [0, 12, 25, 37, 50, 62, 75, 87]),
+        ([3, 0], 64, 8, [0, 1, 2]),
+        ([10, 10, 10], 6, 8, [0, 5, 0, 5, 0, 5]),
+        ([10] * 5, 2, 8, [0, 0]),
+    ],
+)
+def test_samples_are_spread_over_ranges_and_speak_for_their_rows(lengths, count, most, places):
+    ranges = [Range(MessageQueue("T", "b", number), 0, length) for number, length in enumerate(lengths)]
+    found = list(sampled(ranges, count, most))
+    assert [offset for _, offset, _ in found] == places
+    for each in {each for each, _, _ in found}:
+        assert sum(rows for of, _, rows in found if of == each) >= len(each)

@@ -196,11 +196,23 @@ def test_a_broker_that_does_not_know_the_group_does_not_end_the_query(peer, plan
     assert "was not kept for group G: the peer answered with code 26" in caplog.text
 
 
+@pytest.mark.guards("query_offsets.Plan.row_bytes: rows * sum(sizes) -> sum(sizes)")
+def test_the_size_of_rows_is_their_mean_where_messages_grow_and_queues_differ(peer, plan):
+    """Small messages first, and then large ones; and most rows in the queue with small ones."""
+    peer.store("T", 0, [b"x" * 100] * 500 + [b"x" * 10_000] * 500)
+    assert plan().row_bytes([Range(q(0), 0, 1000)]) == pytest.approx(5050 + 92, rel=0.01)
+    peer.store("T", 1, [b"x"] * 9000)
+    found = plan().row_bytes([Range(q(0), 0, 1000), Range(q(1), 0, 9000)])
+    assert found == pytest.approx((5050 + 9 * 1) / 10 + 92, rel=0.02)
+
+
 def test_the_size_of_rows_is_known_from_a_sample(peer, plan):
     peer.store("T", 0, [b"x" * 900] * 100)
     peer.store("T", 1, [])
     size = plan().row_bytes([Range(q(0), 5, 100)])
     assert size == 900 + 92
     assert plan().row_bytes([]) == 1024
-    peer.answers[11].append(Refuse(21))
+    peer.answers[11].extend([Refuse(21)] * 3)  # of eight samples
+    assert plan().row_bytes([Range(q(0), 5, 100)]) == 900 + 92
+    peer.answers[11].extend([Refuse(21)] * 8)
     assert plan().row_bytes([Range(q(0), 5, 100)]) == 1024

@@ -78,6 +78,25 @@ def test_the_rate_is_limited_in_bytes(stream):
     assert reader.latestOffset(json_of(100, 10), ReadMaxBytes(50)) == json_of(100, 10)
 
 
+@pytest.mark.guards(
+    "StreamReader._limited: size = None", "StreamReader._limited: drop end = capped(begin, end, limit"
+)
+@pytest.mark.parametrize(
+    ("max_rows", "max_bytes", "expected"),
+    [
+        (22, 10**9, (20, 2)),  # rows are fewer
+        (88, 22 * 93, (20, 2)),  # bytes are fewer
+        (10**9, 22 * 93, (20, 2)),
+        (10**9, 10**9, (100, 10)),
+    ],
+)
+def test_rows_and_bytes_limit_a_batch_together(stream, max_rows, max_bytes, expected):
+    reader = stream(maxOffsetsPerTrigger=str(max_rows), maxBytesPerTrigger=str(max_bytes))
+    end = reader.latestOffset(json_of(0, 0), reader.getDefaultReadLimit())
+    assert end == json_of(*expected)
+    assert reader.latestOffset(json_of(0, 0), ALL) == json_of(100, 10), "Trigger.Once has no limit"
+
+
 def test_without_a_limit_everything_is_read(stream):
     assert stream().getDefaultReadLimit() == ALL
     assert stream().reportLatestOffset() is None

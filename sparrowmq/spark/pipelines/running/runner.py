@@ -45,6 +45,7 @@ Step = Callable[["DataFrame", int], str]
 IsStopped = Callable[[], bool]
 
 _LOOK_S: Final = 1
+_BYTES_PER_BATCH: Final = 512 << 20
 _ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
 
 
@@ -209,11 +210,13 @@ class Runner:
 
 
 def with_defaults(given: Mapping[str, str], rows: int) -> dict[str, str]:
-    """Options of a stream; by default from the beginning, and in batches of so many rows."""
+    """Options of a stream; by default from the beginning, and in batches of so many rows, and bytes, at most."""
     named = {name.lower() for name in given}
-    defaults = {"startingOffsets": "earliest"}
-    if "maxbytespertrigger" not in named:
-        defaults["maxOffsetsPerTrigger"] = str(rows)
+    defaults = {
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(rows),
+        "maxBytesPerTrigger": str(_BYTES_PER_BATCH),
+    }
     return {name: value for name, value in defaults.items() if name.lower() not in named} | dict(given)
 
 

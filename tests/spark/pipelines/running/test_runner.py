@@ -27,10 +27,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 @pytest.mark.parametrize(
     ("given", "options"),
     [
-        ({}, {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "9"}),
-        ({"maxBytesPerTrigger": "1000"}, {"startingOffsets": "earliest", "maxBytesPerTrigger": "1000"}),
-        ({"maxoffsetspertrigger": "5"}, {"startingOffsets": "earliest", "maxoffsetspertrigger": "5"}),
-        ({"STARTINGOFFSETS": "latest"}, {"STARTINGOFFSETS": "latest", "maxOffsetsPerTrigger": "9"}),
+        ({}, {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "9", "maxBytesPerTrigger": "536870912"}),
+        (
+            {"maxBytesPerTrigger": "1000"},
+            {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "9", "maxBytesPerTrigger": "1000"},
+        ),
+        (
+            {"maxoffsetspertrigger": "5", "STARTINGOFFSETS": "latest"},
+            {"STARTINGOFFSETS": "latest", "maxoffsetspertrigger": "5", "maxBytesPerTrigger": "536870912"},
+        ),
     ],
 )
 def test_options_of_the_user_replace_defaults_in_any_case(given, options):
