@@ -1,6 +1,7 @@
 """The jars of Apache RocketMQ and the puppets of Go and Node, made once in a cache outside the repository.
 
 A *kit* is one folder of jars that together make a class path: a server with its admin tool, a Java client, or samples.
+Apicurio's schema registry is one, too.
 Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, which is then renamed to its place, so
 that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
 The Go puppet is a program that `go build` makes of our source, the Node puppet our source beside what `npm ci`
@@ -19,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 from collections.abc import Callable
@@ -62,6 +64,7 @@ _QUIETLY: Final = ("-q", "-B", "-Dstyle.color=never")
 _FETCH_LIMIT_S: Final = 600
 _HERE: Final = Path(__file__).parent
 
+REGISTRY_VERSION: Final = "3.3.3"
 NATS_VERSION: Final = "2.15.2"
 _NATS_SERVER: Final = "github.com/nats-io/nats-server/v2"
 PEERS_LOCK: Final = _HERE.parents[1] / "requirements" / "peers.txt"
@@ -152,6 +155,23 @@ def delta_jars() -> Path:
 def iceberg_jars() -> Path:
     """The folder with Iceberg's source and sink for Spark 4.1. Raises: PeerMissing."""
     return _kit("iceberg-1.12.0", "")
+
+
+@cache
+def schema_registry() -> Path:
+    """The folder of Apicurio's registry, which has Confluent's API. Raises: PeerMissing."""
+    maven = _on_path("mvn")
+
+    def install(kit: Path) -> None:
+        artifact = f"io.apicurio:apicurio-registry-app:{REGISTRY_VERSION}:tar.gz:all"
+        goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={kit}"]
+        _run([maven, *_QUIETLY, *goal], kit, "Maven cannot resolve Apicurio's registry")
+        (archive,) = kit.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(kit, filter="data")
+        archive.unlink()
+
+    return _whole(f"apicurio-{REGISTRY_VERSION}", install)
 
 
 @cache
@@ -314,5 +334,6 @@ if __name__ == "__main__":
         print(sample_jars(version))
     print(delta_jars())
     print(iceberg_jars())
+    print(schema_registry())
     print(go_puppet())
     print(node_puppet()[1])

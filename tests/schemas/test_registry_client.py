@@ -114,6 +114,7 @@ def test_another_server_is_no_registry(registry, client, answer):
         client.schema(1)
 
 
+@pytest.mark.guards("RegistryClient._refusal: true code in _ABSENT")
 def test_a_404_without_a_code_does_not_mean_that_a_schema_is_missing(registry):
     client = RegistryClient(f"{registry.url}/no/such/path", Access())
     with pytest.raises(ConfigError, match="answers /schemas/ids/1 with the status 404"):
@@ -135,6 +136,7 @@ def test_the_environment_gives_the_account(registry, monkeypatch):
     assert RegistryClient(registry.url).schema(registry.add("a", TEXT)).text == TEXT
 
 
+@pytest.mark.guards("RegistryClient._ask: request.add_unredirected_header -> request.add_header")
 def test_another_host_does_not_get_the_account(registry):
     class Redirect(BaseHTTPRequestHandler):
         def do_GET(self):

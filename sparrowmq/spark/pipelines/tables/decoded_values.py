@@ -22,6 +22,14 @@ from sparrowmq.spark.pipelines.tables.json_values import Misfit
 Convert: TypeAlias = Callable[[Any], Any]
 
 _BITS: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
+# Each value of the Python type fits the column as it is.
+_PLAIN: Final[Mapping[type[t.DataType], type]] = {
+    t.BooleanType: bool,
+    t.DoubleType: float,
+    t.StringType: str,
+    t.BinaryType: bytes,
+    t.DateType: date,
+}
 _WIDE: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
 
 
@@ -31,11 +39,11 @@ def fitting(kind: t.DataType) -> Convert:
     Raises:
         ConfigError: no decoded value becomes this type.
     """
-    convert, shown = _exact(kind), kind.simpleString()
+    convert, shown, plain = _exact(kind), kind.simpleString(), _PLAIN.get(type(kind))
 
     def run(value: Any) -> Any:
-        if value is None:
-            return None
+        if value is None or type(value) is plain:
+            return value
         try:
             return convert(value)
         except (ValueError, OverflowError, TypeError, InvalidOperation, Inexact):
@@ -51,7 +59,7 @@ def _exact(kind: t.DataType) -> Convert:
             return _boolean
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             half = 1 << (_BITS[type(kind)] - 1)
-            return lambda value: _int(value, range(-half, half))
+            return _int(range(-half, half))
         case t.FloatType() | t.DoubleType():
             return _double
         case t.DecimalType():
@@ -86,8 +94,13 @@ def _boolean(value: Any) -> bool:
     return bool(_only(value is True or value == {}, isinstance(value, bool) or value == {}))
 
 
-def _int(value: Any, held: range) -> int:
-    return int(_only(value, type(value) is int and value in held))
+def _int(held: range) -> Convert:
+    def run(value: Any) -> int:
+        if type(value) is not int or value not in held:
+            raise TypeError
+        return value
+
+    return run
 
 
 def _double(value: Any) -> float:
