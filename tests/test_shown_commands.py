@@ -57,6 +57,7 @@ COVERED = {
     "docs/understand/release.md": ["tests/tools/test_release.py"],
     "docs/use/client.md": ["tests/test_client_page.py"],
     "docs/use/errors.md": ["tests/test_operate_pages.py"],
+    "docs/use/lake.md": ["tests/spark/test_lake_command.py"],
     "docs/use/once.md": ["tests/test_once_page.py"],
     "docs/use/pipelines.md": ["tests/spark/pipelines/test_page.py"],
     "docs/use/schemas.md": ["tests/test_schemas_page.py"],

@@ -68,6 +68,7 @@ COMMANDS: Final = {
         "sparrowmq.spark.pipeline_command:pipeline",
         "copy, query, archive and audit topics, with Spark",
     ),
+    "lake": ("sparrowmq.spark.lake_command:lake", "keep many topics as tables, with Spark"),
     "spark": ("sparrowmq.spark.cluster_command:spark", "run programs and pipelines on a Spark cluster"),
     "version": ("sparrowmq.cli.servers.version_command:version", "show what runs here"),
     "store": ("sparrowmq.cli.store.store_commands:store", "look into a message store, or check it"),

@@ -9,7 +9,7 @@ It answers in a thread of its own. Nothing is measured for it: figures are looke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
+from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
 from sparrowmq.metrics.prometheus_text import page, process_series
 from sparrowmq.metrics.series import series_of
 from sparrowmq.remoting.door import Door
@@ -30,11 +30,15 @@ _END_LIMIT_S: Final = 10
 
 
 @contextmanager
-def exposed(address: str | None, declare: Declare) -> Iterator[str | None]:
+def exposed(
+    address: str | None, declare: Declare, pages: Mapping[str, Ask] | None = None
+) -> Iterator[str | None]:
     """Serve the figures that `declare` declares at `host:port`. Returns the address, with the real port for port 0.
 
     Without an address nothing is done.
 
+    Args:
+        pages: others to serve, by their path.
     Raises:
         ConfigError: it is no address, or cannot be had.
     """
@@ -45,7 +49,8 @@ def exposed(address: str | None, declare: Declare) -> Iterator[str | None]:
     declare(figures)
     door.bind()
     running: Future[Callable[[], object]] = Future()
-    thread = Thread(target=asyncio.run, args=[_serve(door, figures, running)], name="metrics", daemon=True)
+    serving = _serve(door, figures, running, pages or {})
+    thread = Thread(target=asyncio.run, args=[serving], name="metrics", daemon=True)
     thread.start()
     end = running.result(_END_LIMIT_S)
     try:
@@ -56,7 +61,9 @@ def exposed(address: str | None, declare: Declare) -> Iterator[str | None]:
         thread.join(_END_LIMIT_S)
 
 
-async def _serve(door: Door, figures: Figures, running: Future[Callable[[], object]]) -> None:
+async def _serve(
+    door: Door, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]
+) -> None:
     """Answer until what `running` gives is called; it gives that once the port listens, or why it cannot."""
 
     async def metrics(_: Query) -> Answer:
@@ -65,7 +72,7 @@ async def _serve(door: Door, figures: Figures, running: Future[Callable[[], obje
     async def health(_: Query) -> Answer:
         return Answer(200, b"ok\n")
 
-    endpoint = Endpoint(door, {"/metrics": metrics, "/healthz": health})
+    endpoint = Endpoint(door, {"/metrics": metrics, "/healthz": health, **pages})
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     try:

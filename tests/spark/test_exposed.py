@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.metrics.http_endpoint import Answer
 from sparrowmq.remoting.door import Door
 from sparrowmq.spark.exposed import exposed
 
@@ -29,6 +30,15 @@ def test_figures_are_looked_up_when_somebody_asks():
         assert read(f"http://{address}/healthz") == "ok\n"
     with pytest.raises(OSError):  # refused, or cut off
         read(f"http://{address}/metrics")
+
+
+def test_other_pages_are_answered_beside_the_figures():
+    async def page(_query):
+        return Answer(200, b"<p>lake</p>", "text/html")
+
+    with exposed("127.0.0.1:0", lambda figures: None, {"/": page}) as address:
+        assert read(f"http://{address}/") == "<p>lake</p>"
+        assert read(f"http://{address}/healthz") == "ok\n"
 
 
 def before_it_listens(monkeypatch, happens):

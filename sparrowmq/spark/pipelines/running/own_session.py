@@ -23,7 +23,7 @@ SETTINGS: Final = {
 }
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
 # For a session on this machine. Pipelines show their own progress, and leave no folder in the current directory.
-_ON_THIS_MACHINE: Final = {
+ON_THIS_MACHINE: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "sparrowmq-warehouse"),
@@ -43,7 +43,7 @@ def own_session(
     if spark is None:
         from sparrowmq.spark.register import is_submitted, session
 
-        spark = session(settings={} if is_submitted() else _ON_THIS_MACHINE)
+        spark = session(settings={} if is_submitted() else ON_THIS_MACHINE)
         settings = shuffles(spark) | settings
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigError(

@@ -1,0 +1,103 @@
+"""The command `sparrowmq lake`: many topics as tables, by one program and one file of settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import click
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.spark.commands import shared
+from sparrowmq.spark.commands.ending import Ended
+
+_FILE = click.argument("settings", type=click.Path(path_type=Path), metavar="FILE")
+_ANSWER_LIMIT_S: Final = 10
+
+
+@click.group(context_settings=shared.HELP)
+def lake() -> None:
+    """Keep many topics as tables, by one file of settings (docs/use/lake.md)."""
+
+
+@lake.command()
+@_FILE
+@shared.once
+@shared.ends_well
+def run(settings: Path, once: bool) -> Any:
+    """Keep the topics of FILE as tables, until a signal comes.
+
+    A table that fails is tried again, and the others go on. Each message becomes one row, or one reject in
+    TABLE.errors.
+    """
+    shared.pipelines()
+    from sparrowmq.spark.lakehouse.lake_runner import lake as keep
+    from sparrowmq.spark.lakehouse.lake_settings import read_settings
+
+    report = keep(read_settings(settings), once=once)
+    if report.error is not None:
+        click.echo(f"sparrowmq lake: {report.error}", err=True)
+    return Ended(report, 0 if report.error is None else 1)
+
+
+@lake.command()
+@_FILE
+def check(settings: Path) -> None:
+    """Say which topics FILE makes tables of, and what is wrong with it. Writes nothing, and starts no Spark."""
+    shared.pipelines()
+    from sparrowmq.spark.lakehouse.lake_check import checked
+    from sparrowmq.spark.lakehouse.lake_settings import read_settings
+
+    try:
+        lines = checked(read_settings(settings))
+    except SparrowError as error:
+        sys.exit(f"sparrowmq lake: {error}")
+    for line in lines:
+        click.echo(line)
+
+
+@lake.command()
+@_FILE
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
+def status(settings: Path, as_json: bool) -> None:
+    """Show the tables of the lake that runs with FILE; ends with 1 if a table fails, or if no lake answers."""
+    shared.pipelines()
+    from sparrowmq.spark.lakehouse.lake_settings import read_settings
+
+    try:
+        address = read_settings(settings).metrics
+    except SparrowError as error:
+        sys.exit(f"sparrowmq lake: {error}")
+    if address is None:
+        sys.exit(
+            f'sparrowmq lake: {settings} has no address to ask; write metrics = "127.0.0.1:5560", and start again'
+        )
+    try:
+        with urlopen(f"http://{address}/status", timeout=_ANSWER_LIMIT_S) as answer:
+            found = json.load(answer)
+    except (URLError, OSError, ValueError) as error:
+        sys.exit(
+            f"sparrowmq lake: no lake answers at {address}: {error}; start it by `sparrowmq lake run {settings}`"
+        )
+    click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
+    if found["error"] or any(table["error"] for table in found["tables"]):
+        sys.exit(1)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    """A line for each table, those with an error first."""
+    tables = sorted(found["tables"], key=lambda table: (not table["error"], table["topic"]))
+    width = max([5, *(len(table["topic"]) for table in tables)])
+    lines = [
+        f"{'TOPIC':{width}}  {'STATE':8}  {'ROWS':>12}  {'REJECTS':>9}  {'LAG':>10}  {'FRESHNESS':>9}  ERROR"
+    ]
+    lines += [
+        f"{table['topic']:{width}}  {table['state']:8}  {table['rows']:>12,}  {table['rejects']:>9,}  "
+        f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  {table['error']}".rstrip()
+        for table in tables
+    ]
+    return [*([f"error: {found['error']}"] if found["error"] else []), *lines]

@@ -1,0 +1,1 @@
+"""`sparrowmq lake`: one program that keeps many topics as tables."""

@@ -1,0 +1,117 @@
+"""Messages as rows of a table, as Arrow batches: what the modes of `row_shapes.py` do, without Spark's engine.
+
+    raw            _mq, _day, keys, tags, properties, body
+    json, schema   _mq, _day, and the columns of the bodies
+    errors         _mq, _day, reason, body
+
+The rows and their types are those of the pipeline `table`, so that either may go on with a table of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, DataType, DateType, StringType, StructField, StructType
+
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, Objects, Raw
+from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
+
+_WHERE: Final = tuple(name for name in Objects.columns if name != BODY)
+_STORED: Final = "storeTimestamp"
+_REASON: Final = "reason"
+_FIELD: Final = "field_"  # then a number: a body's own names may be anything
+
+
+class Split(NamedTuple):
+    """The rows of some messages, and those that became errors."""
+
+    rows: pa.RecordBatch
+    errors: pa.RecordBatch
+
+
+@dataclass
+class ArrowRows:
+    """Makes the rows of one table.
+
+    Attributes:
+        mode: raw, json or schema. kinds: the columns of bodies, by name.
+    """
+
+    mode: str
+    kinds: Mapping[str, DataType] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it needs from the source."""
+        return Raw.columns if self.mode == "raw" else Objects.columns
+
+    @cached_property
+    def source_schema(self) -> pa.Schema:
+        """The schema of these columns, as the source makes them."""
+        return arrow_schema(StructType(self._fields))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the table."""
+        if self.mode == "raw":
+            return arrow_schema(StructType([*self._own, *self._fields[len(_WHERE) :]]))
+        return arrow_schema(
+            StructType([*self._own, *(StructField(name, kind) for name, kind in self.kinds.items())])
+        )
+
+    @cached_property
+    def error_schema(self) -> pa.Schema:
+        """The schema of the table of errors."""
+        return arrow_schema(
+            StructType([*self._own, StructField(_REASON, StringType()), StructField(BODY, BinaryType())])
+        )
+
+    def split(self, messages: pa.RecordBatch) -> Split:
+        """Return the rows of messages, in their order; raw messages become no errors."""
+        own = [self._coordinates(messages), pc.cast(messages.column(_STORED), pa.date32())]
+        if self.mode == "raw":
+            rows = [*own, *(messages.column(name) for name in Raw.columns[len(_WHERE) :])]
+            return Split(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
+        read = next(self._read(messages))
+        reason, *values = read.columns[1:]
+        is_good = pc.is_null(reason)
+        rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.schema)
+        if not len(is_good) or pc.all(is_good).as_py():
+            return Split(rows, self._no_errors)
+        errors = pa.RecordBatch.from_arrays([*own, reason, messages.column(BODY)], schema=self.error_schema)
+        return Split(rows.filter(is_good), errors.filter(pc.invert(is_good)))
+
+    def _read(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        bodies = pa.RecordBatch.from_arrays([messages.column(BODY)], names=[BODY])
+        return iter(self._reader([bodies]))
+
+    @cached_property
+    def _reader(self) -> BodyReader:
+        columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(self.kinds.values())]
+        added = arrow_schema(StructType([StructField(_REASON, StringType()), *columns]))
+        return BodyReader(self.kinds, list(added), OWN, is_closed=self.mode == "schema")
+
+    @cached_property
+    def _fields(self) -> list[StructField]:
+        asked = {"nameServer": "127.0.0.1:9", "topic": "t", "columns": ",".join(self.columns)}
+        return list(RocketMQSource(asked).schema().fields)
+
+    @property
+    def _own(self) -> list[StructField]:
+        where = StructType(self._fields[: len(_WHERE)])
+        return [StructField(COORDINATES, where, nullable=False), StructField(DAY, DateType())]
+
+    @cached_property
+    def _no_errors(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], schema=self.error_schema)
+
+    def _coordinates(self, messages: pa.RecordBatch) -> pa.Array:
+        kind = self.schema.field(COORDINATES).type
+        return pa.StructArray.from_arrays([messages.column(name) for name in _WHERE], fields=list(kind))

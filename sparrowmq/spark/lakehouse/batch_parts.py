@@ -1,0 +1,135 @@
+"""The work of a batch that workers do: read a part of its messages, and write their rows as files.
+
+    Part -> Spark's worker: pull, rows and errors, Parquet files -> Written -> the driver commits
+
+A part says why it failed instead of raising, so that a failure of one topic is none of the others. Bodies with fields
+that are no column yet are errors of a part, with what the fields are like. The driver then adds the columns, and has
+the parts done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import DataType
+
+from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.errors import SparrowError
+from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
+from sparrowmq.spark.lakehouse.day_files import DayFile, DayFiles
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
+from sparrowmq.spark.source.partition_ranges import Range
+from sparrowmq.spark.source.range_reader import read
+from sparrowmq.spark.source.row_batches import Rows
+from sparrowmq.spark.worker_network import network_of
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some ranges of one topic.
+
+    Attributes:
+        given: options of the source. brokers: their addresses, so that a worker needs no name server.
+        mode, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
+    """
+
+    topic: str
+    given: Mapping[str, str] = field(repr=False)
+    ranges: tuple[Range, ...]
+    brokers: Mapping[str, Addresses]
+    mode: str
+    kinds: Mapping[str, DataType]
+    folder: str
+    keeps_day: bool
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def with_kinds(self, kinds: Mapping[str, DataType]) -> Part:
+        """The same part with other columns."""
+        return replace(self, kinds=kinds)
+
+
+@dataclass(slots=True)
+class Written:
+    """The result of a part.
+
+    Attributes:
+        read, damaged: messages, and those of them whose body was damaged. size: bytes of the bodies.
+        oldest_ms: when the first of them was stored.
+        found: the fields of the bodies that became errors.
+        error: why it failed, with the error's name; then nothing else counts.
+    """
+
+    topic: str
+    rows: list[DayFile] = field(default_factory=list)
+    errors: list[DayFile] = field(default_factory=list)
+    read: int = 0
+    damaged: int = 0
+    size: int = 0
+    oldest_ms: int | None = None
+    found: Found = field(default_factory=dict)
+    error: str = ""
+
+
+def write_all(parts: Iterable[Part]) -> Iterator[Written]:
+    """Do parts one after the other; what `error_text` knows ends only its own part."""
+    for part in parts:
+        try:
+            yield write_part(part)
+        except (SparrowError, OSError, pa.ArrowException, MemoryError) as error:
+            yield Written(part.topic, error=error_text(error))
+
+
+def error_text(error: BaseException) -> str:
+    """An error as `failures.failure` reads it: its name, and its sentence."""
+    kind = type(error)
+    return f"{kind.__module__}.{kind.__qualname__}: {error}"
+
+
+def write_part(part: Part) -> Written:
+    """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
+    shape = ArrowRows(part.mode, part.kinds)
+    given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
+    options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
+    network = network_of(options)
+    network.learn(part.brokers)
+    written = Written(part.topic)
+    folder = Path(part.folder)
+    rows = DayFiles(folder / "rows", shape.schema, part.keeps_day)
+    errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+    with rows, errors:
+        for messages in read(network, part.ranges, Rows(shape.source_schema, options), options):
+            split = shape.split(messages)
+            _count(written, messages)
+            if split.rows.num_rows:
+                rows.write(split.rows)
+            if split.errors.num_rows:
+                errors.write(split.errors)
+                if part.mode == "json":
+                    bodies = split.errors.column(BODY).to_pylist()
+                    written.found = merged([written.found, found_in(bodies)])
+    written.rows, written.errors = rows.written, errors.written
+    return written
+
+
+def _lower(given: Mapping[str, str]) -> set[str]:
+    return {name.lower() for name in given}
+
+
+def _count(written: Written, messages: pa.RecordBatch) -> None:
+    bodies = messages.column(BODY)
+    written.read += messages.num_rows
+    written.damaged += bodies.null_count
+    written.size += bodies.nbytes
+    oldest = pc.min(pc.cast(messages.column("storeTimestamp"), pa.int64())).as_py()
+    if oldest is not None:
+        oldest_ms = oldest // 1000
+        written.oldest_ms = oldest_ms if written.oldest_ms is None else min(written.oldest_ms, oldest_ms)

@@ -1,0 +1,417 @@
+"""One table of a lake: its batches, its failures, and its figures.
+
+    look(bounds)    the brokers' queues
+    plan(rows)      the next batch is kept as the plan, and becomes parts for workers; or the one that was not done
+    add(written)    the files become rows and errors, each table once; the batch is done
+    fail(error)     the table pauses; no other table notices
+
+A table opens its files when it has something to add. Then `close` lets them go, so that idle tables cost nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.failures import Failure, failure
+from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
+from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
+from sparrowmq.spark.lakehouse.day_files import DayFile
+from sparrowmq.spark.lakehouse.freshness import Freshness
+from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.lakehouse.table_progress import (
+    Progress,
+    copied,
+    keep_progress,
+    kept_progress,
+    put_aside,
+    taken_over,
+)
+from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
+from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
+from sparrowmq.spark.pipelines.tables.json_kinds import columns, merged
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN
+from sparrowmq.spark.source.incarnations import advanced, incarnations_in
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, share
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+# Something that waits for a person, such as a folder without permission, is tried again so often.
+PERMANENT_PAUSE_S: Final = 300.0
+ROW_BYTES: Final = 1024  # of topics that were not read yet
+
+Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
+NewStart = Callable[[Bounds], int]
+
+
+class Types(Protocol):
+    """Reads types that are written as DDL."""
+
+    def kinds(self, fields: Mapping[str, str]) -> Mapping[str, DataType]:
+        """The types of columns, by name."""
+        ...
+
+    def declared(self, schema: str | None) -> dict[str, str]:
+        """The columns of a schema; none without one. Raises: ConfigError."""
+        ...
+
+
+@dataclass
+class Figures:
+    """The work of a table since the program started."""
+
+    read: int = 0
+    rows: int = 0
+    errors: int = 0
+    damaged: int = 0
+    lost: int = 0
+    batches: int = 0
+    failures: int = 0
+    commit_s: float = 0.0
+    delay_s: float = 0.0  # of the last batch: from storing its oldest message to its commit
+    files: int | None = None  # as of the last merge
+    row_bytes: float = 0.0
+
+
+@dataclass
+class KeptTable:
+    """A topic and its table.
+
+    Attributes:
+        given: options of the source. types: read what is written as DDL.
+    """
+
+    topic: str
+    settings: TableSettings
+    given: Mapping[str, str] = field(repr=False)
+    types: Types = field(repr=False)
+    monotonic: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.time
+    figures: Figures = field(default_factory=Figures)
+    why: str = ""  # it failed last time
+    failures_in_a_row: int = 0
+    looks_without_route: int = 0
+    is_permanent: bool = False
+    is_gone: bool = False
+    is_held: bool = False  # its files are being merged
+
+    def __post_init__(self) -> None:
+        self.root = self.settings.root(self.topic)
+        self.state = state_of(self.root)
+        self._errors_root = self.root.with_name(f"{self.root.name}.errors")
+        settings = self.settings
+        fields = self.types.declared(settings.schema)
+        self.settled = Settled(self.topic, settings.format, settings.mode, settings.schema, fields)
+        self._progress: Progress | None = None
+        self._positions = Offsets()
+        self._ends = Offsets()
+        self._lakes: tuple[Lake, Lake] | None = None
+        self._holding = ExitStack()
+        self._staged: Path | None = None
+        self._parts: list[Part] = []
+        self._freshness = Freshness()
+        self._due_s = 0.0
+        self._begun_s: float | None = None
+
+    # Looking ------------------------------------------------------------------------------------------------------
+
+    @property
+    def offsets(self) -> Offsets:
+        """The next offset of each queue."""
+        return self._positions
+
+    @property
+    def lag(self) -> int:
+        """Offsets that the brokers have, and the table has not."""
+        return sum(map(len, between(self._positions, self._ends)))
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.why)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is locked, and its place is known."""
+        return self._progress is not None
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all that the brokers had at the last look is in the table."""
+        is_idle = self._progress is not None and self._progress.is_done and not self.has_failed
+        return is_idle and bool(self._ends) and not self.lag
+
+    def may_try(self) -> bool:
+        """Whether the pause after a failure is over."""
+        return self.monotonic() >= self._due_s
+
+    @property
+    def age_s(self) -> float:
+        """The age of the oldest message that the table lacks."""
+        return self._freshness.age_s(self.monotonic())
+
+    def begin(self) -> None:
+        """Lock the table, and find its place. Raises: ConfigError, it is another table, or another run works on it."""
+        self._holding.enter_context(locked(self.state))
+        try:
+            self.settled = begun_at(self.root, self.settled) or self.settled
+            progress = kept_progress(self.state)
+            if progress is None:
+                progress = taken_over(self.state, self.settled)
+                if progress is not None:
+                    keep_progress(self.state, Progress(progress.batch, progress.start, progress.end, False))
+                    if progress.is_done:
+                        keep_progress(self.state, progress)
+                    put_aside(self.state)
+            self._progress = progress or Progress()
+        except BaseException:
+            self._holding.close()
+            raise
+        places = self._progress.end if self._progress.is_done else self._progress.start
+        self._positions = copied(places)
+
+    def close(self) -> None:
+        """Let go of open files, and of the lock."""
+        self._lakes = None
+        self._progress = None
+        self._holding.close()
+
+    def rest(self) -> None:
+        """Let go of the table's files; the next batch opens them again."""
+        self._lakes = None
+
+    def look(self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart) -> None:
+        """Note how far the brokers are.
+
+        Args:
+            held: the queues of the brokers that are there. starts: finds where the table begins. new_start: and a queue
+                that was made later.
+        Raises:
+            RowsLost: the topic was made again, or a queue has lost rows; not with failOnDataLoss=false.
+        """
+        if not self._positions and held:
+            self._positions = Offsets(starts(held), incarnations_in(held))
+            self._keep_begin()
+        fails = str(self.given.get("failOnDataLoss", "true")).lower() != "false"
+        ends = advanced(self._positions, held, new_start, fail=fails)
+        for queue in ends.keys() - self._positions.keys():
+            self._positions[queue] = ends[queue]
+            self._keep_begin()
+        self._ends = ends
+        count = sum(ends.values())
+        self._freshness.look(count, count - self.lag, self.monotonic())
+
+    def _keep_begin(self) -> None:
+        """Keep where a new table begins, before it has a batch."""
+        progress = self._progress
+        assert progress is not None
+        if progress.batch < 0:
+            self._progress = Progress(-1, Offsets(), copied(self._positions), True)
+            keep_progress(self.state, self._progress)
+            self.settled.begin = offsets_by_topic(self._positions)
+            keep(self.state, self.settled)
+
+    # Batches ------------------------------------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Whether it may have a batch now, and there is something for one."""
+        if self.is_held or self.is_gone or not self.may_try() or self._progress is None:
+            return False
+        if not self._progress.is_done:
+            return True
+        if self._begun_s is not None and self.monotonic() - self._begun_s < self.settings.every_s:
+            return False
+        return self.lag > 0
+
+    @property
+    def waiting(self) -> int:
+        """The messages for the next batch, without a limit of a round."""
+        if self._progress is not None and not self._progress.is_done:
+            return sum(map(len, between(self._progress.start, self._progress.end)))
+        if self.settings.rows_per_s is None:
+            return self.lag
+        passed_s = 1.0 if self._begun_s is None else max(0.0, self.monotonic() - self._begun_s)
+        return min(self.lag, max(1, int(self.settings.rows_per_s * min(passed_s, 60.0))))
+
+    @property
+    def row_bytes(self) -> float:
+        return self.figures.row_bytes or ROW_BYTES
+
+    def plan(
+        self, rows: int, most_parts: int, brokers: Callable[[Collection[str]], Mapping[str, Addresses]]
+    ) -> list[Part]:
+        """Keep the plan of a batch of about so many rows, and return its parts.
+
+        Raises:
+            ConfigError: the table has other settings. OSError: the plan cannot be kept.
+        """
+        assert self._progress is not None
+        if self._progress.is_done:
+            end = capped(self._positions, self._ends, rows)
+            progress = self._progress.next(self._positions, end)
+            keep_progress(self.state, progress)
+            self._progress = progress
+        self._begun_s = self.monotonic()
+        start, end = self._progress.start, self._progress.end
+        rows_lake, _ = self._open()
+        shutil.rmtree(self.state / "staged", ignore_errors=True)
+        folder = self._staged = self.state / "staged" / uuid.uuid4().hex
+        kinds = self.types.kinds(self.settled.fields)
+        self._parts = [
+            Part(
+                self.topic,
+                self.given,
+                ranges,
+                brokers({each.queue.broker_name for each in ranges}),
+                self.settled.mode,
+                kinds,
+                str(folder / str(number)),
+                rows_lake.keeps_day,
+            )
+            for number, ranges in enumerate(share(between(start, end), 1, most_parts))
+        ]
+        return self._parts
+
+    def again(self, written: Sequence[Written]) -> list[Part]:
+        """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
+        if self.settled.mode != "json" or not any(part.found for part in written):
+            return []
+        present = self._open()[0].columns()
+        known = dict(sorted(self.settled.fields.items(), key=lambda each: each[0] not in present))
+        fields = columns(merged(part.found for part in written), known, OWN)
+        if fields == self.settled.fields:
+            return []
+        self.settled.fields = fields
+        keep(self.state, self.settled)
+        kinds = self.types.kinds(fields)
+        assert self._staged is not None
+        shutil.rmtree(self._staged, ignore_errors=True)
+        self._parts = [part.with_kinds(kinds) for part in self._parts]
+        return self._parts
+
+    def add(self, written: Sequence[Written]) -> None:
+        """Add the files of a batch to the table and its table of errors.
+
+        Raises:
+            OSError, and what the format raises: nothing, or one of the two, was added; the next attempt adds the rest.
+        """
+        begin = self.monotonic()
+        assert self._progress is not None
+        batch = self._progress.batch
+        rows, errors = self._open()
+        keep(self.state, self.settled)
+        shape = ArrowRows(self.settled.mode, self.types.kinds(self.settled.fields))
+        added = _add(
+            rows, batch, self._staged_files([f for each in written for f in each.rows], batch), shape.schema
+        )
+        bad = _add(
+            errors,
+            batch,
+            self._staged_files([f for each in written for f in each.errors], batch),
+            shape.error_schema,
+        )
+        self._progress = self._progress.done()
+        keep_progress(self.state, self._progress)
+        if self._staged is not None:
+            shutil.rmtree(self._staged, ignore_errors=True)
+        self._count(written, added, bad, self.monotonic() - begin)
+
+    def _count(self, written: Sequence[Written], rows: int, errors: int, commit_s: float) -> None:
+        assert self._progress is not None
+        figures, progress = self.figures, self._progress
+        read = sum(each.read for each in written)
+        figures.read += read
+        figures.rows += rows
+        figures.errors += errors
+        figures.damaged += sum(each.damaged for each in written)
+        if not any(name.lower() in _FILTERS for name in self.given):
+            figures.lost += max(0, sum(map(len, between(progress.start, progress.end))) - read)
+        figures.batches += 1
+        figures.commit_s += commit_s
+        if read:
+            figures.row_bytes = max(1.0, sum(each.size for each in written) / read)
+        oldest = [each.oldest_ms for each in written if each.oldest_ms is not None]
+        if oldest:
+            figures.delay_s = max(0.0, self.clock() - min(oldest) / 1000)
+        end = progress.offsets
+        self._positions = Offsets({**self._positions, **end}, self._positions.incarnations | end.incarnations)
+        self._freshness.reach(sum(self._ends.values()) - self.lag)
+        self.why, self.is_permanent, self.failures_in_a_row = "", False, 0
+
+    def _staged_files(self, files: Sequence[DayFile], batch: int) -> list[StagedFile]:
+        prefix = f"{self.settled.writer}-{batch:09}"
+        return [
+            StagedFile(
+                Path(file.path),
+                f"{DAY}={file.day}/{prefix}-{number:05}.parquet",
+                file.day,
+                file.rows,
+                Path(file.path).stat().st_size,
+            )
+            for number, file in enumerate(files)
+        ]
+
+    def _open(self) -> tuple[Lake, Lake]:
+        if self._lakes is None:
+            kind, writer = self.settled.format, self.settled.writer
+            self._lakes = (
+                open_lake(kind, Place(self.root, self.state, writer)),
+                open_lake(kind, Place(self._errors_root, self.state / "errors", writer)),
+            )
+        return self._lakes
+
+    # Upkeep -------------------------------------------------------------------------------------------------------
+
+    def merge(self, today: date) -> tuple[int, int, int]:
+        """Merge small files, and take out old days; returns the files before and after, and the days.
+
+        Files of today are merged, too. No batch may be added meanwhile.
+        """
+        begun = self._open()
+        keep_days, days = self.settings.keep_days, 0
+        before = sum(lake.files() for lake in begun)
+        for lake in begun:
+            if keep_days is not None:
+                days += lake.expire(today - timedelta(days=min(keep_days, today.toordinal() - 1)))
+            lake.compact(today + timedelta(days=1))
+        self._lakes = None  # the merged table is read again
+        self.figures.files = sum(lake.files() for lake in begun)
+        return before, self.figures.files, days
+
+    # Failures -----------------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException | str) -> Failure:
+        """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
+        found = failure(error if isinstance(error, str) else error_text(error))
+        self._lakes = None
+        self.figures.failures += 1
+        self.failures_in_a_row += 1
+        self.why, self.is_permanent = found.why or found.kind or "failed", found.is_permanent
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.failures_in_a_row - 1, 16)))
+        self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if found.is_permanent else pause_s)
+        return found
+
+
+_FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
+
+
+def _add(lake: Lake, batch: int, files: list[StagedFile], schema: pa.Schema) -> int:
+    """Add files unless the table has the batch; returns how many rows were added."""
+    if not files or batch <= lake.last_batch():
+        return 0
+    lake.commit(batch, Staged(files, schema))
+    return sum(file.rows for file in files)

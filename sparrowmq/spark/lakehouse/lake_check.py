@@ -1,0 +1,67 @@
+"""Says what a file of settings does with the topics that there are, without Spark and without writing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.lakehouse.lake_runner import source_options
+from sparrowmq.spark.lakehouse.lake_settings import LakeSettings
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at
+from sparrowmq.spark.source.topic_choice import is_meant
+from sparrowmq.spark.worker_network import connect
+
+_ANY: Final = re.compile(".*")
+
+
+def checked(settings: LakeSettings) -> list[str]:
+    """Return a line for each topic that becomes a table, and one for those that do not.
+
+    Raises:
+        ConfigError: a topic's table is of other settings, or its folder cannot be written.
+        NetworkError: the brokers cannot be asked.
+    """
+    with connect(source_options(settings)) as network:
+        topics = network.retrying(network.topics)
+    lines, wrong = [], []
+    for topic in sorted(topics):
+        if settings.of(topic) is None:
+            continue
+        try:
+            lines.append(_line(settings, topic))
+        except ConfigError as error:
+            wrong.append(f"{topic}: {error}")
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    used = Counter(_pattern_of(settings, topic) for topic in topics)
+    lines += [
+        f'[tables."{pattern.pattern}"] fits no topic yet'
+        for pattern, _ in settings.sections
+        if not used[pattern.pattern]
+    ]
+    skipped = sum(settings.of(topic) is None for topic in topics if _is_users(topic))
+    return [*lines, f"{len(topics):,} topics, {skipped:,} of users become no tables; nothing was written"]
+
+
+def _line(settings: LakeSettings, topic: str) -> str:
+    section = settings.of(topic)
+    assert section is not None
+    root = section.root(topic)
+    begun = begun_at(root, Settled(topic, section.format, section.mode, section.schema))
+    parent = next(each for each in root.parents if each.exists())
+    if not os.access(parent, os.W_OK):
+        raise ConfigError(f"{parent} cannot be written by this user; give the user the permission")
+    what = "goes on with" if begun else "begins"
+    return f"{topic}: {what} {section.format} at {Path(root)}, mode {section.mode}"
+
+
+def _pattern_of(settings: LakeSettings, topic: str) -> str:
+    return next((pattern.pattern for pattern, _ in settings.sections if is_meant(pattern, topic)), "")
+
+
+def _is_users(topic: str) -> bool:
+    return is_meant(_ANY, topic)

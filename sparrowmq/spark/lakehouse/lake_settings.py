@@ -1,0 +1,254 @@
+"""The file of `sparrowmq lake`: which topics become tables, and how.
+
+    name_server = "10.0.0.1:9876"
+    metrics = "127.0.0.1:5560"
+
+    [defaults]                      # of all tables
+    to = "/lake/{topic}"
+    format = "delta"
+
+    [tables."orders-.*"]            # a pattern of topics; the first section that fits a topic has it
+    mode = "json"
+    keep_days = 90
+
+    [tables."tmp-.*"]
+    skip = true
+
+    [tables.".*"]
+
+A pattern fits whole names. System, retry and dead-letter topics never fit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.settings.setting_kinds import duration, size
+from sparrowmq.spark.directions import demand_reading
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.lake.lake import FORMATS
+from sparrowmq.spark.pipelines.running.folders import local_path
+from sparrowmq.spark.source.topic_choice import is_meant
+
+MODES: Final = ("raw", "json", "schema")
+# In the environment, so that the file has no secrets.
+_ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
+_YEAR_S: Final = 366 * 86_400
+_SECONDS: Final = duration("s", 0, _YEAR_S)
+_BYTES: Final = size(1 << 20, 1 << 40)
+
+Settings = TypeVar("Settings")
+
+
+def _setting(convert: Callable[[Any], Any], **given: Any) -> Any:
+    return field(metadata={"convert": convert}, **given)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("a whole number above 0")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _time(value: Any) -> int:
+    try:
+        return int(_SECONDS.parse(_text(value)))
+    except ValueError:
+        raise ValueError('a time with its unit, as "10s", "5m" or "1h"') from None
+
+
+def _size(value: Any) -> int:
+    try:
+        return int(_BYTES.parse(_text(value)))
+    except ValueError:
+        raise ValueError('a size of 1 MiB or more, as "256MiB"') from None
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise ValueError('a table of texts, as {tags = "paid"}')
+    return dict(value)
+
+
+def _one_of(*known: str) -> Callable[[Any], str]:
+    def convert(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"one of {', '.join(known)}")
+        return str(value)
+
+    return convert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """The settings of the tables of one section.
+
+    Attributes:
+        to: the folder of a table; `{topic}` in it is the topic.
+        every_s: the least time between two batches of a table. 0: each look at the brokers.
+        rows_per_s: how many rows a table gets in a second at most.
+        keep_days: days that stay; None for all.
+        compact_every_s: time between two merges of the small files of a table. 0: never.
+        options: of the source, such as `tags`.
+        skip: these topics become no tables.
+    """
+
+    to: str = _setting(_text, default="")
+    format: str = _setting(_one_of(*FORMATS), default="parquet")
+    mode: str = _setting(_one_of(*MODES), default="raw")
+    schema: str | None = _setting(_text, default=None)
+    every_s: int = _setting(_time, default=0)
+    rows_per_s: int | None = _setting(_number, default=None)
+    keep_days: int | None = _setting(_number, default=None)
+    compact_every_s: int = _setting(_time, default=3600)
+    options: Mapping[str, str] = _setting(_texts, default_factory=dict)
+    skip: bool = _setting(_flag, default=False)
+
+    def root(self, topic: str) -> Path:
+        """The folder of a topic's table."""
+        return local_path(self.to.replace("{topic}", topic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """The whole file.
+
+    Attributes:
+        metrics: address of the status page and the metrics; None for neither.
+        every_s: time between two looks at the brokers.
+        new_topics_every_s: time between two looks for new topics.
+        rows_per_round, bytes_per_round: the most that one round reads, over all tables.
+        round_s: the time that a round should take; slow machines get smaller rounds.
+        spark: settings of the session, by Spark's names; `master`: where it runs.
+        sections: patterns and their settings, in the order of the file.
+    """
+
+    name_server: str = _setting(_text)
+    metrics: str | None = _setting(_text, default=None)
+    every_s: int = _setting(_time, default=5)
+    new_topics_every_s: int = _setting(_time, default=30)
+    rows_per_round: int = _setting(_number, default=250_000)
+    bytes_per_round: int = _setting(_size, default=256 << 20)
+    round_s: int = _setting(_time, default=5)
+    master: str | None = _setting(_text, default=None)
+    spark: Mapping[str, str] = _setting(_texts, default_factory=dict)
+    sections: tuple[tuple[re.Pattern[str], TableSettings], ...] = ()
+
+    def of(self, topic: str) -> TableSettings | None:
+        """The settings of a topic's table; None if it becomes none."""
+        for pattern, settings in self.sections:
+            if is_meant(pattern, topic):
+                return None if settings.skip else settings
+        return None
+
+    def source(self, settings: TableSettings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The options of the source for one section, with the account of the environment."""
+        account = {name: environ[variable] for name, variable in _ACCOUNT.items() if environ.get(variable)}
+        return {**account, **settings.options, "nameServer": self.name_server}
+
+
+def read_settings(path: Path) -> LakeSettings:
+    """The settings of a file. Raises: ConfigError, with the key and what is allowed there."""
+    try:
+        given = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; name the file of settings") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no TOML: {error}") from None
+    return settings_of(given, str(path))
+
+
+def settings_of(given: Mapping[str, Any], what: str) -> LakeSettings:
+    """The settings that a parsed file gives; errors name `what`. Raises: ConfigError."""
+    rest = dict(given)
+    defaults, tables = rest.pop("defaults", {}), rest.pop("tables", None)
+    if not isinstance(tables, dict) or not tables:
+        raise ConfigError(
+            f'{what} names no topics; write a section for a pattern of topics, as [tables."orders-.*"]'
+        )
+    found = [
+        (_pattern(pattern, what), _table(defaults, section, f'{what}, [tables."{pattern}"]'))
+        for pattern, section in tables.items()
+    ]
+    lake = _read(LakeSettings, rest, what, sections=tuple(found))
+    for pattern, settings in found:
+        _check(lake, settings, f'{what}, [tables."{pattern.pattern}"]')
+    return lake
+
+
+def _pattern(pattern: str, what: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f'{what}: [tables."{pattern}"] is no regular expression: {error}') from None
+
+
+def _table(defaults: Any, section: Any, what: str) -> TableSettings:
+    for each in (defaults, section):
+        if not isinstance(each, dict):
+            raise ConfigError(f"{what} is no section of keys and values")
+    return _read(TableSettings, {**defaults, **section}, what)
+
+
+def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
+    if settings.skip:
+        return
+    if "{topic}" not in settings.to:
+        raise ConfigError(f'{what}: write the folder of its tables, as to = "/lake/{{topic}}"')
+    if (settings.mode == "schema") != (settings.schema is not None):
+        raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
+    try:
+        local_path(settings.to)
+        demand_reading(settings.options)
+        parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
+
+
+def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:
+    """The settings of one kind, by their names in files: a time has no `_s` there."""
+    return {
+        entry.name.removesuffix("_s") if entry.metadata["convert"] is _time else entry.name: entry
+        for entry in fields(kind)
+        if "convert" in entry.metadata
+    }
+
+
+def _read(kind: type[Settings], given: Mapping[str, Any], what: str, **own: Any) -> Settings:
+    """The settings of one kind. Raises: ConfigError, with the key and what is allowed there."""
+    known = settings_in_files(kind)
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise ConfigError(f"{what}: there is no setting {name}; {hint}")
+        try:
+            found[known[name].name] = known[name].metadata["convert"](value)
+        except ValueError as error:
+            raise ConfigError(f"{what}: {name} = {value!r} must be {error}") from None
+    if kind is LakeSettings and "name_server" not in found:
+        if not os.environ.get("NAMESRV_ADDR"):
+            raise ConfigError(f'{what}: write name_server = "host:9876", or set NAMESRV_ADDR')
+        found["name_server"] = os.environ["NAMESRV_ADDR"]
+    return kind(**found, **own)

@@ -1,0 +1,247 @@
+"""The loop of a lake: one look at all brokers, one job for all topics, a commit for each table.
+
+    look       which topics there are, and how far their queues go; one request for each queue, all at once
+    share      each table gets as much of the round as it needs, or a fair part
+    work       the parts of all tables, in one job of Spark
+    commit     each table by itself, some side by side
+    upkeep     a table at a time is merged, while the others go on
+
+No table has a query or a process of its own, so an idle table costs a few requests for each look. A table that fails
+pauses, for longer each time. The others do not notice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.errors import NoRoute, SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.lakehouse.batch_parts import Part, Written
+from sparrowmq.spark.lakehouse.fair_shares import Pace, fair_shares
+from sparrowmq.spark.lakehouse.kept_table import KeptTable, Types
+from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
+from sparrowmq.spark.lakehouse.table_upkeep import Upkeep
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running.report import Say, to_stderr
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
+from sparrowmq.spark.source.presence import Presence
+from sparrowmq.spark.source.query_offsets import Plan
+
+T = TypeVar("T")
+
+_COMMITS_AT_ONCE: Final = 4
+_LENIENT: Final = TableSettings(options={"failOnDataLoss": "false"})
+_LOOKS_FOR_A_ROUTE: Final = 5
+_MOST_REPEATS: Final = 3  # of a batch whose bodies add columns
+_OPEN_TABLES: Final = 64  # whose files stay open for their next batch
+
+
+class Workers(Protocol):
+    """Does parts, in any order. `tasks`: how many are worth having."""
+
+    tasks: int
+
+    def __call__(self, parts: Sequence[Part]) -> list[Written]: ...
+
+
+@dataclass
+class Rounds:
+    """The tables of a lake, and the rounds over them.
+
+    Attributes:
+        settings: the file. network: to the brokers; used by the thread that calls. workers: who does the parts.
+        types: read what is written as DDL. say: gets lines about the progress.
+    """
+
+    settings: LakeSettings
+    network: BlockingNetwork
+    workers: Workers
+    types: Types
+    say: Say = to_stderr
+    monotonic: Callable[[], float] = time.monotonic
+    tables: dict[str, KeptTable] = field(default_factory=dict)
+    looked_s: float | None = None  # when all name servers and brokers were last asked
+    why: str = ""  # the last look failed
+
+    def __post_init__(self) -> None:
+        self._presence = Presence(self.monotonic)
+        self._topics_due_s = 0.0
+        self._pace = Pace(self.settings.rows_per_round, self.settings.round_s)
+        self._commits = ThreadPoolExecutor(_COMMITS_AT_ONCE, "commit")
+        self._upkeep = Upkeep(self.say, self.monotonic)
+        self._rested: list[str] = []
+
+    def close(self) -> None:
+        """Wait for what is being committed or merged, and let go of all tables."""
+        self._upkeep.close()
+        self._commits.shutdown()
+        for table in self.tables.values():
+            table.close()
+
+    def round(self) -> bool:
+        """Do one round; returns whether any table has more to do at once."""
+        self._look()
+        due = [table for table in self.tables.values() if table.is_due()]
+        if due:
+            begin = self.monotonic()
+            amount = self._work(due)
+            self._pace.note(amount, self.monotonic() - begin)
+        self._upkeep.look(self.tables.values())
+        return any(table.is_due() for table in self.tables.values())
+
+    # Looking ------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        try:
+            self._find_topics()
+            self._find_ends()
+        except SparrowError as error:
+            if not self.why:
+                self.say(f"the brokers cannot be asked: {error}; it is tried again")
+            self.why = str(error)
+        else:
+            self.why = ""
+            self.looked_s = self.monotonic()
+
+    def _find_topics(self) -> None:
+        if self.monotonic() < self._topics_due_s:
+            return
+        there = set(self.network.topics())
+        self._topics_due_s = self.monotonic() + self.settings.new_topics_every_s
+        for topic in sorted(there - self.tables.keys()):
+            if (settings := self.settings.of(topic)) is not None:
+                given = self.settings.source(settings)
+                self.tables[topic] = KeptTable(topic, settings, given, self.types, self.monotonic)
+                self.say(f"{topic}: is kept at {settings.root(topic)}")
+        for topic, table in self.tables.items():
+            if table.is_gone != (topic not in there):
+                table.is_gone = topic not in there
+                self.say(f"{topic}: {'was deleted; its table stays' if table.is_gone else 'is there again'}")
+
+    def _find_ends(self) -> None:
+        there = [table for table in self.tables.values() if not table.is_gone and self._begin(table)]
+        if not there:
+            return
+        begun = Offsets()
+        for table in there:
+            begun |= table.offsets
+            begun.incarnations |= table.offsets.incarnations
+        routed = [table.topic for table in there if self._has_route(table)]
+        if not routed:
+            return
+        # What a table does about lost rows is its own affair, and seen when it looks.
+        plan = Plan(self.network, _options(self.settings.source(_LENIENT), routed))
+        found: dict[str, dict[MessageQueue, Bounds]] = {}
+        for queue, held in self._presence.bounds(plan, begun).items():
+            found.setdefault(queue.topic, {})[queue] = held
+        for table in there:
+            self._attempt(table, partial(self._look_at, table, found.get(table.topic, {})))
+
+    def _has_route(self, table: KeptTable) -> bool:
+        """Whether a topic can be asked for; one that was just made has no route for a moment."""
+        if table.offsets:
+            return True
+        try:
+            self.network.route(table.topic)
+        except NoRoute as error:
+            table.looks_without_route += 1
+            if table.looks_without_route > _LOOKS_FOR_A_ROUTE and table.may_try():
+                self._failed(table, error)
+            return False
+        return True
+
+    def _look_at(self, table: KeptTable, held: Mapping[MessageQueue, Bounds]) -> None:
+        plan = Plan(self.network, _options(table.given, [table.topic]))
+        table.look(held, partial(plan.starts, otherwise="earliest"), plan.new_start)
+
+    def _begin(self, table: KeptTable) -> bool:
+        if not table.is_begun and table.may_try():
+            self._attempt(table, table.begin)
+        return table.is_begun
+
+    # Working ------------------------------------------------------------------------------------------------------
+
+    def _work(self, due: Collection[KeptTable]) -> int:
+        """Do a batch of each table; returns how much was done, in rows."""
+        per_unit = self.settings.bytes_per_round / self.settings.rows_per_round
+        units = {table.topic: max(1.0, table.row_bytes / per_unit) for table in due}
+        waiting = {table.topic: int(table.waiting * units[table.topic]) + 1 for table in due}
+        shares = fair_shares(waiting, self._pace.budget)
+        parts: list[Part] = []
+        for table in due:
+            rows = max(1, int(shares[table.topic] / units[table.topic]))
+            parts += self._attempt(table, partial(self._parts, table, rows)) or []
+        self._commit(self._written(parts))
+        self._rest([table.topic for table in due])
+        return sum(shares.values())
+
+    def _parts(self, table: KeptTable, rows: int) -> list[Part]:
+        return table.plan(rows, self.workers.tasks, self.network.addresses_of)
+
+    def _written(self, parts: list[Part]) -> dict[str, list[Written]]:
+        """Do parts, and those again whose bodies add columns."""
+        done: dict[str, list[Written]] = {part.topic: [] for part in parts}
+        for _ in range(_MOST_REPEATS):
+            found: dict[str, list[Written]] = {}
+            for written in self.workers(parts):
+                found.setdefault(written.topic, []).append(written)
+            done |= found
+            parts = []
+            for topic, some in found.items():
+                table = self.tables[topic]
+                if any(written.error for written in some):
+                    continue
+                again = self._attempt(table, partial(table.again, some))
+                if again is None:
+                    del done[topic]
+                parts += again or []
+            if not parts:
+                break
+        return done
+
+    def _commit(self, done: Mapping[str, list[Written]]) -> None:
+        commits: dict[str, Future[None]] = {}
+        for topic, written in done.items():
+            table = self.tables[topic]
+            if errors := [each.error for each in written if each.error]:
+                self._failed(table, errors[0])
+            else:
+                commits[topic] = self._commits.submit(table.add, written)
+        for topic, commit in commits.items():
+            error = commit.exception()
+            if error is not None:
+                self._failed(self.tables[topic], error)
+
+    def _attempt(self, table: KeptTable, work: Callable[[], T]) -> T | None:
+        """Do something for one table, in another thread. Returns None after a failure, which is that table's alone.
+
+        Formats raise errors of many packages. A thread keeps any of them until it is asked.
+        """
+        done = self._commits.submit(work)
+        if (error := done.exception()) is not None:
+            self._failed(table, error)
+            return None
+        return done.result()
+
+    def _failed(self, table: KeptTable, error: BaseException | str) -> None:
+        found = table.fail(error)
+        what = "waits for you" if found.is_permanent else "is tried again"
+        self.say(f"{table.topic}: failed: {table.why}; it {what}, the other tables go on")
+
+    def _rest(self, topics: Iterable[str]) -> None:
+        """Close the tables that were used longest ago."""
+        used = list(topics)
+        self._rested = [topic for topic in self._rested if topic not in used] + used
+        for topic in self._rested[:-_OPEN_TABLES]:
+            self.tables[topic].rest()
+        self._rested = self._rested[-_OPEN_TABLES:]
+
+
+def _options(given: Mapping[str, str], topics: Sequence[str]) -> SourceOptions:
+    return parse(SourceOptions, {**given, "topic": ",".join(topics)})

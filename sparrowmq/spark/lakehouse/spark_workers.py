@@ -1,0 +1,93 @@
+"""Does the parts of a round in Spark's workers, in one job: a job costs Spark some 0.1 s, however many topics it has.
+
+If the job fails as a whole, as when a worker was killed for its memory, each topic gets a job of its own, so that only
+the topic fails that caused it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType
+
+from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
+from sparrowmq.spark.pipelines.tables.row_shapes import declared_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TASKS_A_CORE: Final = 2
+_PART_ROWS: Final = 500  # the cost of a part without rows, in rows
+
+
+class SparkWorkers:
+    """The workers of a session."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context = session.sparkContext
+        self.tasks = _TASKS_A_CORE * self._context.defaultParallelism
+
+    def __call__(self, parts: Sequence[Part]) -> list[Written]:
+        """Do parts. Raises: PySparkException, Py4JError, Spark itself has ended."""
+        try:
+            return self._do(parts)
+        except (PySparkException, Py4JError):
+            if self._context._jsc is None or self._context._jsc.sc().isStopped():
+                raise
+        return [written for some in by_topic(parts) for written in self._do_alone(some)]
+
+    def _do_alone(self, parts: Sequence[Part]) -> list[Written]:
+        try:
+            return self._do(parts)
+        except (PySparkException, Py4JError) as error:
+            return [Written(parts[0].topic, error=str(error))]
+
+    def _do(self, parts: Sequence[Part]) -> list[Written]:
+        tasks = packed(parts, self.tasks)
+        if not tasks:
+            return []
+        return list(self._context.parallelize(tasks, len(tasks)).flatMap(write_all).collect())
+
+
+def packed(parts: Sequence[Part], most: int) -> list[list[Part]]:
+    """Parts as tasks of similar size: the largest first, always to the task with the least."""
+    tasks: list[list[Part]] = [[] for _ in range(min(most, len(parts)))]
+    filled = [(0, number) for number in range(len(tasks))]
+    for part in sorted(parts, key=lambda part: -part.rows):
+        size, number = heapq.heappop(filled)
+        tasks[number].append(part)
+        heapq.heappush(filled, (size + part.rows + _PART_ROWS, number))
+    return tasks
+
+
+def by_topic(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The parts of each topic."""
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        found.setdefault(part.topic, []).append(part)
+    yield from found.values()
+
+
+class SparkTypes:
+    """Reads types that are written as DDL, which Spark's Java does."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def kinds(self, fields: Mapping[str, str]) -> dict[str, DataType]:
+        """The types of columns, by name."""
+        return {name: _kind(ddl) for name, ddl in fields.items()}
+
+    def declared(self, schema: str | None) -> dict[str, str]:
+        """The columns of a schema; none without one. Raises: ConfigError."""
+        return {} if schema is None else declared_fields(schema, self._session)
+
+
+@cache
+def _kind(ddl: str) -> DataType:
+    return DataType.fromDDL(ddl)

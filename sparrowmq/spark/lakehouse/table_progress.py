@@ -1,0 +1,133 @@
+"""The progress of one table: which messages its last batch has, written before the batch is begun.
+
+    STATE/lake.json     {"v":1,"batch":7,"start":{...},"end":{...}}      the batch at hand, or the last one
+    STATE/lake.done     7                                                the last batch that is done
+
+Batch -1 is where the table begins.
+
+A start after a crash does the batch again that is not done, with the same messages. The table and its table of errors
+know their last batch, so each adds a batch once. The file of the done batch may be older than it should be: then one
+batch is done again, and adds nothing.
+
+A table that the pipeline `table` began has Spark's checkpoint. It is taken over once, and put aside, so that
+no later stream goes on from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, from_json, to_json
+
+_PLAN: Final = "lake.json"
+_DONE: Final = "lake.done"
+_CHECKPOINT: Final = "checkpoint"
+_ASIDE: Final = "checkpoint.taken-over"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The batch at hand, or the last one. `start` and `end`: the next offset of each queue before and after it."""
+
+    batch: int = -1
+    start: Offsets = field(default_factory=Offsets)
+    end: Offsets = field(default_factory=Offsets)
+    is_done: bool = True
+
+    @property
+    def offsets(self) -> Offsets:
+        """The next offset of each queue that was ever planned."""
+        return copied(self.end)
+
+    def next(self, start: Offsets, end: Offsets) -> Progress:
+        """The batch after this one; `start` also has the queues that appeared since."""
+        return Progress(self.batch + 1, copied(start), end, False)
+
+    def done(self) -> Progress:
+        return replace(self, is_done=True)
+
+
+def copied(offsets: Offsets) -> Offsets:
+    """Return the same offsets, to be changed."""
+    return Offsets(offsets, offsets.incarnations)
+
+
+def keep_progress(state: Path, progress: Progress) -> None:
+    """Write the plan of a batch, or that it is done."""
+    state.mkdir(parents=True, exist_ok=True)
+    if progress.is_done and progress.batch >= 0:
+        _replace(state / _DONE, str(progress.batch), is_safe=False)
+    else:
+        start, end = to_json(progress.start), to_json(progress.end)
+        plan = {"v": VERSION, "batch": progress.batch, "start": start, "end": end}
+        _replace(state / _PLAN, json.dumps(plan), is_safe=True)
+
+
+def kept_progress(state: Path) -> Progress | None:
+    """The progress of a table; None if it was never kept by a lake. Raises: ConfigError, the file is damaged."""
+    path = state / _PLAN
+    if not path.exists():
+        return None
+    try:
+        plan = json.loads(path.read_text())
+        progress = Progress(int(plan["batch"]), from_json(plan["start"]), from_json(plan["end"]), False)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{path} is damaged; restore it from a backup") from None
+    done = state / _DONE
+    is_done = done.exists() and done.read_text().strip() == str(progress.batch)
+    return progress.done() if is_done or progress.batch < 0 else progress
+
+
+def taken_over(state: Path, settled: Settled) -> Progress | None:
+    """The progress of a table that the pipeline `table` began; None without its checkpoint.
+
+    Raises: ConfigError, the checkpoint cannot be read.
+    """
+    checkpoint = state / _CHECKPOINT
+    batches = sorted(int(path.name) for path in checkpoint.glob("offsets/[0-9]*"))
+    if not batches:
+        return None
+    last = batches[-1]
+    end = _offsets(checkpoint / "offsets" / str(last))
+    if last - 1 in batches:
+        start = _offsets(checkpoint / "offsets" / str(last - 1))
+    else:
+        start = from_json({"v": VERSION, "topics": settled.begin or {}})
+    is_done = (checkpoint / "commits" / str(last)).exists()
+    places = {queue: start.get(queue, 0) for queue in end}
+    return Progress(last, Offsets(places, start.incarnations), end, is_done)
+
+
+def put_aside(state: Path) -> None:
+    """Take Spark's checkpoint out of the way, after its progress was kept."""
+    if (state / _CHECKPOINT).exists():
+        (state / _CHECKPOINT).rename(state / _ASIDE)
+
+
+def _offsets(path: Path) -> Offsets:
+    """The offsets of one batch in Spark's checkpoint: a version, Spark's own line, and a line for each source."""
+    lines = path.read_text().splitlines()
+    try:
+        found: Any = json.loads(lines[2])
+        return from_json(found)
+    except (ValueError, IndexError, AttributeError):
+        raise ConfigError(
+            f"{path} is no progress of the pipeline `table`; let the pipeline end its batch by --once first"
+        ) from None
+
+
+def _replace(path: Path, text: str, *, is_safe: bool) -> None:
+    """Write the whole file or nothing; `is_safe`: also if the power fails."""
+    new = path.with_name(f"{path.name}.tmp")
+    with open(new, "w") as file:
+        file.write(text)
+        if is_safe:
+            file.flush()
+            os.fsync(file.fileno())
+    new.rename(path)

@@ -1,0 +1,1 @@
+"""sparrowmq.spark.lakehouse: many topics kept as tables."""

@@ -1,0 +1,16 @@
+"""Parts that are done in the tests' own process leave their connections for the next ones: here they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_networks() -> Iterator[None]:
+    yield
+    from sparrowmq.spark.worker_network import _networks
+
+    for kept in _networks.values():
+        kept.forget()

@@ -1,0 +1,70 @@
+"""sparrowmq.spark.lakehouse.batch_parts: a part of a batch becomes files, or says why it failed."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import LongType
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.failures import failure
+from sparrowmq.spark.lakehouse.batch_parts import Part, write_all
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.source.partition_ranges import Range
+from sparrowmq.spark.worker_network import connect
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.lakehouse.lakes import send
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("broker")) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture
+def part(namesrv, tmp_path):
+    """Makes parts of a topic with so many messages, which are sent at once."""
+
+    def part(topic, bodies, mode="raw", kinds=None, end=None):
+        send(namesrv, {topic: bodies})
+        given = {"nameServer": namesrv, "retries": "0"}
+        with connect(parse(SourceOptions, {**given, "topic": topic})) as network:
+            queues = network.retrying(lambda: network.route(topic)).readable
+            addresses = network.addresses_of({queue.broker_name for queue in queues})
+        share = len(bodies) // len(queues)
+        ranges = tuple(Range(queue, 0, end or share) for queue in queues)
+        return Part(topic, given, ranges, addresses, mode, kinds or {}, str(tmp_path / topic), False)
+
+    return part
+
+
+def test_a_part_says_what_it_read_and_how_old_it_is(part):
+    bodies = [b'{"id":%d}' % at for at in range(6)] + [b"-", b'{"id":1,"new":2}']
+    [written] = write_all([part("parts", bodies, "json", {"id": LongType()})])
+    assert written.error == ""
+    assert (written.read, written.damaged) == (8, 0) and written.size >= sum(map(len, bodies))
+    assert sum(file.rows for file in written.rows) == 6 and sum(file.rows for file in written.errors) == 2
+    assert sorted(written.found) == ["id", "new"]  # of the message that fits no columns
+    assert (written.oldest_ms or 0) > 1_700_000_000_000
+
+
+def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
+    lost, good = part("gone", [b"a"] * 4, end=50), part("good", [b"a"] * 4)
+    (tmp_path / "blocked").write_text("")
+    blocked = Part(
+        **{name: getattr(good, name) for name in Part.__slots__} | {"folder": str(tmp_path / "blocked")}
+    )
+    unknown = Part(
+        "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, "raw", {},
+        good.folder, False,
+    )  # fmt: skip
+    found = list(write_all([lost, blocked, unknown, good]))
+    assert [bool(written.error) for written in found] == [True, True, True, False]
+    kinds = [failure(written.error) for written in found[:3]]
+    assert kinds[0].kind == "RowsLost" and kinds[0].is_permanent
+    assert kinds[1].kind in ("NotADirectoryError", "FileExistsError") and not kinds[1].is_permanent
+    assert not kinds[2].is_permanent
+    assert (found[3].topic, found[3].read) == ("good", 4)

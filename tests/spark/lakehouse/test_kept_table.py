@@ -1,0 +1,212 @@
+"""sparrowmq.spark.lakehouse.kept_table: one table's batches, failures and figures, without a broker."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
+from sparrowmq.spark.lakehouse.batch_parts import Written
+from sparrowmq.spark.lakehouse.day_files import DayFiles
+from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
+from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.tables.begun_table import begun
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
+from tests.spark.lakehouse.lakes import PlainTypes, rows_of
+from tests.spark.lakehouse.test_arrow_rows import messages
+
+QUEUE = MessageQueue("orders", "a", 0)
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def make(tmp_path, clock):
+    """Makes the table of the topic, begun."""
+    made = []
+
+    def make(given=None, **settings):
+        table = KeptTable(
+            "orders", TableSettings(to=f"{tmp_path}/{{topic}}", **settings), given or {}, PlainTypes(), clock
+        )
+        table.begin()
+        made.append(table)
+        return table
+
+    yield make
+    for table in made:
+        table.close()
+
+
+def look(table, end, start=0):
+    table.look({QUEUE: Bounds(start, end)}, lambda _: Offsets({QUEUE: start}), lambda held: held.start)
+
+
+def work(parts, bodies=None):
+    """What workers would write for parts; a body for each offset."""
+    found = []
+    for part in parts:
+        shape = ArrowRows(part.mode, part.kinds)
+        with DayFiles(Path(part.folder) / "rows", shape.schema, part.keeps_day) as files:
+            for each in part.ranges:
+                for at in range(each.start, each.end):
+                    files.write(shape.split(messages(shape, [bodies(at) if bodies else b"%d" % at])).rows)
+        found.append(
+            Written(part.topic, rows=files.written, read=part.rows, size=part.rows * 10, oldest_ms=1)
+        )
+    return found
+
+
+def addresses(_names):
+    return {}
+
+
+def test_a_batch_is_planned_added_and_counted(make):
+    table = make()
+    assert not table.is_due() and not table.has_all
+    look(table, 10, start=4)
+    assert table.is_due() and (table.lag, table.waiting) == (6, 6)
+    written = work(table.plan(4, 2, addresses))
+    assert not table.has_all
+    table.add(written)
+    assert (table.offsets, table.lag, table.figures.rows, table.figures.batches) == ({QUEUE: 8}, 2, 4, 1)
+    table.add(work(table.plan(100, 2, addresses)))
+    assert table.has_all and not table.is_due()
+    assert sorted(int(row["body"]) for row in rows_of(table.root)) == list(range(4, 10))
+    assert not list((table.state / "staged").iterdir())
+
+
+def test_a_table_goes_on_where_it_was(make):
+    table = make()
+    look(table, 5)
+    table.add(work(table.plan(100, 2, addresses)))
+    table.close()
+    again = make()
+    assert again.offsets == {QUEUE: 5}
+    look(again, 7)
+    again.add(work(again.plan(100, 2, addresses)))
+    assert sorted(int(row["body"]) for row in rows_of(table.root)) == list(range(7))
+
+
+def test_a_batch_that_failed_is_the_next_one_with_the_same_messages(make, clock):
+    table = make()
+    look(table, 5)
+    parts = table.plan(3, 2, addresses)
+    table.fail(OSError("no space left on device"))
+    assert not table.is_due() and table.has_failed and not table.is_permanent
+    clock.now_s += 1.1
+    look(table, 9)
+    assert table.is_due() and table.waiting == 3
+    again = table.plan(100, 2, addresses)
+    assert [part.ranges for part in again] == [part.ranges for part in parts]
+    table.add(work(again))
+    assert not table.has_failed and table.figures.failures == 1
+
+
+def test_pauses_grow_to_a_minute_and_are_longer_where_somebody_must_act(make, clock):
+    table = make()
+    look(table, 5)
+    pauses = []
+    for _ in range(8):
+        table.fail(OSError("away"))
+        begin = clock.now_s
+        while not table.may_try():
+            clock.now_s += 0.5
+        pauses.append(clock.now_s - begin)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    table.fail(RowsLost("offsets 1 to 3 are gone"))
+    assert table.is_permanent
+    clock.now_s += 61
+    assert not table.may_try()
+    clock.now_s += PERMANENT_PAUSE_S
+    assert table.may_try()
+
+
+def test_every_is_the_least_time_between_two_batches(make, clock):
+    table = make(every_s=60)
+    look(table, 5)
+    table.add(work(table.plan(100, 2, addresses)))
+    clock.now_s += 30
+    look(table, 6)
+    assert table.lag == 1 and not table.is_due()
+    clock.now_s += 31
+    assert table.is_due()
+
+
+def test_a_topic_that_was_made_again_has_lost_rows(make):
+    table = make()
+    look(table, 5)
+    table.add(work(table.plan(100, 2, addresses)))
+    with pytest.raises(RowsLost, match="was deleted and made again"):
+        look(table, 2)
+
+
+def test_where_a_lost_topic_is_no_failure_the_new_one_is_read_from_its_first_row(make):
+    table = make({"failOnDataLoss": "false"})
+    look(table, 5)
+    table.add(work(table.plan(100, 2, addresses)))
+    look(table, 2)
+    assert table.lag == 2
+    table.add(work(table.plan(100, 2, addresses)))
+    assert table.has_all and len(rows_of(table.root)) == 7
+    table.close()
+    again = make({"failOnDataLoss": "false"})
+    look(again, 2)
+    assert again.has_all
+
+
+def test_where_a_lost_row_is_no_failure_it_goes_on_and_counts(make):
+    table = make({"failOnDataLoss": "false"})
+    look(table, 5)
+    parts = table.plan(100, 2, addresses)
+    table.add([Written("orders", read=3)])
+    assert parts and table.figures.lost == 2
+
+
+def test_fields_become_columns_that_are_kept_before_a_row_has_them(make):
+    table = make(mode="json")
+    look(table, 1)
+    [part] = table.plan(100, 1, addresses)
+    assert part.kinds == {}
+    found = {"id": (2, 1), "name": (6, 1)}
+    [again] = table.again([Written("orders", found=found)])
+    assert sorted(again.kinds) == ["id", "name"] and again.ranges == part.ranges
+    kept = begun(table.root)
+    assert kept is not None and sorted(kept.fields) == ["id", "name"]
+    assert table.again([Written("orders", found=found)]) == []
+    table.add(work([again], lambda at: b'{"id":7,"name":"x"}'))
+    assert [(row["id"], row["name"]) for row in rows_of(table.root)] == [(7, "x")]
+
+
+def test_another_run_at_the_table_is_refused(make, tmp_path):
+    with locked(tmp_path / "orders.state"), pytest.raises(ConfigError, match="another run is at work"):
+        make()
+
+
+def test_files_are_merged_and_old_days_taken_out(make):
+    table = make(keep_days=30)
+    for end in range(1, 5):
+        look(table, end)
+        table.add(work(table.plan(100, 2, addresses)))
+    assert table.merge(date(2026, 2, 1)) == (4, 1, 0)
+    assert table.figures.files == 1 and len(rows_of(table.root)) == 4
+    assert table.merge(date(2026, 3, 5)) == (1, 0, 1)
+    assert rows_of(table.root) == []

@@ -1,0 +1,39 @@
+"""sparrowmq.spark.lakehouse.lake_check: what a file would do, without doing it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.lakehouse.lake_check import checked
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.lakehouse.lakes import send, settings
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("broker")) as cluster:
+        send(cluster.namesrv, {topic: [b"{}"] for topic in ("orders-a", "orders-b", "tmp-1")})
+        yield cluster.namesrv
+
+
+def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
+    tables = {"orders-.*": {"mode": "json", "format": "delta"}, "tmp-.*": {"skip": True}, "later": {}}
+    lines = checked(settings(namesrv, tmp_path, tables))
+    assert lines[0] == f"orders-a: begins delta at {tmp_path}/orders-a, mode json"
+    assert '[tables."later"] fits no topic yet' in lines
+    assert "of users become no tables; nothing was written" in lines[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
+    root = tmp_path / "orders-a"
+    keep(state_of(root), Settled("orders-a", "delta", "raw", None))
+    assert f"orders-a: goes on with delta at {root}, mode raw" in checked(
+        settings(namesrv, tmp_path, {"orders-.*": {"format": "delta"}})
+    )
+    with pytest.raises(ConfigError, match=r"orders-a: the table at .* was begun with format 'delta'"):
+        checked(settings(namesrv, tmp_path, {"orders-.*": {}}))

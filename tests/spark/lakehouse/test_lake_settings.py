@@ -1,0 +1,101 @@
+"""sparrowmq.spark.lakehouse.lake_settings: the file, its defaults and sections, and errors that name the key."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.lakehouse.lake_settings import read_settings, settings_of
+
+FILE = """
+name_server = "127.0.0.1:9876"
+every = "2s"
+bytes_per_round = "64MiB"
+
+[defaults]
+to = "/lake/{topic}"
+format = "delta"
+compact_every = "30m"
+
+[tables."orders-.*"]
+mode = "json"
+keep_days = 90
+options = {tags = "paid"}
+
+[tables."tmp-.*"]
+skip = true
+
+[tables.".*"]
+every = "1m"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "lake.toml"
+    path.write_text(FILE)
+    return read_settings(path)
+
+
+def test_the_first_section_that_fits_a_topic_has_it_above_the_defaults(settings):
+    orders = settings.of("orders-eu")
+    assert (orders.format, orders.mode, orders.keep_days, orders.every_s) == ("delta", "json", 90, 0)
+    assert orders.compact_every_s == 1800 and str(orders.root("orders-eu")) == "/lake/orders-eu"
+    other = settings.of("payments")
+    assert (other.mode, other.every_s, other.keep_days) == ("raw", 60, None)
+    assert (settings.every_s, settings.bytes_per_round) == (2, 64 << 20)
+
+
+def test_skipped_topics_and_those_of_the_system_become_no_tables(settings):
+    for topic in ("tmp-1", "%RETRY%billing", "%DLQ%billing", "RMQ_SYS_TRACE_TOPIC", "SCHEDULE_TOPIC_XXXX"):
+        assert settings.of(topic) is None, topic
+
+
+def test_the_account_comes_from_the_environment_and_is_not_in_the_file(settings):
+    environ = {"ROCKETMQ_ACCESS_KEY": "a", "ROCKETMQ_SECRET_KEY": "s"}
+    assert settings.source(settings.of("orders-eu"), environ) == {
+        "accessKey": "a", "secretKey": "s", "tags": "paid", "nameServer": "127.0.0.1:9876",
+    }  # fmt: skip
+
+
+def test_the_name_server_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
+    given = {"tables": {".*": {"to": "/lake/{topic}"}}}
+    assert settings_of(given, "f").name_server == "10.0.0.1:9876"
+    monkeypatch.delenv("NAMESRV_ADDR")
+    with pytest.raises(ConfigError, match='write name_server = "host:9876"'):
+        settings_of(given, "f")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"tables": {}}, "names no topics"),
+        ({"evry": "5s"}, "there is no setting evry; did you mean every"),
+        ({"every": 5}, 'every = 5 must be a time with its unit, as "10s"'),
+        ({"bytes_per_round": "1k"}, "must be a size of 1 MiB or more"),
+        ({"rows_per_round": 0}, "rows_per_round = 0 must be a whole number above 0"),
+        ({"spark": {"spark.x": 1}}, "must be a table of texts"),
+        ({"tables": {"(": {"to": "/lake/{topic}"}}}, r"\[tables\.\"\(\"\] is no regular expression"),
+        ({"tables": {"a": {"to": "/lake/orders"}}}, r'write the folder of its tables, as to = "/lake/\{topic\}"'),
+        ({"tables": {"a": {"to": "/l/{topic}", "mode": "schema"}}}, "mode schema and a schema.* go together"),
+        ({"tables": {"a": {"to": "/l/{topic}", "schema": "id int"}}}, "mode schema and a schema.* go together"),
+        ({"tables": {"a": {"to": "/l/{topic}", "format": "orc"}}}, "must be one of parquet, delta, iceberg"),
+        ({"tables": {"a": {"to": "/l/{topic}", "options": {"tag": "x"}}}}, "unknown option tag; did you mean tags"),
+        ({"tables": {"a": {"to": "/l/{topic}", "options": {"endingOffsets": "latest"}}}}, "end a batch query"),
+        ({"tables": {"a": {"to": "/l/{topic}", "skip": "yes"}}}, "must be true or false"),
+        ({"tables": {"a": 3}}, "is no section of keys and values"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_what_is_allowed(given, says):
+    right = {"name_server": "127.0.0.1:9876", "tables": {"a": {"to": "/lake/{topic}"}}}
+    with pytest.raises(ConfigError, match=says):
+        settings_of({**right, **given}, "lake.toml")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent\.toml cannot be read: No such file"):
+        read_settings(tmp_path / "absent.toml")
+    (tmp_path / "bad.toml").write_text("a = ")
+    with pytest.raises(ConfigError, match=r"bad\.toml is no TOML"):
+        read_settings(tmp_path / "bad.toml")

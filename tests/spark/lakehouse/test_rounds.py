@@ -1,0 +1,219 @@
+"""sparrowmq.spark.lakehouse.rounds: each message of many topics becomes one row, whatever fails on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.client import blocking_client as sync
+from sparrowmq.spark.lakehouse.lake_status import state_of_table
+from sparrowmq.spark.pipelines.lake.parquet import Folder
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.lakehouse.lakes import PlainWorkers, place, rows_of, running, send, settings
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("broker")) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture
+def name(request):
+    """Begins the names of the test's own topics."""
+    return f"t{abs(hash(request.node.name))}-"
+
+
+def numbers(count, begin=0):
+    return [b'{"id":%d,"name":"n%d"}' % (at, at) for at in range(begin, begin + count)]
+
+
+def until(rounds, is_so):
+    """Do rounds until something is so, for a while: brokers and name servers run beside them."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        rounds.round()
+        if is_so():
+            return
+        time.sleep(0.02)
+    raise AssertionError({topic: table.why for topic, table in rounds.tables.items()})
+
+
+def has_all(rounds, *topics):
+    return lambda: all(topic in rounds.tables and rounds.tables[topic].has_all for topic in topics)
+
+
+def test_topics_become_tables_with_each_message_once_and_the_others_among_the_rejects(
+    namesrv, name, tmp_path
+):
+    bad = [b"no json", b"[1]"]
+    send(namesrv, {f"{name}raw": numbers(30), f"{name}json": [*numbers(30), *bad]})
+    tables = {f"{name}json": {"mode": "json"}, f"{name}.*": {}}
+    with running(settings(namesrv, tmp_path, tables)) as rounds:
+        until(rounds, has_all(rounds, f"{name}raw", f"{name}json"))
+        figures = rounds.tables[f"{name}json"].figures
+        assert (figures.read, figures.rows, figures.errors, figures.lost) == (32, 30, 2, 0)
+    assert sorted(row["body"] for row in rows_of(tmp_path / f"{name}raw")) == sorted(numbers(30))
+    rows = rows_of(tmp_path / f"{name}json")
+    assert sorted((row["id"], row["name"]) for row in rows) == [(at, f"n{at}") for at in range(30)]
+    errors = rows_of(tmp_path / f"{name}json.errors")
+    assert sorted((row["body"], row["reason"]) for row in errors) == [
+        (b"[1]", "the body is JSON, but no object"), (b"no json", "the body is not JSON"),
+    ]  # fmt: skip
+    assert len({place(row) for row in rows + errors}) == 32
+
+
+def test_a_new_topic_is_found_a_deleted_one_is_said_and_fields_become_columns(namesrv, name, tmp_path):
+    said: list[str] = []
+    send(namesrv, {f"{name}a": [b'{"id":1}']})
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}}), say=said.append) as rounds:
+        until(rounds, has_all(rounds, f"{name}a"))
+        send(namesrv, {f"{name}a": [b'{"id":2,"extra":1.5}'], f"{name}b": [b'{"x":true}']})
+        until(rounds, has_all(rounds, f"{name}a", f"{name}b"))
+        until(rounds, lambda: len(rows_of(tmp_path / f"{name}a")) == 2)
+        with sync.admin(namesrv) as admin:
+            admin.delete_topic(f"{name}b")
+        until(rounds, lambda: rounds.tables[f"{name}b"].is_gone)
+        assert state_of_table(rounds.tables[f"{name}b"]) == "deleted"
+    assert f"{name}b: was deleted; its table stays" in said
+    found = {row["id"]: row.get("extra") for row in rows_of(tmp_path / f"{name}a")}
+    assert found == {1: None, 2: 1.5}
+    assert [row["x"] for row in rows_of(tmp_path / f"{name}b")] == [True]
+
+
+@pytest.mark.guards("KeptTable.plan: drop keep_progress")
+@pytest.mark.parametrize("dies", ["before the rows", "before the rejects", "before it is noted"])
+def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(
+    namesrv, name, tmp_path, monkeypatch, dies
+):
+    topic = f"{name}a"
+    send(namesrv, {topic: [*numbers(20), b"bad"]})
+    found = settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})
+    commits = []
+
+    def commit(self, batch, staged, *given, _commit=Folder.commit, **named):
+        place = 1 if self._place.path.name.endswith(".errors") else 0
+        commits.append(place)
+        if (dies, place) in (("before the rows", 0), ("before the rejects", 1)):
+            raise KeyboardInterrupt
+        _commit(self, batch, staged, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "commit", commit)
+        if dies == "before it is noted":
+            patch.setattr("sparrowmq.spark.lakehouse.table_progress._DONE", "elsewhere/lake.done")
+        with running(found) as rounds:
+            until(rounds, lambda: rounds.tables.get(topic) is not None and rounds.tables[topic].has_failed)
+            assert not rounds.tables[topic].has_all
+    send(namesrv, {topic: numbers(20, 20)})
+    with running(found) as rounds:
+        until(rounds, lambda: has_all(rounds, topic)() and len(rows_of(tmp_path / topic)) >= 40)
+    assert sorted(row["id"] for row in rows_of(tmp_path / topic)) == list(range(40))
+    assert [row["body"] for row in rows_of(tmp_path / f"{topic}.errors")] == [b"bad"]
+    assert commits
+
+
+def test_a_table_that_fails_waits_and_the_others_go_on(namesrv, name, tmp_path):
+    said: list[str] = []
+    send(namesrv, {f"{name}a": numbers(5), f"{name}b": numbers(5)})
+    (tmp_path / f"{name}a").write_text("a file in the place of the folder")
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}}), say=said.append) as rounds:
+        until(rounds, lambda: has_all(rounds, f"{name}b")() and rounds.tables[f"{name}a"].has_failed)
+        failed = rounds.tables[f"{name}a"]
+        assert state_of_table(failed) == "failing" and not failed.is_due()
+        assert any(line.startswith(f"{name}a: failed: ") for line in said)
+        (tmp_path / f"{name}a").unlink()
+        until(rounds, has_all(rounds, f"{name}a"))
+        assert failed.figures.failures >= 1 and not failed.why
+    assert len(rows_of(tmp_path / f"{name}a")) == 5 and len(rows_of(tmp_path / f"{name}b")) == 5
+
+
+def test_a_table_of_other_settings_waits_for_somebody(namesrv, name, tmp_path):
+    send(namesrv, {f"{name}a": numbers(2)})
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}})) as rounds:
+        until(rounds, has_all(rounds, f"{name}a"))
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})) as rounds:
+        until(rounds, lambda: f"{name}a" in rounds.tables and rounds.tables[f"{name}a"].has_failed)
+        table = rounds.tables[f"{name}a"]
+        assert state_of_table(table) == "waiting" and "was begun with mode 'raw', not 'json'" in table.why
+
+
+def test_a_table_on_which_another_run_works_is_left_alone(namesrv, name, tmp_path):
+    send(namesrv, {f"{name}a": numbers(2)})
+    found = settings(namesrv, tmp_path, {f"{name}.*": {}})
+    with running(found) as rounds, running(found) as other:
+        until(rounds, has_all(rounds, f"{name}a"))
+        until(other, lambda: f"{name}a" in other.tables and other.tables[f"{name}a"].has_failed)
+        assert "another run is at work" in other.tables[f"{name}a"].why
+    assert len(rows_of(tmp_path / f"{name}a")) == 2
+
+
+def test_a_large_backlog_does_not_delay_a_small_topic(namesrv, name, tmp_path):
+    send(namesrv, {f"{name}large": numbers(600), f"{name}small": numbers(3)})
+    workers = PlainWorkers()
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}}, rows_per_round=100), workers) as rounds:
+        until(rounds, has_all(rounds, f"{name}small"))
+        assert rounds.tables[f"{name}large"].lag >= 200
+        assert rounds.tables[f"{name}large"].figures.rows > 0
+        until(rounds, has_all(rounds, f"{name}large"))
+    assert len(rows_of(tmp_path / f"{name}large")) == 600
+
+
+def test_rows_per_second_limit_a_table(namesrv, name, tmp_path):
+    send(namesrv, {f"{name}a": numbers(50)})
+    now = [100.0]
+    found = settings(namesrv, tmp_path, {f"{name}.*": {"rows_per_s": 10}})
+    with running(found, monotonic=lambda: now[0]) as rounds:
+        until(rounds, lambda: f"{name}a" in rounds.tables and rounds.tables[f"{name}a"].figures.batches == 1)
+        table = rounds.tables[f"{name}a"]
+        assert table.figures.rows <= 13  # a queue gets one at least
+        before = table.figures.rows
+        now[0] += 2
+        rounds.round()
+        assert 15 <= table.figures.rows - before <= 23
+
+
+def test_a_table_without_new_messages_has_no_batch_and_no_open_files(namesrv, name, tmp_path):
+    send(namesrv, {f"{name}a": numbers(2)})
+    workers = PlainWorkers()
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {}}), workers) as rounds:
+        until(rounds, has_all(rounds, f"{name}a"))
+        parts = len(workers.done)
+        for _ in range(3):
+            assert rounds.round() is False
+        assert len(workers.done) == parts
+
+
+def test_brokers_that_cannot_be_asked_are_said_once_and_asked_again(name, tmp_path):
+    said: list[str] = []
+    tables = {f"{name}.*": {"options": {"retries": "0"}}}
+    with running(settings("127.0.0.1:9", tmp_path, tables), say=said.append) as rounds:
+        rounds.network._patience = type(rounds.network._patience)(0)
+        rounds.round()
+        rounds.round()
+        assert rounds.why and rounds.looked_s is None
+    assert len(said) == 1 and said[0].startswith("the brokers cannot be asked: ")
+
+
+def test_small_files_are_merged_while_the_lake_runs(namesrv, name, tmp_path):
+    said: list[str] = []
+    now = [100.0]
+    tables = {f"{name}.*": {"compact_every": "1m"}}
+    with running(settings(namesrv, tmp_path, tables), say=said.append, monotonic=lambda: now[0]) as rounds:
+        for at in range(4):
+            send(namesrv, {f"{name}a": numbers(5, 5 * at)})
+            until(rounds, lambda at=at: len(rows_of(tmp_path / f"{name}a")) == 5 * at + 5)
+        before = len(list((tmp_path / f"{name}a").rglob("*.parquet")))
+        now[0] += 61
+        until(rounds, lambda: any("files merged to" in line for line in said))
+        send(namesrv, {f"{name}a": numbers(5, 20)})
+        until(rounds, lambda: len(rows_of(tmp_path / f"{name}a")) == 25)
+    after = len(list((tmp_path / f"{name}a").rglob("*.parquet")))
+    assert before >= 4 and after < before
+    assert sorted(json.loads(row["body"])["id"] for row in rows_of(tmp_path / f"{name}a")) == list(range(25))

@@ -1,0 +1,60 @@
+"""sparrowmq.spark.lakehouse.spark_workers: one job for all topics; a worker's death is its topic's failure alone."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.lakehouse import spark_workers
+from sparrowmq.spark.lakehouse.batch_parts import Part, Written
+from sparrowmq.spark.lakehouse.spark_workers import SparkTypes, SparkWorkers, packed
+from sparrowmq.spark.source.partition_ranges import Range
+
+timeout = pytest.mark.timeout(300)
+
+
+def part(topic, rows):
+    return Part(topic, {}, (Range(MessageQueue(topic, "b", 0), 0, rows),), {}, "raw", {}, "", False)
+
+
+def test_parts_are_shared_by_tasks_of_similar_size():
+    parts = [part(f"t{at}", rows) for at, rows in enumerate([10_000, 100, 9_000, 200, 300, 1])]
+    tasks = packed(parts, 2)
+    assert sorted(each.topic for task in tasks for each in task) == [f"t{at}" for at in range(6)]
+    sizes = [sum(each.rows for each in task) for task in tasks]
+    assert max(sizes) - min(sizes) <= 1_500
+    assert packed([], 4) == [] and len(packed(parts, 50)) == 6
+
+
+def refusing(parts):
+    """In Spark's worker: parts of one topic end it."""
+    for each in parts:
+        if each.topic == "bad":
+            raise RuntimeError("out of memory")
+        yield Written(each.topic, read=each.rows)
+
+
+@timeout
+@pytest.mark.spark
+def test_a_job_that_fails_is_done_again_topic_by_topic(spark, monkeypatch):
+    monkeypatch.setattr(spark_workers, "write_all", refusing)
+    found = SparkWorkers(spark)([part("a", 5), part("bad", 1), part("b", 7), part("a", 2)])
+    by_topic = {written.topic: written.error for written in found}
+    assert "out of memory" in by_topic["bad"] and not by_topic["a"] and not by_topic["b"]
+    assert sum(written.read for written in found if written.topic == "a") == 7
+
+
+@timeout
+@pytest.mark.spark
+def test_types_are_read_as_spark_writes_them(spark):
+    types = SparkTypes(spark)
+    assert types.declared("id bigint, within struct<a: int>") == {"id": "bigint", "within": "struct<a:int>"}
+    assert types.declared(None) == {}
+    assert {name: kind.simpleString() for name, kind in types.kinds({"a": "decimal(38,0)"}).items()} == {
+        "a": "decimal(38,0)"
+    }
+    with pytest.raises(ConfigError, match="is no schema"):
+        types.declared("id biggest")
