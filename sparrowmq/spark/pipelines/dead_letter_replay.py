@@ -36,8 +36,9 @@ from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
 from sparrowmq.spark.refusals import may_pass
 from sparrowmq.spark.row_rate import Pace
-from sparrowmq.spark.source.partition_ranges import Offsets, between
+from sparrowmq.spark.source.partition_ranges import between
 from sparrowmq.spark.source.pulls import Pulls
+from sparrowmq.spark.source.query_offsets import Places
 from sparrowmq.spark.worker_network import connect
 
 SENT: Final = "sent"
@@ -212,9 +213,9 @@ def _rest(span: Span, topic: str, journal: Path) -> Span:
     return replace(span, start=start)
 
 
-def _done(journal: Path, topic: str) -> Offsets:
+def _done(journal: Path, topic: str) -> Places:
     """Return the end of the journal, by queue. Raises: ConfigError, it is no journal, or does not name the topic."""
-    found: Offsets = {}
+    found: Places = {}
     for line in _whole_lines(journal).decode(errors="replace").splitlines():
         try:
             noted = json.loads(line)

@@ -10,7 +10,7 @@ from typing import Any
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.source.partition_ranges import Offsets, between, to_json
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import Places, Plan
 from sparrowmq.spark.worker_network import connect
 
 # The options for the begin and the end of a query; a span replaces them.
@@ -29,8 +29,8 @@ _PLACES = {
 class Span:
     """The rows `[start, end)` of each queue."""
 
-    start: Offsets
-    end: Offsets
+    start: Places
+    end: Places
 
     @property
     def rows(self) -> int:
@@ -65,7 +65,7 @@ def span_of(given: Mapping[str, str]) -> Span:
     return Span(start, Offsets(ends, end.incarnations))
 
 
-def ends_before(given: Mapping[str, str], time_ms: int) -> Offsets:
+def ends_before(given: Mapping[str, str], time_ms: int) -> Places:
     """Return where the messages end that were stored before a time. Raises: as `span_of`."""
     kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
     return span_of({**kept, "endingTimestamp": str(time_ms)}).end
