@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from sparrowmq.errors import ConfigError
 
@@ -40,6 +41,8 @@ for argument; do
 done
 exec {java} "$@"
 """
+# Spark's Java hands its variables to the processes that plan: how many tasks a session on this machine runs at once.
+CORES: Final = "SPARROWMQ_SPARK_CORES"
 
 
 @dataclass(frozen=True, slots=True)

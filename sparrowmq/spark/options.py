@@ -143,6 +143,7 @@ class SourceOptions(ClusterOptions, RowOptions):
     checkpoint: str | None = option("checkpointLocation", text)
     min_partitions: int = option("minPartitions", whole(1), 1)
     max_partitions: int | None = option("maxPartitions", whole(1))
+    parallel_tasks: int | None = option("parallelTasks", whole(1))
 
     expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
     sql: str | None = option("filter.sql", text)

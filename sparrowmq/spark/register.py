@@ -13,6 +13,7 @@ it is the server's environment that must have it.
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.java import spark_environment
+from sparrowmq.spark.java import CORES, spark_environment
 from sparrowmq.spark.source_and_sink import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
@@ -44,8 +45,9 @@ def session(
         return _connected(remote, master, settings or {})
     builder = SparkSession.builder
     if not is_submitted():
-        os.environ.update(spark_environment() | found_by_workers(os.environ))
-        builder = builder.master(master or "local[*]")
+        master = master or "local[*]"
+        os.environ.update(spark_environment() | found_by_workers(os.environ) | cores_of(master))
+        builder = builder.master(master)
     elif master is not None:
         builder = builder.master(master)
     for name, value in (SETTINGS | dict(settings or {})).items():
@@ -79,6 +81,14 @@ def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:
     if folder in paths or folder in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return {}
     return {"PYTHONPATH": os.pathsep.join([folder, *paths])}
+
+
+def cores_of(master: str) -> dict[str, str]:
+    """The variable with the number of tasks that a session on this machine runs at once; none for a cluster."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if found is None:
+        return {}
+    return {CORES: str(os.cpu_count() or 1) if found[1] == "*" else found[1] or "1"}
 
 
 def register(spark: SparkSession) -> None:

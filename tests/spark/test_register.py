@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 import sparrowmq.spark
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.register import found_by_workers, register, session
+from sparrowmq.spark.register import cores_of, found_by_workers, register, session
 
 pytestmark = pytest.mark.spark
 
@@ -75,3 +75,18 @@ def test_workers_find_a_package_that_is_not_installed(monkeypatch):
     assert found_by_workers({"PYTHONPATH": folder}) == {}
     monkeypatch.setattr(sysconfig, "get_path", lambda _: folder)
     assert found_by_workers({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", "1"),
+        ("local[3]", "3"),
+        ("local[2,4]", "2"),
+        ("local[*]", str(os.cpu_count())),
+        ("spark://a:7077", None),
+        ("local-cluster[2,1,1024]", None),
+    ],
+)
+def test_the_cores_of_a_session_on_this_machine_are_known(master, cores):
+    assert cores_of(master).get("SPARROWMQ_SPARK_CORES") == cores

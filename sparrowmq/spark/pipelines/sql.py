@@ -34,6 +34,7 @@ from sparrowmq.spark.pipelines import query_plan
 from sparrowmq.spark.pipelines.running.folders import demand_absent
 from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.runner import parallel_tasks
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 
 if TYPE_CHECKING:
@@ -175,7 +176,10 @@ class _View:
 
     def show(self, session: SparkSession, topic: str, **options: str) -> None:
         """Make it known to the session."""
-        rows = session.read.format("rocketmq").options(**self.options, **options).load()
+        given = {**self.options, **options}
+        if "path" not in given:
+            given |= parallel_tasks(session, given)
+        rows = session.read.format("rocketmq").options(**given).load()
         rows.createOrReplaceTempView(f"`{topic}`")
 
     def narrow(

@@ -33,8 +33,8 @@ Part: TypeAlias = tuple[str, str]
 
 VERSION: Final = 1
 _NONE: Final[Mapping[Any, int]] = MappingProxyType({})
-# A task costs Spark about 30 ms, as long as to read 25,000 rows. A source does not know how many tasks its cluster runs
-# at once; so each of many tasks has ten times as many rows.
+# A task costs Spark about 30 ms, as long as to read 25,000 rows. More tasks than a cluster runs at once are worth it
+# only with ten times as many rows each. A source does not always know how many tasks that are.
 ROWS_WORTH_A_TASK: Final = 25_000
 ROWS_WORTH_MANY_TASKS: Final = 250_000
 FEW_TASKS: Final = 8
@@ -233,18 +233,24 @@ def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_dela
 
 
 def share(
-    ranges: Iterable[Range], min_partitions: int, max_partitions: int | None = None
+    ranges: Iterable[Range],
+    min_partitions: int,
+    max_partitions: int | None = None,
+    at_once: int = FEW_TASKS,
 ) -> list[tuple[Range, ...]]:
     """The tasks of a batch: few enough to be worth their cost, of similar size.
 
     Queues are put together in up to `max_partitions` tasks, or as many as are worth it; ranges are cut only to reach
     `min_partitions`. Within a task a queue's rows keep their order.
+
+    Args:
+        at_once: tasks that the cluster runs at the same time.
     """
     pieces = [each for each in ranges if len(each)]
     rows = sum(map(len, pieces))
     worth = math.ceil(rows / ROWS_WORTH_A_TASK)
     if max_partitions is None:
-        worth = min(worth, max(FEW_TASKS, rows // ROWS_WORTH_MANY_TASKS))
+        worth = min(worth, max(at_once, rows // ROWS_WORTH_MANY_TASKS))
     wanted = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
     return _pack(_cut(pieces, min(min_partitions, rows)), wanted)
 

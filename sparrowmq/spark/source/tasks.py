@@ -6,6 +6,7 @@ its route.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.route import Addresses
+from sparrowmq.spark.java import CORES
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.partition_ranges import Range, share
+from sparrowmq.spark.source.partition_ranges import FEW_TASKS, Range, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,13 @@ def tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOpti
     """The tasks of a batch, as Spark hands them to its workers."""
     return [
         InputPartition(Task(some, network.addresses_of({each.queue.broker_name for each in some})))
-        for some in share(ranges, options.min_partitions, options.max_partitions)
+        for some in share(ranges, options.min_partitions, options.max_partitions, at_once(options))
     ]
+
+
+def at_once(options: SourceOptions, environ: Mapping[str, str] = os.environ) -> int:
+    """The number of tasks that Spark runs at once: by the option parallelTasks, or by the session on this machine."""
+    return options.parallel_tasks or int(environ.get(CORES, FEW_TASKS))
 
 
 def ranges_of(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:

@@ -148,6 +148,8 @@ def test_ranges_are_cut_only_to_reach_the_partitions_asked_for():
 
 def test_without_a_limit_there_are_as_many_tasks_as_are_worth_it():
     assert len(share(whole(20), 1)) == 8
+    assert [len(share(whole(20, 50_000), 1, None, cores)) for cores in (1, 2, 16, 100)] == [4, 4, 16, 20]
+    assert len(share(whole(20, 50_000), 1, 3, 16)) == 3
     assert len(share(whole(20, 1_000_000), 1)) == 20
     assert len(share(whole(100, 50_000), 1)) == 5_000_000 // 250_000
     assert len(share(whole(3, 100), 16)) == 16

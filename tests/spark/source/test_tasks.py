@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_ranges import Range
-from sparrowmq.spark.source.tasks import ranges_of, tasks
+from sparrowmq.spark.source.tasks import at_once, ranges_of, tasks
 from tests.spark.peer import BROKER
 
 
@@ -30,3 +30,16 @@ def test_a_task_brings_its_rows_and_the_addresses_of_their_brokers(peer, connect
 
 def test_a_query_without_rows_reads_nothing(connect):
     assert ranges_of(connect(), InputPartition(None)) == ranges_of(connect(), None) == ()
+
+
+@pytest.mark.guards("tasks.tasks: at_once(options) -> 8")
+def test_tasks_follow_the_cores_of_the_session(peer, connect):
+    ranges = [Range(MessageQueue("T", BROKER, number), 0, 50_000) for number in range(20)]
+    peer.store("T", 0, [])
+    counts = [
+        len(tasks(connect(), ranges, peer.source(topic="T", parallelTasks=cores))) for cores in ("2", "16")
+    ]
+    assert counts == [4, 16]
+    source = peer.source(topic="T")
+    assert (at_once(source, {}), at_once(source, {"SPARROWMQ_SPARK_CORES": "3"})) == (8, 3)
+    assert at_once(peer.source(topic="T", parallelTasks="5"), {"SPARROWMQ_SPARK_CORES": "3"}) == 5

@@ -46,6 +46,7 @@ IsStopped = Callable[[], bool]
 
 _LOOK_S: Final = 1
 _BYTES_PER_BATCH: Final = 512 << 20
+_OF_TASKS: Final = frozenset({"paralleltasks", "maxpartitions"})
 _ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
 
 
@@ -161,7 +162,7 @@ class Runner:
         """Do the batches from the checkpoint on."""
 
         def start(trigger: Mapping[str, Any]) -> StreamingQuery:
-            options = {**given, "checkpointLocation": checkpoint}
+            options = {**given, "checkpointLocation": checkpoint} | parallel_tasks(self.session, given)
             rows = self.session.readStream.format("rocketmq").options(**options).load()
             writing = rows.writeStream.foreachBatch(partial(self.batch, step))
             try:
@@ -218,6 +219,13 @@ def with_defaults(given: Mapping[str, str], rows: int) -> dict[str, str]:
         "maxBytesPerTrigger": str(_BYTES_PER_BATCH),
     }
     return {name: value for name, value in defaults.items() if name.lower() not in named} | dict(given)
+
+
+def parallel_tasks(session: SparkSession, given: Mapping[str, str]) -> dict[str, str]:
+    """The option of the source for as many tasks as the cluster runs at once now, unless the user has given it."""
+    if any(name.lower() in _OF_TASKS for name in given):
+        return {}
+    return {"parallelTasks": str(session.sparkContext.defaultParallelism)}
 
 
 def is_planned(checkpoint: Path) -> bool:

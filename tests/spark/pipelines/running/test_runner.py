@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from sparrowmq.errors import BrokerUnreachable, ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running import runner as running
-from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
+from sparrowmq.spark.pipelines.running.runner import Runner, parallel_tasks, with_defaults
 from sparrowmq.spark.pipelines.running.stopping import noted
 from sparrowmq.spark.source.partition_ranges import RowsLost
 
@@ -42,6 +42,14 @@ def test_options_of_the_user_replace_defaults_in_any_case(given, options):
     found = with_defaults(given, 9)
     assert found == options
     parse(SourceOptions, found | {"nameServer": "x:1", "topic": "T"})
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [({}, {"parallelTasks": "2"}), ({"PARALLELTASKS": "9"}, {}), ({"maxPartitions": "3"}, {})],
+)
+def test_a_stream_has_as_many_tasks_as_the_session_runs_at_once(spark, given, option):
+    assert parallel_tasks(spark, given) == option
 
 
 class Query:
