@@ -45,7 +45,7 @@ def dlq_replay(**given: Any) -> Any:
 @click.argument("topic")
 @shared.servers()
 @click.option("--to", metavar="ADDRESSES", required=True, help="Name servers of the other cluster.")
-@click.option("--to-topic", metavar="NAME", help="Another name of the topic there.")
+@click.option("--to-topic", metavar="NAME", help="Another name there; for several topics as east-{topic}.")
 @_TO_CLUSTER
 @_STATE
 @click.option(
@@ -59,9 +59,9 @@ def dlq_replay(**given: Any) -> Any:
 @shared.dry_run
 @shared.ends_well
 def mirror(**given: Any) -> Any:
-    """Keep TOPIC, or several as a,b, as copies in another cluster; order, ids and born times are kept.
+    """Keep TOPIC as copies in another cluster; order, ids and born times are kept.
 
-    Either cluster may be Apache's. A second start continues.
+    TOPIC is one, several as a,b, or a regular expression. Either cluster may be Apache's. A second start continues.
     """
     return shared.pipelines().mirror(**given)
 
@@ -83,5 +83,8 @@ def mirror(**given: Any) -> Any:
 @shared.dry_run
 @shared.ends_well
 def dedup(**given: Any) -> Any:
-    """Copy TOPIC to TO_TOPIC without repeats. A second start continues."""
+    """Copy TOPIC to TO_TOPIC without repeats. A second start continues.
+
+    TOPIC is one, several as a,b, or a regular expression. TO_TOPIC is one for all of them, or as {topic}-once.
+    """
     return shared.pipelines().dedup(**given)

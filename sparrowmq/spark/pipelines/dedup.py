@@ -44,6 +44,9 @@ def dedup(
     """Copy what a topic has, and gets, to another, but for repeats; `read` less `written` were dropped.
 
     Args:
+        topic: one, several as `a,b`, or a regular expression, as `orders-.*`, which finds new topics, too.
+        to_topic: one topic for all of them, or a name for each with `{topic}` in it, as `{topic}-once`. A key is
+            looked for in all topics.
         by: an SQL expression over the source's columns: what repeats have the same. Null is no repeat of null.
         window: a message is a repeat if it was stored within this time of one that passed: `90s`, `12h`, `7d`.
         state: a folder; it belongs to this pipeline.
@@ -54,7 +57,7 @@ def dedup(
         StreamingQueryException: the query failed; run it again to go on.
     """
     runner = Runner(**(Streaming(every="1 second") | running))
-    target = Target(to or name_server, to_topic, to_options)
+    target = Target(to or name_server, to_topic, to_options, joins=True)
     route = routed(topic, name_server, target, runner.options)
     settled = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
     kept = State(state, settled)
@@ -64,7 +67,7 @@ def dedup(
     source = runner.session.read.format("rocketmq").options(**route.given)
     repeats.check(source.option("columns", ",".join(COLUMNS_READ)).load())
     route.make(to_cluster, runner.say)
-    return CopyingStream(route, kept, runner, repeats=repeats, chained=True).run("dedup")
+    return CopyingStream(route, kept, runner, repeats=repeats, chained=True, cluster=to_cluster).run("dedup")
 
 
 def _window_ms(window: str) -> int:

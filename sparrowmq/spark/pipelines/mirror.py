@@ -34,7 +34,8 @@ def mirror(
     """Copy what topics have, and get, to another cluster; returns when all is there (`once`), or when it is stopped.
 
     Args:
-        topic: one, or several as `a,b`. to_topic: another name there, for one topic.
+        topic: one, several as `a,b`, or a regular expression, as `orders-.*`, which finds new topics, too.
+        to_topic: another name there; for several topics with `{topic}` in it, as `east-{topic}`.
         to: name servers of the other cluster. to_cluster: in which of its clusters topics are made, if it has several.
         state: a folder, for this mirror alone; without it a mirror begins from the start.
         chained: copy also what a mirror has brought.
@@ -50,4 +51,4 @@ def mirror(
     if runner.dry_run:
         return look(route, runner)
     route.make(to_cluster, runner.say)
-    return CopyingStream(route, kept, runner, chained=chained).run("mirror")
+    return CopyingStream(route, kept, runner, chained=chained, cluster=to_cluster).run("mirror")

@@ -16,6 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.pipelines import dedup
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
+from tests.spark.test_with_spark import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -74,6 +75,25 @@ def test_repeats_are_what_has_the_same_key_by_any_expression(topic, drop):
     send(topic, 1, 11, 2)
     assert drop(by="get_json_object(cast(body as string), '$.n')").written == 2
     assert len(passed(topic)) == 2
+
+
+@pytest.mark.timeout(600)
+def test_topics_of_a_pattern_are_copied_without_repeats_and_new_ones_are_found(topic, tmp_path):
+    def run():
+        where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
+        return dedup(
+            f"{topic.name}(-.*)?", "{topic}-once", state=tmp_path / "state", once=True, **where
+        ).written
+
+    send(topic, 1, 2, 2)
+    assert run() == 2
+    other = Topic(topic.spark, topic.options["nameServer"])
+    other.name = other.options["topic"] = f"{topic.name}-b"
+    send(other, 2, 3)
+    send(topic, 3, 4)
+    assert run() == 2  # a key is looked for in all topics
+    assert len(passed(topic)) + len(passed(other)) == 4
+    assert run() == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,15 +27,25 @@ if TYPE_CHECKING:
 COLUMNS_READ: Final = (*COLUMNS, "msgId", "storeTimestamp", "keys", "tags")
 
 _ROWS_PER_BATCH: Final = 200_000
+_TOPIC: Final = "{topic}"
+# What the name of a topic, or a list of names, does not have.
+_OF_PATTERNS: Final = re.compile(r"[^\w%|,\s-]")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A topic at other name servers; `options` are those of the sink."""
+    """Topics at other name servers.
+
+    Attributes:
+        topic: their name, in which `{topic}` is replaced by that of the source; None keeps the names.
+        options: of the sink.
+        joins: whether several topics may be copied to one.
+    """
 
     name_server: str
     topic: str | None = None
     options: Mapping[str, str] | None = None
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,27 +53,40 @@ class Route:
     """The sources and the targets of copies.
 
     Attributes:
-        names: of the topics at the target.
+        topic: as the user names the sources. given: options of the source.
+        target: the name of topics at the target, as `Target` has it.
     """
 
+    topic: str
     given: Mapping[str, str]
     source: SourceOptions
     sink: SinkOptions
-    names: Mapping[str, str]
+    target: str
 
-    def make(self, cluster: str | None, say: Say) -> None:
-        """Make the topics of the target that are not there, as wide as their originals."""
-        widths = {
-            self.names[name]: width for name, width in topics.widest(topics.readable(self.source)).items()
-        }
+    @property
+    def follows_new_topics(self) -> bool:
+        return self.source.topic_pattern is not None
+
+    def name_of(self, topic: str) -> str:
+        """Return the name of a topic at the target."""
+        return self.target.replace(_TOPIC, topic)
+
+    def make(self, cluster: str | None, say: Say, known: Collection[str] = ()) -> None:
+        """Make the topics of the target that are not there, as wide as their originals; not for `known` originals."""
+        widths: dict[str, int] = {}
+        for name, width in topics.widest(topics.readable(self.source)).items():
+            if name not in known:
+                to = self.name_of(name)
+                widths[to] = max(width, widths.get(to, 0))
         for made in topics.make(self.sink, widths, cluster):
             say(f"made topic {made} with {widths[made]} queues on each broker")
 
     def targets(self, known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:
         """Return the target of each queue that exists now. Raises: NoRoute, SendFailed, NetworkError."""
-        found = dict(known)
-        sources, targets = topics.readable(self.source), topics.writable(self.sink, set(self.names.values()))
-        for name, to in self.names.items():
+        found, sources = dict(known), topics.readable(self.source)
+        names = {name: self.name_of(name) for name in sorted({queue.topic for queue in sources})}
+        targets = topics.writable(self.sink, set(names.values()))
+        for name, to in names.items():
             own = [queue for queue in sources if queue.topic == name]
             found = paired(own, [queue for queue in targets if queue.topic == to], found)
         return found
@@ -79,8 +103,11 @@ class CopyingStream:
         *,
         chained: bool = False,
         repeats: Repeats | None = None,
+        cluster: str | None = None,
     ) -> None:
+        """`cluster`: where topics are made, if there are several."""
         self._route = route
+        self._cluster = cluster
         self._state = state
         self._runner = runner
         self._repeats = repeats
@@ -89,7 +116,7 @@ class CopyingStream:
     def run(self, name: str) -> Report:
         """Run the pipeline `name`. Raises: StreamingQueryException; ConfigError, another run holds this state."""
         state, runner = self._state, self._runner
-        with runner.at_work(state.folder, f"{name} {','.join(self._route.names)}"):
+        with runner.at_work(state.folder, f"{name} {self._route.topic}"):
             state.keep(self._route.targets(state.targets))
             given = with_defaults(self._route.given, _ROWS_PER_BATCH)
             given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
@@ -129,35 +156,43 @@ class CopyingStream:
 
     def _look_for_queues(self) -> None:
         """Find a place for new queues; while no name server answers, the known queues are copied."""
+        known = self._state.targets
         try:
-            self._state.keep(self._route.targets(self._state.targets))
+            if self._route.follows_new_topics:
+                self._route.make(self._cluster, self._runner.say, {queue.topic for queue in known})
+            self._state.keep(self._route.targets(known))
         except (NetworkError, NoRoute, SendFailed) as error:
             self._runner.say(f"no answer about new queues, so the known queues are copied: {error}")
 
 
 def routed(topic: str, name_server: str, target: Target, options: Mapping[str, str] | None = None) -> Route:
-    """The way of a topic, or of several as `a,b`. Raises: ConfigError."""
-    given = {**(options or {}), "nameServer": name_server, "topic": topic}
-    source = parse(SourceOptions, given)
+    """The way of a topic, of several as `a,b`, or of all that a regular expression matches. Raises: ConfigError."""
     sink = topics.sink(target.options, target.name_server)
+    to, is_pattern = target.topic or _TOPIC, _OF_PATTERNS.search(topic) is not None
+    given = {**(options or {}), "nameServer": name_server}
+    source = parse(SourceOptions, {**given, "subscribePattern" if is_pattern else "topic": topic})
     source.check_stream()
-    if target.topic is not None and len(source.topics) != 1:
-        raise ConfigError("to_topic renames one topic; run one mirror for each that is renamed")
-    names = {name: target.topic or name for name in source.topics}
+    if _TOPIC not in to and not target.joins and (is_pattern or len(source.topics) != 1):
+        raise ConfigError(
+            f"to_topic={to!r} renames one topic; for several write {_TOPIC} for the name, as {_TOPIC}-copy"
+        )
     same = set(source.name_servers) & set(sink.name_servers)
-    if same and any(name == renamed for name, renamed in names.items()):
+    if same and (to == _TOPIC or to in source.topics):
         raise ConfigError(
             f"both clusters are at {', '.join(sorted(same))}: topics would be copied into themselves; "
             "name another topic"
         )
-    return Route(given, source, sink, names)
+    copies = re.escape(to).replace(re.escape(_TOPIC), ".*")
+    others = f"(?!(?:{copies})$)(?:{topic})" if same else topic
+    given |= {"subscribePattern": others} if is_pattern else {"topic": topic}
+    return Route(topic, given, parse(SourceOptions, given), sink, to)
 
 
 def look(route: Route, runner: Runner) -> Report:
     """Say what a first run would copy."""
     span = span_of(route.given)
-    for name, renamed in route.names.items():
-        runner.say(f"copies {name} to {renamed} at {';'.join(route.sink.name_servers)}")
+    for name in sorted({queue.topic for queue in span.end}):
+        runner.say(f"copies {name} to {route.name_of(name)} at {';'.join(route.sink.name_servers)}")
     runner.say(f"{span.rows:,} messages in {len(span.end)} queues are there to be copied")
     runner.report.read = span.rows
     return runner.report

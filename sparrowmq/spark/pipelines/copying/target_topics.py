@@ -14,6 +14,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.directions import demand_sending
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
+from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.worker_network import connect
 
 _NOT_OF_COPIES: Final = frozenset(
@@ -22,13 +23,9 @@ _NOT_OF_COPIES: Final = frozenset(
 
 
 def readable(options: SourceOptions) -> list[MessageQueue]:
-    """The queues of the topics that the options name. Raises: NoRoute, NetworkError."""
+    """The queues of the topics that the options choose. Raises: NoRoute, NetworkError."""
     with connect(options) as network:
-        return [
-            queue
-            for topic in options.topics
-            for queue in network.retrying(partial(network.route, topic)).readable
-        ]
+        return Plan(network, options).queues(())[0]
 
 
 def writable(options: SinkOptions, topics: Iterable[str]) -> list[MessageQueue]:

@@ -9,19 +9,52 @@ pytest.importorskip("pyspark")
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.copying.copying_stream import Target, routed
+from sparrowmq.spark.pipelines.copying.copying_stream import Route, Target, routed
+
+
+def is_chosen(route: Route, topic: str) -> bool:
+    assert route.source.topic_pattern is not None
+    return bool(route.source.topic_pattern.fullmatch(topic))
 
 
 def test_topics_keep_their_names_or_get_another():
-    assert routed("a,b", "near:1", Target("far:1")).names == {"a": "a", "b": "b"}
-    assert routed("a", "near:1", Target("near:1", "b"), {"tags": "x"}).names == {"a": "b"}
+    assert routed("a,b", "near:1", Target("far:1")).name_of("b") == "b"
+    assert routed("a", "near:1", Target("near:1", "b"), {"tags": "x"}).name_of("a") == "b"
+    assert routed("a,b", "near:1", Target("near:1", "{topic}-copy")).name_of("b") == "b-copy"
+    assert routed("a,b", "near:1", Target("near:1", "c", joins=True)).name_of("b") == "c"
+
+
+@pytest.mark.parametrize(
+    ("topic", "to", "meant"),
+    [
+        ("orders-.*", "near:1", {"orders-a": True, "orders-a-once": False, "orders": False}),
+        ("orders-.*", "far:1", {"orders-a": True, "orders-a-once": True, "orders": False}),
+        ("(a|b)", "near:1", {"a": True, "b": True, "c": False}),
+    ],
+)
+@pytest.mark.guards("copying_stream.routed: f'(?!(?:{copies})$)(?:{topic})' -> topic")
+def test_a_pattern_does_not_find_the_copies(topic, to, meant):
+    route = routed(topic, "near:1", Target(to, "{topic}-once"))
+    assert route.follows_new_topics
+    assert {name: is_chosen(route, name) for name in meant} == meant
+
+
+def test_a_pattern_does_not_find_the_topic_to_which_all_are_copied():
+    route = routed("orders.*", "near:1", Target("near:1", "orders-once", joins=True))
+    assert is_chosen(route, "orders-a")
+    assert not is_chosen(route, "orders-once")
+    assert is_chosen(route, "orders-once-2")
 
 
 @pytest.mark.parametrize(
     ("topics", "to", "to_topic", "complaint"),
     [
         ("a", "near:1", None, "copied into themselves"),
-        ("a,b", "far:1", "c", "to_topic renames one topic"),
+        ("a,b", "far:1", "c", "renames one topic; for several write {topic}"),
+        ("a.*", "far:1", "c", "renames one topic; for several write {topic}"),
+        ("a.*", "near:1", None, "copied into themselves"),
+        ("a.*", "near:1", "{topic}", "copied into themselves"),
+        ("a,b", "near:1", "b", "renames one topic"),
         ("a", "far", None, "nameServer='far'"),
     ],
 )
@@ -45,4 +78,29 @@ def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     assert route.targets({}) == {
         MessageQueue("wide", "broker-0", number): MessageQueue("wide-too", "broker-0", number)
         for number in range(3)
+    }
+
+
+def test_topics_that_appear_are_made_at_the_target_and_paired(namesrv):
+    with sync.connect(namesrv) as mq:
+        mq.admin.create_topic("eu-a", queues=2)
+        route = routed("eu-.*", namesrv, Target(namesrv, "{topic}-too"))
+        said: list[str] = []
+        route.make(None, said.append)
+        known = route.targets({})
+        mq.admin.create_topic("eu-b", queues=3)
+        route.make(None, said.append, {queue.topic for queue in known})
+        all_in_one = routed("eu-.*", namesrv, Target(namesrv, "eu-all", joins=True))
+        mq.admin.delete_topic("eu-a-too")
+        mq.admin.delete_topic("eu-b-too")
+        all_in_one.make(None, said.append)
+    assert said == [
+        "made topic eu-a-too with 2 queues on each broker",
+        "made topic eu-b-too with 3 queues on each broker",
+        "made topic eu-all with 3 queues on each broker",
+    ]
+    pairs = all_in_one.targets({})
+    assert {queue.topic for queue in pairs} == {"eu-a", "eu-b"}
+    assert {(queue.topic, queue.queue_id) for queue in pairs.values()} == {
+        ("eu-all", each) for each in range(3)
     }
