@@ -58,12 +58,12 @@ def compact(
                 continue
             lake = open_lake(settled.format, Place(path, own_state, settled.writer, only_looked_at=dry_run))
             if dry_run:
-                say(f"{path}: {lake.files():,} files")
+                say(f"{path}: {len(lake.paths()):,} files")
                 continue
             if oldest is not None:
                 say(f"{path}: {lake.expire(oldest):,} days before {oldest} are taken out")
-            report.add_read(lake.files())
+            report.add_read(len(lake.paths()))
             lake.compact(before)
-            report.written += lake.files()
-            say(f"{path}: {lake.files():,} files")
+            report.written += len(lake.paths())
+            say(f"{path}: {len(lake.paths()):,} files")
     return report

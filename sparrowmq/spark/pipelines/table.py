@@ -25,6 +25,7 @@ from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_plann
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
+from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
 
@@ -144,7 +145,8 @@ def _asked(
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
     fields = {} if schema is None else declared_fields(schema, runner.session)
-    return Settled(topic, format, mode, schema, fields, bodies=bodies)
+    depth = MOST_DEPTH if mode == "json" else 0
+    return Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth)
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:

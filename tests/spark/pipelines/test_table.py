@@ -91,15 +91,16 @@ def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(t
     again = run(kind, mode="json")
     assert (again.read, again.written, again.errors) == (3, 0, 0)
     topic.send_bodies([b'{"id":1000,"extra":1.5}', b'{"id":"text"}'])
-    assert run(kind, mode="json").written == 1
+    assert run(kind, mode="json").written == 2
     rows = rows_of(kind, tmp_path / "table")
-    assert sorted((row["id"], row["name"], row["extra"]) for row in rows) == [
-        *((number, f"n{number}", None) for number in range(400)),
-        (1000, None, 1.5),
-    ]
+    assert {(row["id"], row["name"], row["extra"]) for row in rows} == {
+        *((str(number), f"n{number}", None) for number in range(400)),
+        ("1000", None, 1.5),
+        ("text", None, None),
+    }
+    assert len(rows) == 402
     errors = rows_of(kind, tmp_path / "table.errors")
     assert sorted((row["reason"], row["body"]) for row in errors) == [
-        ("id is no bigint", b'{"id":"text"}'),
         ("the body is JSON, but no object", b"[1]"),
         ("the body is empty", b""),
         ("the body is not JSON", b"no json"),

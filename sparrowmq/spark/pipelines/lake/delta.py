@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from deltalake.transaction import AddAction
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
+from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
 
 if TYPE_CHECKING:
@@ -49,8 +51,9 @@ class Delta:
         version = self._table.transaction_version(self._place.writer) if self._table else None
         return -1 if version is None else version
 
-    def columns(self) -> list[str]:
-        return [field.name for field in self._table.schema().fields] if self._table else []
+    def columns(self) -> dict[str, pa.DataType]:
+        schema = pa.schema(self._table.schema()) if self._table else ()
+        return {field.name: field.type for field in schema}
 
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
@@ -66,9 +69,8 @@ class Delta:
             self._table.alter.add_columns([kinds[field.name] for field in fields])
         take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
-        now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration[_STATISTICS] or ""
         self._table.create_write_transaction(
-            [_add(file, place.path, columns, now_ms) for file in staged.files],
+            self._adds(staged),
             "append",
             self._table.schema(),
             [DAY],
@@ -90,8 +92,23 @@ class Delta:
         self._table.vacuum(dry_run=False, full=False)
         return 1
 
-    def files(self) -> int:
-        return len(self._table.file_uris()) if self._table else 0
+    def paths(self) -> list[Path]:
+        return sorted(map(Path, self._table.file_uris())) if self._table else []
+
+    def rewrite(self, staged: Staged) -> None:
+        assert self._table is not None
+        new = under_new_names(staged)
+        take_over(new, self._place.path, REWRITTEN, may_have_left=False)
+        self._table.create_write_transaction(
+            self._adds(new), "overwrite", Schema.from_arrow(new.schema), [DAY]
+        )
+        self._table.update_incremental()
+
+    def _adds(self, staged: Staged) -> list[AddAction]:
+        """Files that are in their places, as the log has them."""
+        assert self._table is not None
+        now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration.get(_STATISTICS) or ""
+        return [_add(file, self._place.path, columns, now_ms) for file in staged.files]
 
     def compact(self, before: date) -> None:
         """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""

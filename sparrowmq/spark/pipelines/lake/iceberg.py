@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.transforms import IdentityTransform
 
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS, Upkeep, drop_snapshots, missing_settings
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
+from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
+from sparrowmq.spark.pipelines.lake.widening import retypes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,8 +60,9 @@ class Iceberg:
         batches = (int(each[_BATCH] or -1) for each in summaries if each.get(_WRITER) == self._place.writer)
         return max([int(noted), *batches])
 
-    def columns(self) -> list[str]:
-        return [field.name for field in self._table.schema().fields] if self._table else []
+    def columns(self) -> dict[str, pa.DataType]:
+        schema = self._table.schema().as_arrow() if self._table else ()
+        return {field.name: field.type for field in schema}
 
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
@@ -82,8 +86,30 @@ class Iceberg:
         self._may_have_left = False
         self._upkeep.committed(table, staged, summary)
 
-    def files(self) -> int:
-        return len(list(self._table.scan().plan_files())) if self._table else 0
+    def paths(self) -> list[Path]:
+        tasks = self._table.scan().plan_files() if self._table else ()
+        return sorted(Path(task.file.file_path.removeprefix("file://")) for task in tasks)
+
+    def rewrite(self, staged: Staged) -> None:
+        """A column of another type is another one to Iceberg, so older snapshots would have null there: they go."""
+        assert self._table is not None
+        known, old, new = self.columns(), self.paths(), under_new_names(staged)
+        data = self._place.path / "data"
+        take_over(new, data, REWRITTEN, may_have_left=False)
+        with self._table.transaction() as change:
+            change.delete(AlwaysTrue())
+            with change.update_schema(allow_incompatible_changes=True) as update:
+                for field in new.schema:
+                    if retypes(known[field.name], field.type):
+                        update.delete_column((field.name,))
+            with change.update_schema() as update:
+                update.union_by_name(new.schema)
+            if new.files:
+                change.add_files(
+                    [f"file://{data / file.name}" for file in new.files], check_duplicate_files=False
+                )
+            drop_snapshots(change, 1)
+        self._upkeep.remove_unused(self._table, [f"file://{file}" for file in old])
 
     def compact(self, before: date) -> None:
         """Old files go an hour later, for readers that began before."""
@@ -115,12 +141,11 @@ class Iceberg:
 
     def _by_day(self, before: date) -> dict[str, list[Path]]:
         found: dict[str, list[Path]] = {}
-        for task in self._table.scan().plan_files() if self._table else ():
-            path = Path(task.file.file_path.removeprefix("file://"))
+        for path in self.paths():
             day = path.parent.name.partition("=")[2]
             if day < before.isoformat():
                 found.setdefault(day, []).append(path)
-        return {day: sorted(files) for day, files in found.items()}
+        return found
 
     def _forget(self) -> None:
         """Drop old snapshots, but first note the last batch of each writer, which may be noted only there."""

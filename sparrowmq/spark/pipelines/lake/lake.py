@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.widening import grows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,16 +52,20 @@ class Lake(Protocol):
         """The number of the last batch that the table has; -1 before the first."""
         ...
 
-    def columns(self) -> list[str]:
-        """The names of the columns; none before the first batch."""
+    def columns(self) -> Mapping[str, pa.DataType]:
+        """The columns, by name; none before the first batch."""
         ...
 
     def commit(self, batch: int, staged: Staged) -> None:
-        """Take over the files of a batch, all at once; columns that are new are added."""
+        """Take over the files of a batch, all at once; columns that are new, or new within a column, are added."""
         ...
 
-    def files(self) -> int:
-        """Count the files with rows."""
+    def paths(self) -> list[Path]:
+        """The files with rows."""
+        ...
+
+    def rewrite(self, staged: Staged) -> None:
+        """Replace all files, at once; `staged` has all columns, and may have other types."""
         ...
 
     def compact(self, before: date) -> None:
@@ -83,6 +89,6 @@ def open_lake(kind: str, place: Place) -> Lake:
     return lake
 
 
-def added(schema: pa.Schema, known: list[str]) -> list[pa.Field]:
-    """The fields that a table with the columns `known` lacks."""
-    return [field for field in schema if field.name not in known]
+def added(schema: pa.Schema, known: Mapping[str, pa.DataType]) -> list[pa.Field]:
+    """The fields that a table with the columns `known` lacks, or of which it lacks parts."""
+    return [field for field in schema if field.name not in known or grows(known[field.name], field.type)]

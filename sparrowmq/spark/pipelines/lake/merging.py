@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrowmq.spark.pipelines.lake.widening import widened
+
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
@@ -59,7 +61,8 @@ def groups(files: Sequence[Path]) -> Iterator[list[Path]]:
 
 def merge(files: Sequence[Path], to: Path) -> None:
     """Write the rows of Parquet files, in their order, to one; a column that a file lacks is null there."""
-    schema = pa.unify_schemas([pq.read_schema(file).remove_metadata() for file in files])
+    schemas = [pq.read_schema(file).remove_metadata() for file in files]
+    schema = pa.unify_schemas(schemas, promote_options="permissive")
     to.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(to, schema, compression="snappy") as writer:
         for file in files:
@@ -70,7 +73,9 @@ def merge(files: Sequence[Path], to: Path) -> None:
 
 def _in(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
-        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        widened(batch.column(field.name), field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

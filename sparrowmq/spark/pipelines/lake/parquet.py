@@ -18,6 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import Place
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _KEPT_COMMITS: Final = 10
+_COMPACTED: Final = "compacted-"
 
 
 class Folder:
@@ -46,11 +48,12 @@ class Folder:
     def last_batch(self) -> int:
         return max((int(path.stem) for path in self._commits.glob("*.json")), default=-1)
 
-    def columns(self) -> list[str]:
-        names = [DAY]
-        for file in sorted(self._place.path.glob(f"{DAY}=*/*.parquet"), key=os.path.getmtime)[-1:]:
-            names += pq.read_schema(file).names
-        return names if len(names) > 1 else []
+    def columns(self) -> dict[str, pa.DataType]:
+        """As the newest file of a batch has them; files that were put together may lack newer columns."""
+        files = sorted(self.paths(), key=os.path.getmtime)
+        newest = [file for file in files if not file.name.startswith(_COMPACTED)][-1:] or files
+        found = {field.name: field.type for file in newest for field in pq.read_schema(file)}
+        return {DAY: pa.date32(), **found} if found else {}
 
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
@@ -61,14 +64,21 @@ class Folder:
         for old in sorted(self._commits.glob("*.json"))[:-_KEPT_COMMITS]:
             old.unlink()
 
-    def files(self) -> int:
-        return len(list(self._place.path.glob(f"{DAY}=*/*.parquet")))
+    def paths(self) -> list[Path]:
+        return sorted(self._place.path.glob(f"{DAY}=*/*.parquet"))
+
+    def rewrite(self, staged: Staged) -> None:
+        """Each file is replaced by the one of its name, so no reader misses a row or sees it twice."""
+        moves = {str(file.path): str(self._place.path / file.name) for file in staged.files}
+        gone = {str(path) for path in self.paths()} - set(moves.values())
+        self._write(self._merges, {"moves": moves, "gone": sorted(gone)})
+        self._finish_merge()
 
     def compact(self, before: date) -> None:
         """A reader at that very moment may miss the rows of some files, or see them twice."""
         for folder in self._days(before):
             for group in groups(sorted(folder.glob("*.parquet"))):
-                merged = self._place.state / "compacted" / f"compacted-{uuid.uuid4().hex}.parquet"
+                merged = self._place.state / "compacted" / f"{_COMPACTED}{uuid.uuid4().hex}.parquet"
                 merge(group, merged)
                 moves = {str(merged): str(folder / merged.name)}
                 self._write(self._merges, {"moves": moves, "gone": [str(file) for file in group]})

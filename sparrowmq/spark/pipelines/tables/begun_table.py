@@ -26,6 +26,7 @@ class Settled:
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     begin: dict[str, Any] | None = None  # where it begins in each queue; None if brokers were never asked
     bodies: dict[str, Any] | None = None  # of Avro and Protobuf: the registry, or the schema itself
+    depth: int = 0  # of objects and lists within columns; tables of earlier releases have text there
 
     def shape(self) -> Shape:
         match self.mode:
@@ -33,7 +34,11 @@ class Settled:
                 return Raw()
             case "whole":
                 return Whole()
-        return Objects(self.fields, is_closed=self.mode == "schema")
+        return self.objects()
+
+    def objects(self) -> Objects:
+        """The shape of rows in the modes json and schema."""
+        return Objects(self.fields, is_closed=self.mode == "schema", depth=self.depth)
 
     def begins(self) -> dict[MessageQueue, int]:
         """The first offset of each queue that the table takes from brokers; a queue made later has none."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from sparrowmq.spark.pipelines.tables.json_kinds import refused
+from sparrowmq.spark.pipelines.tables.json_columns import Refusal
+from sparrowmq.spark.pipelines.tables.json_kinds import demand_few
 from sparrowmq.spark.pipelines.tables.json_objects import NoRow, Object, read_object
 from sparrowmq.spark.pipelines.tables.json_values import Convert, Misfit, converter
 
@@ -25,6 +26,7 @@ class BodyReader:
         added: the reason and the columns, as Arrow fields.
         own: columns that the table has beside them.
         is_closed: whether fields without a column are left out; otherwise they are an error.
+        depth: of objects and lists within columns.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class BodyReader:
         own: Iterable[str],
         *,
         is_closed: bool,
+        depth: int = 0,
     ) -> None:
         self._kinds = dict(kinds)
         self._added = list(added)
         self._is_closed = is_closed
-        self._by_lower = {name.lower(): name for name in (*own, *kinds)}
+        self._refusal = Refusal(kinds, own)
+        self._depth = depth
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         converters = {name: converter(kind) for name, kind in self._kinds.items()}
@@ -52,8 +56,10 @@ class BodyReader:
         """Return the reason and the values; one of them is null."""
         try:
             fields = read_object(body)
-            if not self._is_closed and (why := refused(fields, self._kinds, self._by_lower)):
-                raise NoRow(why)
+            if not self._is_closed:
+                demand_few(fields, self._depth)
+                if why := self._refusal.why(fields):
+                    raise NoRow(why)
             return None, *_converted(fields, converters)
         except NoRow as error:
             return str(error), *([None] * len(converters))

@@ -1,24 +1,26 @@
-"""The columns that JSON objects need: the mode `json` makes a column of each field.
+"""The kinds of the values in JSON bodies, field by field; the mode `json` makes columns of them.
 
     null -> boolean ------------------------------> string
          -> int53 ---> bigint --> decimal(38,0) --> string       without a point
               `------> double --------------------> string       with a point or an exponent
-         -> string, list, object -----------------> string
+         -> list, object -------------------------> string       if both, or beside other values
 
 A column must hold each value of its batch exactly as it is, so numbers that have no type in common become text. Only a
-number with a point may be rounded, to the nearest double. Names that differ by case alone are one column for most
-readers, so the name that more messages have gets it.
+number with a point may be rounded, to the nearest double.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
+import msgspec
+
 from sparrowmq.spark.pipelines.tables.json_objects import NoRow, Object, Real, read_object
 
-MOST_COLUMNS: Final = 1000  # of a table; later fields are errors of their rows
+MOST_COLUMNS: Final = 1000  # of a table, with the fields within them; later ones are errors of their rows
+MOST_DEPTH: Final = 10  # of objects and lists within a field; what is deeper becomes text
 
 _LONG: Final = range(-(1 << 63), 1 << 63)
 _EXACT_IN_DOUBLE: Final = range(-(1 << 53), (1 << 53) + 1)
@@ -35,24 +37,55 @@ class Kind(IntEnum):
     DECIMAL = 4
     DOUBLE = 5
     STRING = 6
-
-    @property
-    def ddl(self) -> str:
-        return _DDL[self]
+    LIST = 7
+    OBJECT = 8
 
 
-_DDL: Final = {
-    Kind.BOOLEAN: "boolean",
-    Kind.INT53: "bigint",
-    Kind.LONG: "bigint",
-    Kind.DECIMAL: "decimal(38,0)",
-    Kind.DOUBLE: "double",
-    Kind.STRING: "string",
-}
 _WITHOUT_POINT: Final = (Kind.INT53, Kind.LONG, Kind.DECIMAL)
 
-# Of each field: the kind of its values, and in how many objects it is. It goes from workers to the driver.
-Found = dict[str, tuple[int, int]]
+
+class Seen(msgspec.Struct, array_like=True):
+    """Everything seen of a field. It goes from workers to the driver.
+
+    Attributes:
+        kind: of its values. count: of the objects that have it.
+        fields: of its objects. items: of its lists.
+    """
+
+    kind: Kind = Kind.NULL
+    count: int = 0
+    fields: dict[str, Seen] = {}
+    items: Seen | None = None
+
+    def see(self, value: Any, depth: int) -> None:
+        """Note a value; `depth` is how many levels of objects and lists may be within it."""
+        self.count += 1
+        kind = kind_of(value)
+        if kind >= Kind.LIST:
+            kind = self._see_nested(value, depth) if depth else Kind.STRING
+        if kind is not self.kind:
+            self.kind = joined(self.kind, kind)
+
+    def _see_nested(self, value: Any, depth: int) -> Kind:
+        if isinstance(value, dict):
+            see_fields(self.fields, value, depth - 1)
+            return Kind.OBJECT
+        self.items = self.items or Seen()
+        for item in value:
+            self.items.see(item, depth - 1)
+        return Kind.LIST
+
+    def add(self, other: Seen) -> None:
+        """Note what another worker saw of the same field."""
+        self.kind = joined(self.kind, other.kind)
+        self.count += other.count
+        merge(self.fields, other.fields)
+        if other.items is not None:
+            self.items = self.items or Seen()
+            self.items.add(other.items)
+
+
+Found = dict[str, Seen]
 
 
 def kind_of(value: Any) -> Kind:
@@ -63,9 +96,11 @@ def kind_of(value: Any) -> Kind:
         return Kind.BOOLEAN
     if isinstance(value, int):
         return _kind_of_int(value)
-    if isinstance(value, Real) and abs(float(value)) != float("inf"):
-        return Kind.DOUBLE
-    return Kind.STRING
+    if isinstance(value, Real):
+        return Kind.DOUBLE if abs(float(value)) != float("inf") else Kind.STRING
+    if isinstance(value, dict):
+        return Kind.OBJECT
+    return Kind.LIST if isinstance(value, list) else Kind.STRING
 
 
 def _kind_of_int(value: int) -> Kind:
@@ -84,62 +119,83 @@ def joined(one: Kind, other: Kind) -> Kind:
     return Kind.DOUBLE if (low, high) == (Kind.INT53, Kind.DOUBLE) else Kind.STRING
 
 
-def found_in(bodies: Iterable[bytes | None]) -> Found:
-    """Return the fields of the bodies that are objects."""
+def found_in(bodies: Iterable[bytes | None], depth: int = MOST_DEPTH) -> Found:
+    """Return the fields of the bodies that are objects. With a depth of 0, objects and lists within them are text."""
     found: Found = {}
     for body in bodies:
         try:
             fields = read_object(body)
+            demand_few(fields, depth)
         except NoRow:
             continue
-        for name, value in fields.items():
-            kind, count = found.get(name, (Kind.NULL, 0))
-            found[name] = joined(Kind(kind), kind_of(value)), count + 1
+        see_fields(found, fields, depth)
     return found
 
 
-def merged(parts: Iterable[Mapping[str, Collection[int]]]) -> Found:
+def see_fields(found: Found, fields: Object, depth: int) -> None:
+    for name, value in fields.items():
+        seen = found.get(name)
+        if seen is None:
+            if not is_name(name):
+                continue
+            seen = found[name] = Seen()
+        seen.see(value, depth)
+
+
+def merge(found: Found, more: Mapping[str, Seen]) -> None:
+    """Add what another worker found."""
+    for name, seen in more.items():
+        if name in found:
+            found[name].add(seen)
+        else:
+            found[name] = seen
+
+
+def merged(parts: Iterable[Mapping[str, Seen]]) -> Found:
     """Return what several workers found, together."""
     found: Found = {}
     for part in parts:
-        for name, (kind, count) in part.items():
-            known, before = found.get(name, (Kind.NULL, 0))
-            found[name] = joined(Kind(known), Kind(kind)), before + count
+        merge(found, part)
     return found
 
 
-def columns(found: Found, known: Mapping[str, str], own: Collection[str]) -> dict[str, str]:
-    """Return the columns `known`, and those that `found` adds: names and Spark types, by name.
-
-    Args:
-        own: columns that the table has beside them.
-    """
-    taken = {name.lower() for name in own}
-    chosen: dict[str, str] = {}
-    by_count = sorted(found.items(), key=lambda each: (-each[1][1], each[0]))
-    wanted = [*known.items(), *((name, Kind(kind).ddl) for name, (kind, _) in by_count if kind)]
-    for name, ddl in wanted:
-        if name and name.lower() not in taken and len(chosen) < MOST_COLUMNS:
-            taken.add(name.lower())
-            chosen[name] = ddl
-    return dict(sorted(chosen.items()))
+def demand_few(fields: Object, depth: int) -> None:
+    """Raises: NoRow, an object has more fields, with those within them that become columns, than any table."""
+    if len(fields) <= MOST_COLUMNS and (not depth or _count(fields, MOST_COLUMNS) <= MOST_COLUMNS):
+        return
+    seen = Seen()
+    seen.see(fields, depth + 1)
+    count = _fields_of(seen)
+    if count > MOST_COLUMNS:
+        raise NoRow(f"the body has {count:,} fields; a table has at most {MOST_COLUMNS:,}")
 
 
-def refused(fields: Object, names: Collection[str], by_lower: Mapping[str, str]) -> str:
-    """Return why a row of the table would lose a field of an object; "" if it loses none.
+def _count(value: Any, enough: int) -> int:
+    """Count the names in the objects of a value, repeated ones in lists as well; or return more than enough."""
+    if type(value) is dict:
+        count, parts = len(value), value.values()
+    else:
+        count, parts = 0, value
+    for each in parts:
+        if count > enough:
+            break
+        if type(each) in (dict, list):
+            count += _count(each, enough)
+    return count
 
-    Args:
-        names: of the columns. by_lower: all columns, also those that the table has itself, by their lower case.
-    """
-    for name, value in fields.items():
-        if name not in names and value is not None:
-            return _why_no_column(name, by_lower)
-    return ""
+
+def _fields_of(seen: Seen) -> int:
+    count = sum(1 + _fields_of(each) for each in seen.fields.values())
+    return count + (0 if seen.items is None else _fields_of(seen.items))
 
 
-def _why_no_column(name: str, by_lower: Mapping[str, str]) -> str:
-    if not name:
-        return "a field has no name"
-    if other := by_lower.get(name.lower()):
-        return f"the field {name} and the column {other} are one to most readers; name one of them otherwise"
-    return f"the table has {MOST_COLUMNS:,} columns, and {name} is none of them"
+def is_name(name: str) -> bool:
+    """Whether a column can have a name: some readers end names at a null character."""
+    return bool(name) and "\0" not in name and not any("\ud800" <= each <= "\udfff" for each in name)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing in a value: it needs no column."""
+    if isinstance(value, dict):
+        return all(map(is_empty, value.values()))
+    return value is None or (isinstance(value, list) and all(map(is_empty, value)))

@@ -27,6 +27,7 @@ from sparrowmq.spark.pipelines.tables.json_objects import Real, as_json
 Convert: TypeAlias = Callable[[Any], Any]
 
 _BITS: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
+_LONGEST_SHOWN: Final = 100  # characters of a type in a reason
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT: Final = struct.Struct("<f")
 _WIDE: Final = Context(prec=100, traps=[InvalidOperation, Inexact])
@@ -53,6 +54,8 @@ def converter(kind: t.DataType) -> Convert:
         ConfigError: no JSON value becomes this type.
     """
     convert, shown = _exact(kind), kind.simpleString()
+    if len(shown) > _LONGEST_SHOWN:
+        shown = kind.typeName()
 
     def run(value: Any) -> Any:
         if value is None:

@@ -1,7 +1,7 @@
 """The modes of a table: messages become rows.
 
     raw      _mq, _day, keys, tags, properties, body: each message as it is
-    json     _mq, _day, and a column for each field of the objects in the bodies; new fields become new columns
+    json     _mq, _day, and a column for each field of the objects in the bodies; columns are added and get wider
     schema   _mq, _day, and the columns that the user named, taken from the objects in the bodies
     avro     _mq, _day, and the columns of the schemas of Avro bodies; `encoded_shape.py` has this shape
     protobuf the same for Protobuf bodies
@@ -23,6 +23,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
 from sparrowmq.spark.pipelines.tables.json_values import converter
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
 from sparrowmq.spark.source_and_sink import arrow_schema
@@ -79,13 +80,15 @@ class Objects:
 
     Args:
         is_closed: whether fields without a column are left out; otherwise they are an error.
+        depth: of objects and lists within columns.
     """
 
     columns: Final = (*_WHERE, BODY)
 
-    def __init__(self, fields: Mapping[str, str], *, is_closed: bool) -> None:
+    def __init__(self, fields: Mapping[str, str], *, is_closed: bool, depth: int = 0) -> None:
         self.fields = dict(fields)
         self.is_closed = is_closed
+        self.depth = depth
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame]:
         rows = self.rows(messages)
@@ -93,16 +96,22 @@ class Objects:
 
     def rows(self, messages: DataFrame) -> DataFrame:
         """Each message with the columns of its body, or with the reason why it has none."""
-        kinds = {name: DataType.fromDDL(ddl) for name, ddl in self.fields.items()}
-        columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds.values())]
-        added = StructType([StructField(_REASON, StringType()), *columns])
         read = messages.select(*_origin(), BODY)
-        reader = self.reader(kinds, list(arrow_schema(added)))
-        return read.mapInArrow(reader, StructType([*read.schema.fields, *added.fields]))
+        added = self._added()
+        return read.mapInArrow(self.body_reader(), StructType([*read.schema.fields, *added.fields]))
+
+    def body_reader(self) -> Reader:
+        """The function for the bodies of Arrow batches: it adds the reason, and the columns."""
+        kinds = {name: type_of(ddl) for name, ddl in self.fields.items()}
+        return self.reader(kinds, list(arrow_schema(self._added())))
+
+    def _added(self) -> StructType:
+        columns = [StructField(f"{_FIELD}{at}", type_of(ddl)) for at, ddl in enumerate(self.fields.values())]
+        return StructType([StructField(_REASON, StringType()), *columns])
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns of these types."""
-        return BodyReader(kinds, added, OWN, is_closed=self.is_closed)
+        return BodyReader(kinds, added, OWN, is_closed=self.is_closed, depth=self.depth)
 
     def good(self, rows: DataFrame) -> DataFrame:
         taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]
@@ -131,7 +140,7 @@ def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
             raise ConfigError(f"{ddl!r} names the column {field.name} beside {taken[field.name.lower()]}")
         taken[field.name.lower()] = field.name
         converter(field.dataType)
-    return {field.name: field.dataType.simpleString() for field in declared.fields}
+    return {field.name: ddl_of(field.dataType) for field in declared.fields}
 
 
 def _origin() -> list[Column]:

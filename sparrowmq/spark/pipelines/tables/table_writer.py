@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,22 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructField, StructType
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.rewriting import holds, widen
+from sparrowmq.spark.pipelines.lake.widening import retypes
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
-from sparrowmq.spark.pipelines.tables.json_kinds import Found, columns, found_in, merged
+from sparrowmq.spark.pipelines.tables.json_columns import columns
+from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
+from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -94,11 +101,11 @@ class TableWriter:
                 self.settled.fields = shape.fields
                 keep(self._state, self.settled)
             return shape
-        fields = grown(self.settled, messages, self._rows.columns())
+        fields = grown(self.settled, messages, self._rows)
         if fields != self.settled.fields:
             self.settled.fields = fields
             keep(self._state, self.settled)
-        return Objects(fields, is_closed=self.settled.mode == "schema")
+        return self.settled.objects()
 
     def _write_rows(self, shape: Objects, rows: DataFrame, batch: int) -> None:
         count, bad, errors = rows.agg(*_counts(), f.count("reason").alias("errors")).collect()[0]
@@ -114,6 +121,7 @@ class TableWriter:
         prefix = f"{self._writer}-{batch:09}"
         staged = stage(rows, self._state / f"staged{self._lane}" / folder, prefix, keeps_day=lake.keeps_day)
         if staged.files:
+            widen(lake, staged.schema, self._state / f"rewritten{self._lane}")
             lake.commit(batch, staged)
         return staged.rows
 
@@ -123,20 +131,38 @@ def _counts() -> tuple[Column, Column]:
     return f.count(f.lit(1)).alias("rows"), f.count_if(f.col("body").isNull()).alias("bad")
 
 
-def grown(settled: Settled, messages: DataFrame, present: Sequence[str] = ()) -> dict[str, str]:
-    """Return the columns with those that these messages add; a column keeps its type.
+def grown(settled: Settled, messages: DataFrame, table: Lake | None = None) -> dict[str, str]:
+    """Return the columns with those that these messages add, and wider where they need it.
 
     Args:
-        present: the columns that the table has. Names of `settled` that clash with one of them are dropped.
+        table: the table, if there is one. Names of `settled` that clash with one of its columns are dropped.
     """
     if settled.mode != "json":
         return settled.fields
-    known = dict(sorted(settled.fields.items(), key=lambda each: each[0] not in present))
-    parts = messages.select(BODY).mapInArrow(_summaries, "found binary").collect()
-    return columns(merged(msgspec.json.decode(part.found, type=Found) for part in parts), known, OWN)
+    parts = messages.select(BODY).mapInArrow(partial(_summaries, settled.depth), "found binary").collect()
+    found = merged(msgspec.json.decode(part.found, type=Found) for part in parts)
+    return fields_for(found, settled.fields, table)
 
 
-def _summaries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def fields_for(found: Found, fields: Mapping[str, str], table: Lake | None) -> dict[str, str]:
+    """Return the columns `fields`, with what bodies add to them; a bigint that no double holds becomes text."""
+    present = table.columns() if table is not None else {}
+    known = dict(sorted(fields.items(), key=lambda each: each[0] not in present))
+    chosen = columns(found, known, OWN)
+    if table is None:
+        return chosen
+    wanted = arrow_schema(StructType([StructField(name, type_of(ddl)) for name, ddl in chosen.items()]))
+    long = [
+        field.name
+        for field in wanted
+        if field.name in present
+        and retypes(present[field.name], field.type)
+        and not holds(table, field.name, field.type)
+    ]
+    return columns(found, known, OWN, long) if long else chosen
+
+
+def _summaries(depth: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row with the fields in the bodies of a partition."""
-    found = found_in(body for batch in batches for body in batch.column(BODY).to_pylist())
+    found = found_in((body for batch in batches for body in batch.column(BODY).to_pylist()), depth)
     yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(found)]})

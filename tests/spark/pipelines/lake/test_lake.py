@@ -11,6 +11,8 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("duckdb")
 
+import pyarrow as pa
+
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, added, open_lake
 from tests.spark.pipelines.lake.tables import DAY, KINDS, Table
@@ -22,7 +24,7 @@ def table(tmp_path, request):
 
 
 def test_a_table_grows_by_batches_and_knows_the_last(table):
-    assert (table.open().last_batch(), table.open().columns(), table.rows()) == (-1, [], [])
+    assert (table.open().last_batch(), table.open().columns(), table.rows()) == (-1, {}, [])
     table.add(0, 1, 2, 3)
     table.add(1, 4, 5, files=2)
     table.add(7, 6)
@@ -98,5 +100,7 @@ def test_what_a_format_needs_is_told(tmp_path):
 
 def test_the_columns_that_a_table_lacks(tmp_path):
     staged = Table(tmp_path, "parquet").staged(0, 1, name="n")
-    assert [field.name for field in added(staged.schema, ["number", "_day"])] == ["name"]
+    assert [field.name for field in added(staged.schema, {"number": pa.int64(), "_day": pa.date32()})] == [
+        "name"
+    ]
     assert open_lake("parquet", Place(tmp_path, tmp_path, "w")).last_batch() == -1

@@ -2,33 +2,40 @@
 
 from itertools import product
 
+import msgspec
 import pytest
 
+from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import (
     MOST_COLUMNS,
+    MOST_DEPTH,
+    Found,
     Kind,
-    columns,
+    demand_few,
     found_in,
+    is_empty,
     joined,
     merged,
-    refused,
 )
+from sparrowmq.spark.pipelines.tables.json_objects import NoRow, read_object
 
 OWN = ("_mq", "_day")
 
 
-def found(*bodies):
-    return columns(found_in(bodies), {}, OWN)
+def found(*bodies, depth=MOST_DEPTH):
+    return columns(found_in(bodies, depth), {}, OWN)
 
 
 def test_each_field_has_the_type_of_its_values():
-    body = b'{"id":1,"name":"n","price":1.5,"ok":true,"none":null,"list":[1,{"a":2}],"within":{"a":{}},"big":1e300}'
-    assert found(body, b"no json", b"[1]", b"", None, b'{"late":7,"id":2}') == {
-        "big": "double",
+    body = (
+        b'{"id":1,"name":"n","price":1.5,"ok":true,"none":null,"list":[1,{"a":2}],"no":{},"within":{"a":{}}}'
+    )
+    assert found(body, b"no json", b"[1]", b"", None, b'{"late":1e300,"id":2}', depth=0) == {
         "id": "bigint",
-        "late": "bigint",
+        "late": "double",
         "list": "string",
         "name": "string",
+        "no": "string",
         "ok": "boolean",
         "price": "double",
         "within": "string",
@@ -61,29 +68,64 @@ def test_the_type_does_not_depend_on_the_order_of_values():
 
 
 def test_what_workers_found_is_the_same_as_what_one_finds():
-    bodies = [b'{"a":1,"b":"x"}', b'{"a":2.5}', b'{"c":true,"a":null}', b'{"b":1}']
+    bodies = [
+        b'{"a":1,"b":[{"c":1}]}',
+        b'{"a":2.5,"d":{"e":1}}',
+        b'{"c":true,"a":null}',
+        b'{"b":[{"c":"x","f":1}]}',
+    ]
     assert merged([found_in(bodies[:1]), found_in(bodies[1:3]), found_in(bodies[3:])]) == found_in(bodies)
 
 
-def test_of_names_that_differ_by_case_the_one_that_is_met_more_often_is_the_column():
-    assert found(b'{"ORDER":1}', b'{"order":1}', b'{"order":2}') == {"order": "bigint"}
-    assert found(b'{"_DAY":1,"_Mq":1,"":1,"a":1}') == {"a": "bigint"}
-    assert columns(found_in([b'{"ORDER":1.5}'] * 9), {"order": "bigint"}, OWN) == {"order": "bigint"}
+def test_what_workers_found_is_sent_as_bytes():
+    seen = found_in([b'{"a":[{"b":{"c":1.5}}],"d":null}'])
+    assert msgspec.json.decode(msgspec.json.encode(seen), type=Found) == seen
 
 
-def test_a_table_has_no_more_columns_than_it_can_bear():
-    fields = b",".join(b'"f%05d":1' % number for number in range(MOST_COLUMNS + 5))
-    assert len(found(b"{%s}" % fields)) == MOST_COLUMNS
+def test_objects_and_lists_are_columns_of_their_own_types():
+    bodies = [
+        b'{"at":{"x":1,"y":null},"lines":[{"sku":"a","n":1},{"sku":"b","n":2.5}],"empty":[],"none":{"a":{}}}',
+        b'{"at":{"x":2,"z":true},"lines":[],"tags":["a",null],"deep":[[1],[2,null]],"mixed":[1,"x"]}',
+    ]
+    assert found(*bodies) == {
+        "at": "struct<x:bigint,z:boolean>",
+        "deep": "array<array<bigint>>",
+        "lines": "array<struct<n:double,sku:string>>",
+        "mixed": "array<string>",
+        "tags": "array<string>",
+    }
 
 
-def test_a_field_without_a_column_is_refused_by_its_reason():
-    names = {"order": "bigint"}
-    by_lower = {"order": "order", "_day": "_day"}
-    assert refused({"order": 1}, names, by_lower) == ""
-    assert refused({"ORDER": None}, names, by_lower) == ""
-    assert refused({"order": 1, "ORDER": 2}, names, by_lower).startswith(
-        "the field ORDER and the column order are one"
-    )
-    assert refused({"_Day": 2}, names, by_lower).startswith("the field _Day and the column _day are one")
-    assert refused({"": 2}, names, by_lower) == "a field has no name"
-    assert refused({"more": 2}, names, by_lower) == "the table has 1,000 columns, and more is none of them"
+def test_an_object_beside_another_value_is_text():
+    assert found(b'{"a":{"b":1}}', b'{"a":1}') == {"a": "string"}
+    assert found(b'{"a":{"b":1}}', b'{"a":[1]}') == {"a": "string"}
+    assert found(b'{"a":{"b":1}}', b'{"a":null}') == {"a": "struct<b:bigint>"}
+
+
+def test_what_is_too_deep_is_text():
+    def nested(levels):
+        return b'{"a":' * levels + b"1" + b"}" * levels
+
+    assert found(nested(MOST_DEPTH + 1)) == {"a": "struct<a:" * MOST_DEPTH + "bigint" + ">" * MOST_DEPTH}
+    assert found(nested(200)) == {"a": "struct<a:" * MOST_DEPTH + "string" + ">" * MOST_DEPTH}
+
+
+def few(body, depth=MOST_DEPTH):
+    demand_few(read_object(body), depth)
+
+
+@pytest.mark.guards("json_kinds.found_in: drop demand_few")
+def test_a_body_with_too_many_fields_is_refused_and_gives_no_column():
+    names = b",".join(b'"f%06d":1' % number for number in range(100_000))
+    for body in (b"{%s}" % names, b'{"a":{%s}}' % names, b'{"a":[{"b":{%s}}]}' % names):
+        with pytest.raises(NoRow, match=r"the body has 100,00\d fields; a table has at most 1,000"):
+            few(body)
+        assert found(body, b'{"id":1}') == {"id": "bigint"}
+    few(b'{"a":{%s}}' % names, depth=0)
+    few(b'{"a":[%s]}' % b",".join([b'{"x":1,"y":2}'] * MOST_COLUMNS))
+    few(b"{%s}" % b",".join(b'"f%d":1' % number for number in range(MOST_COLUMNS)))
+
+
+def test_a_value_with_nothing_in_it_is_empty():
+    assert all(map(is_empty, (None, [], {}, [None, {}], {"a": [], "b": {"c": None}})))
+    assert not any(map(is_empty, (0, "", False, [0], {"a": {"b": ""}})))

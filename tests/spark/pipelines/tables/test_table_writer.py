@@ -8,14 +8,16 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
-from tests.spark.pipelines.lake.tables import KINDS, rows_of
+from tests.spark.pipelines.lake.tables import KINDS, as_all_see_it, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def writer(root, mode="raw", kind="parquet", fields=()):
-    return TableWriter(root, Settled("orders", kind, mode, None, dict(fields), writer="w"), Report())
+def writer(root, mode="raw", kind="parquet", fields=(), depth=0):
+    settled = Settled("orders", kind, mode, None, dict(fields), writer="w", depth=depth)
+    return TableWriter(root, settled, Report())
 
 
 def test_a_repeated_batch_adds_no_rows(topic, tmp_path):
@@ -40,7 +42,7 @@ def test_a_table_with_rows_needs_its_checkpoint(topic, tmp_path):
     writer(tmp_path / "orders").check(checkpoint)
 
 
-@pytest.mark.guards("json_kinds.columns: name.lower() not in taken -> name not in taken")
+@pytest.mark.guards("_Names.take_one: '.'.join(path).lower() -> '.'.join(path)")
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)  # its timestamps are those that Iceberg reads
@@ -70,3 +72,59 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
     )
     assert again.write(topic.read(), 1) == "1 rows, 1 errors"
     assert again.settled.fields == {"order": "bigint"}
+
+
+@pytest.mark.guards("TableWriter._add: drop widen")
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
+    topic.spark = own_session(topic.spark)
+    steps = [
+        (b'{"amount":5,"at":{"x":1},"lines":[{"n":1}],"id":9007199254740993}', {}),
+        (b'{"amount":5.5,"at":{"x":2,"y":[true]},"lines":[{"n":1,"sku":"a"}]}', {"amount": "double"}),
+        (b'{"id":0.5,"lines":[{"n":2.5}],"at":{"x":"far"}}', {"id": "string"}),
+        (b'{"amount":"none","id":true,"new":{"a":{"b":1}}}', {"amount": "string"}),
+    ]
+    fields: dict[str, str] = {}
+    for batch, (body, wanted) in enumerate(steps):
+        topic.send_bodies([body])
+        written = writer(tmp_path / "orders", "json", kind, fields, depth=MOST_DEPTH)
+        assert written.write(topic.read().where(f"body = cast('{body.decode()}' as binary)"), batch) == (
+            "1 rows, 0 errors"
+        )
+        fields = written.settled.fields
+        assert wanted.items() <= fields.items()
+    assert fields == {
+        "amount": "string",
+        "at": "struct<x:string,y:array<boolean>>",
+        "id": "string",
+        "lines": "array<struct<n:double,sku:string>>",
+        "new": "struct<a:struct<b:bigint>>",
+    }
+    readers = as_all_see_it(topic.spark, kind, tmp_path / "orders", tmp_path / "orders.state")
+    for reader, rows in readers.items():
+        found = sorted(rows.to_pylist(), key=lambda row: (row["amount"] or "", row["id"] or ""))
+        assert [(row["amount"], row["id"]) for row in found] == [
+            (None, "0.5"), ("5", "9007199254740993"), ("5.5", None), ("none", "true"),
+        ], reader  # fmt: skip
+        assert [row["at"] for row in found] == [
+            {"x": "far", "y": None}, {"x": "1", "y": None}, {"x": "2", "y": [True]}, None,
+        ], reader  # fmt: skip
+        assert [row["lines"] for row in found][:3] == [
+            [{"n": 2.5, "sku": None}], [{"n": 1.0, "sku": None}], [{"n": 1.0, "sku": "a"}],
+        ], reader  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
+    topic.spark = own_session(topic.spark)
+    many = b"{%s}" % b",".join(b'"f%06d":1' % number for number in range(100_000))
+    topic.send_bodies(
+        [b'{"a":{"b":1}}', b'{"a":{"b":2}}', b'{"a.b":3}', many, b'{"a":{"":4}}', b'{"\\ud800":5}']
+    )
+    written = writer(tmp_path / "orders", "json", kind, depth=MOST_DEPTH)
+    assert written.write(topic.read(), 0) == "2 rows, 4 errors"
+    assert written.settled.fields == {"a": "struct<b:bigint>"}
+    topic.send_bodies([b'{"a":5}', b'{"a":{"b":6}}'])
+    assert written.write(topic.read(), 1) == "3 rows, 5 errors"
+    assert written.settled.fields == {"a": "struct<b:bigint>"}
+    assert len(rows_of(kind, tmp_path / "orders", tmp_path / "orders.state")) == 5

@@ -1,0 +1,115 @@
+"""Writes all files of a table again, one after the other, in memory that does not grow with them.
+
+    files of the table -> files in a folder of the state -> one commit that replaces all files
+
+A reader sees the table before or after the commit. A run that is killed before the commit leaves files that no reader
+sees, and the next run begins again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.widening import retypes, widened
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.lake import Lake
+
+# Makes other rows of rows; none if there are none.
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+REWRITTEN: Final = "rewritten"  # begins the names of files
+_ROWS: Final = 50_000
+
+
+def widen(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
+    """Give the columns of a table the types of a schema where these are wider, and return their names.
+
+    Args:
+        folder: for new files; what an earlier attempt left there is removed.
+    """
+    known = lake.columns()
+    wider = {
+        field.name: field.type
+        for field in schema
+        if field.name in known and retypes(known[field.name], field.type)
+    }
+    if wider:
+        files = rewritten(lake.paths(), folder, partial(_in_wider, wider))
+        kinds = pa.schema([(name, wider.get(name, kind)) for name, kind in known.items()])
+        lake.rewrite(Staged(files, kinds))
+        shutil.rmtree(folder, ignore_errors=True)
+    return list(wider)
+
+
+def holds(lake: Lake, name: str, kind: pa.DataType) -> bool:
+    """Whether a wider type holds each value of a column exactly."""
+    for file in lake.paths():
+        with pq.ParquetFile(file) as source:
+            if name not in source.schema_arrow.names:
+                continue
+            for batch in source.iter_batches(_ROWS, columns=[name]):
+                try:
+                    widened(batch.column(name), kind)
+                except pa.ArrowInvalid:
+                    return False
+    return True
+
+
+def rewritten(files: Sequence[Path], folder: Path, change: Change) -> list[StagedFile]:
+    """Return new files with the changed rows of files, under their names; files without rows are left out."""
+    shutil.rmtree(folder, ignore_errors=True)
+    found = []
+    for number, file in enumerate(files):
+        new = folder / f"{number:06}.parquet"
+        rows = _rewrite(file, new, change)
+        if rows:
+            day = file.parent.name.partition("=")[2]
+            found.append(StagedFile(new, f"{file.parent.name}/{file.name}", day, rows, new.stat().st_size))
+    return found
+
+
+def under_new_names(staged: Staged) -> Staged:
+    """Files that get names which no file of the table ever had."""
+    prefix = f"{REWRITTEN}-{uuid.uuid4().hex}"
+    files = [
+        replace(file, name=f"{file.name.rpartition('/')[0]}/{prefix}-{number:05}.parquet")
+        for number, file in enumerate(staged.files)
+    ]
+    return Staged(files, staged.schema)
+
+
+def _rewrite(file: Path, new: Path, change: Change) -> int:
+    """Write the changed rows of one file, and return how many there are."""
+    new.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    with pq.ParquetFile(file) as source:
+        empty = pa.RecordBatch.from_pylist([], schema=source.schema_arrow.remove_metadata())
+        with pq.ParquetWriter(new, change(empty).schema, compression="snappy") as writer:
+            for batch in source.iter_batches(_ROWS):
+                changed = change(batch)
+                rows += changed.num_rows
+                writer.write_batch(changed)
+    # The newest file of a folder is the one that was written last, and not the one that was written again last.
+    old = file.stat()
+    os.utime(new, ns=(old.st_atime_ns, old.st_mtime_ns))
+    return rows
+
+
+def _in_wider(wider: Mapping[str, pa.DataType], rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        widened(rows.column(at), wider.get(field.name, field.type)) for at, field in enumerate(rows.schema)
+    ]
+    fields = [field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
