@@ -81,6 +81,10 @@ CONNECTIONS = at("sparrowmq_connections", labels=PORT)
 OPEN = {at("sparrowmq_connections_limit", labels=PORT): "100x400"}
 NAMESRV_LABELS = {"node_type": "namesrv", "job": "rocketmq-namesrv", "instance": "n"}
 
+LAKE = 'sparrowmq_lake_{}{{node_type="spark", instance="l", topic="t"}}'
+LAKE_LABELS = {"node_type": "spark", "instance": "l", "topic": "t"}
+LAKE_READY = 'sparrowmq_lake_ready{node_type="spark", instance="l"}'
+
 CASES: Final[Mapping[str, Sequence[Case]]] = {
     "BrokerDown": [
         Case(
@@ -161,6 +165,33 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         ),
     ],
     "NameServerAuditLost": [Case({AUDIT: "0x10 5x400"}, {AUDIT: "5x400"}, NAMESRV_LABELS, 300)],
+    "LakeTableWaits": [
+        Case(
+            {LAKE.format("waiting"): "1x400"},
+            {LAKE.format("waiting"): "0x400", LAKE.format("failing"): "1x400"},
+            LAKE_LABELS,
+            90,
+        )
+    ],
+    "LakeTableFails": [
+        Case(
+            {LAKE.format("failing"): "1x400", LAKE.format("waiting"): "0x400"},
+            {LAKE.format("failing"): "1x400", LAKE.format("waiting"): "1x400"},
+            LAKE_LABELS,
+            700,
+        )
+    ],
+    "LakeIsNotFresh": [
+        Case(
+            {LAKE.format("freshness_seconds"): "601x400"},
+            {LAKE.format("freshness_seconds"): "599x400"},
+            LAKE_LABELS,
+            400,
+        )
+    ],
+    "LakeIsNotReady": [
+        Case({LAKE_READY: "0x400"}, {LAKE_READY: "1x400"}, {"instance": "l", "node_type": "spark"}, 400)
+    ],
 }
 
 
