@@ -12,11 +12,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
-from sparrowmq.broker import condition_kinds as kinds
 from sparrowmq.broker.access_control import AccessControl, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.condition_kinds import Probe
-from sparrowmq.broker.conditions import Conditions
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -46,7 +43,6 @@ from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
-from sparrowmq.broker.machine_conditions import Machine
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.measured_parts import Measured
@@ -72,8 +68,12 @@ from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import LOOKS, Turn
+from sparrowmq.metrics import condition_kinds as kinds
+from sparrowmq.metrics.condition_kinds import Probe
+from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
@@ -262,9 +262,9 @@ class Broker:
             SelfRepair(store, pool, self._clock, self._peers).part(),
             spare,
             registration.part(),
-            Machine(self._clock, lambda: store.newest_ms).part(),
+            Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
             Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._changing.save_again),)),
-            self._conditions.part(),
+            Part(chores=(Chore("conditions", LOOK_S, self._conditions.look),)),
         )
         self._conditions.watch([*self._probes(), *(probe for part in parts for probe in part.probes)])
         tasks = await stack.enter_async_context(Background())

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from sparrowmq.broker.condition_kinds import Probe
+from sparrowmq.metrics.condition_kinds import Probe
 
 
 @dataclass(frozen=True, slots=True)

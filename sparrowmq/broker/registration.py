@@ -26,12 +26,12 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.condition_kinds import NAME_SERVER_AWAY, NAME_TAKEN, UNREGISTERED
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.watermark import Watermark
+from sparrowmq.metrics.condition_kinds import NAME_SERVER_AWAY, NAME_TAKEN, UNREGISTERED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute

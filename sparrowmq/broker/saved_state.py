@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparrowmq import snapshot
-from sparrowmq.broker.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import RemoteError
+from sparrowmq.metrics.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire import json

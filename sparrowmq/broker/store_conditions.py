@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker import condition_kinds as kinds
-from sparrowmq.broker.condition_kinds import Probe
 from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics import condition_kinds as kinds
+from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.disks import disk_use, with_logs
 from sparrowmq.store.log.set_aside import FORKED, pieces
 from sparrowmq.store.message_store import MessageStore

@@ -24,6 +24,7 @@ from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied, ConfigError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.command import Command
@@ -58,6 +59,14 @@ class NamesrvAccess:
         except AccessDenied as error:
             if not self._may_unsigned(peer, row):
                 raise _with_advice(error, row, is_known=peer.principal is not None) from None
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Return what can be wrong with accounts and the audit log."""
+        return (
+            (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
+            (DENIALS, lambda: self.audit.again.last),
+            (ACCOUNTS_NOT_LOADED, lambda: self._files.problem),
+        )
 
     async def watch(self, clock: Clock) -> None:
         """Load the account files when they have changed, and write the audit log, until cancelled."""

@@ -6,6 +6,7 @@ answers of running name servers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sparrowmq.errors import RemoteError
@@ -14,7 +15,7 @@ from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import ORDER_TOPICS, check_broker_name
+from sparrowmq.protocol.names import CONDITIONS, ORDER_TOPICS, check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
@@ -133,11 +134,18 @@ class BrokerHandlers:
 
 
 class ValueHandlers:
-    """The KV and the name server's own settings."""
+    """The KV and the name server's own settings.
 
-    def __init__(self, values: KeyValues, settings: Changing[NamesrvSettings]) -> None:
+    Args:
+        conditions: returns what is wrong with the name server; it is asked for as values.
+    """
+
+    def __init__(
+        self, values: KeyValues, settings: Changing[NamesrvSettings], conditions: Callable[[], dict[str, str]]
+    ) -> None:
         self._values = values
         self._settings = settings
+        self._conditions = conditions
 
     @handles(ask.PutKVConfig)
     async def put(self, header: ask.PutKVConfig, body: bytes, peer: Peer) -> None:
@@ -165,7 +173,8 @@ class ValueHandlers:
 
     @handles(ask.GetKVListByNamespace)
     def namespace(self, header: ask.GetKVListByNamespace, body: bytes, peer: Peer) -> Answer:
-        table = self._values.namespace(header.namespace)
+        is_own = header.namespace == CONDITIONS
+        table = self._conditions() if is_own else self._values.namespace(header.namespace)
         if not table:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
         return Answer(body=KVTable(table))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -33,6 +34,7 @@ class KeyValues:
     def __init__(self, path: Path) -> None:
         self.path = path
         saved = snapshot.load(path, _Saved, tell=log.warning)
+        self.problem = ""  # why the file could not be written; "" once it was
         self._table: Table = saved.config_table if saved else {}
         self._one_at_a_time = asyncio.Lock()
 
@@ -57,5 +59,16 @@ class KeyValues:
 
     async def _replace(self, table: Table) -> None:
         """Save the file first: a value that can be read is on disk."""
-        await asyncio.to_thread(snapshot.save, self.path, _Saved(table))
-        self._table = table
+        try:
+            await asyncio.to_thread(snapshot.save, self.path, _Saved(table))
+        except OSError as error:
+            self.problem = f"{self.path} cannot be written: {error.strerror or error}"
+            raise
+        self._table, self.problem = table, ""
+
+    async def try_again(self) -> None:
+        """See whether the file can be written again, if it could not."""
+        if self.problem:
+            async with self._one_at_a_time:
+                with suppress(OSError):
+                    await self._replace(self._table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -10,6 +11,11 @@ from typing import TYPE_CHECKING, Final, Self
 from sparrowmq import descriptors, logs
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics import condition_kinds as kinds
+from sparrowmq.metrics.condition_kinds import Probe
+from sparrowmq.metrics.conditions import LOOK_S, Conditions
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
@@ -56,6 +62,7 @@ class Namesrv:
         self._clock = clock
         self._measuring = Measuring(settings, clock, always=settings.is_measured)
         self._changing.tell(self._measuring.use)
+        self._conditions = Conditions(clock, Figures())
         self._server: Server | None = None
         self._metrics: Door | None = None
         self._open = AsyncExitStack()
@@ -79,7 +86,7 @@ class Namesrv:
         handlers = (
             RouteHandlers(self.routes, values, self._changing),
             BrokerHandlers(self.routes, values, self._clock),
-            ValueHandlers(values, self._changing),
+            ValueHandlers(values, self._changing, self._conditions.told),
         )
         access = self._access()
         guard = access.guard if access is not None else None
@@ -99,6 +106,8 @@ class Namesrv:
             tasks.spawn(server.drop_silent_peers(), "silent peers")
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
+            self._conditions.watch(self._probes(values, server, tls, access))
+            tasks.spawn(self._look(values), "conditions")
             tasks.spawn(LostBrokers(self.routes, values, self._clock).watch(), "lost brokers")
             if access is not None:
                 tasks.spawn(access.watch(self._clock), "accounts")
@@ -115,6 +124,31 @@ class Namesrv:
     async def serve(self) -> None:
         """Never return. A background task that fails cancels the caller; leaving the context raises its error."""
         await asyncio.get_running_loop().create_future()
+
+    def unready(self) -> str:
+        """Return the conditions that keep it from its work, in words; "" if there are none."""
+        return "; ".join(each.what for each in self._conditions.unready())
+
+    def _probes(
+        self, values: KeyValues, server: Server, tls: ServerTls, access: NamesrvAccess | None
+    ) -> Iterable[Probe]:
+        """Yield what can be wrong with a name server."""
+        yield kinds.LOG_NOT_WRITTEN, logs.problem
+        yield kinds.CERTIFICATE, lambda: tls.problem
+        yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
+        yield kinds.CONNECTIONS_FULL, lambda: server.problem
+        yield kinds.VALUES_NOT_SAVED, lambda: values.problem
+        yield from Machine(self._clock, lambda: 0).probes()
+        if access is not None:
+            yield from access.probes()
+
+    async def _look(self, values: KeyValues) -> None:
+        """Look for conditions each second, and try again what could not be written."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            await values.try_again()
+            await self._changing.save_again()
+            self._conditions.look()
 
     def _access(self) -> NamesrvAccess | None:
         if not self._settings.acl:
@@ -143,6 +177,7 @@ class Namesrv:
         from sparrowmq.namesrv.namesrv_metrics import metrics_port
 
         port = metrics_port(
+            self._conditions,
             self._metrics,
             settings,
             self.routes,

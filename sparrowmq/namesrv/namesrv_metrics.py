@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.conditions import Conditions
 from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.disks import declare_disks
-from sparrowmq.metrics.figures import Figures, Rows
+from sparrowmq.metrics.figures import Rows
 from sparrowmq.metrics.latency_histograms import declare_latencies
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.server_figures import Port, declare_port
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # a name server without access control loads nothing of it
 
 
 def metrics_port(
+    conditions: Conditions,
     door: Door | None,
     settings: NamesrvSettings,
     routes: Routes,
@@ -33,9 +35,11 @@ def metrics_port(
     """Serve Prometheus, and send to a collector if the settings ask for it.
 
     Args:
+        conditions: what can be wrong; the other figures are added to theirs.
         door: already bound; None if metrics are only sent.
     """
-    figures = Figures()
+
+    figures = conditions.figures
 
     def brokers() -> Rows:
         clusters = routes.clusters().cluster_addr_table
@@ -51,7 +55,9 @@ def metrics_port(
     declare_denials(figures, audit)
     place = f"{settings.bind_address}:{settings.port}"
     program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}
-    return MetricsPort(door, settings, figures, {"node_type": "namesrv"}, program, clock)
+    return MetricsPort(
+        door, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready
+    )
 
 
 def _folders(settings: NamesrvSettings) -> dict[str, Path]:

@@ -42,6 +42,7 @@ ORDER_TOPICS: Final = (
     "ORDER_TOPIC_CONFIG"  # where name servers keep the queues of ordered topics, as values by topic
 )
 LOST_BROKERS: Final = "LOST_BROKERS"  # ours: where name servers keep brokers that died, as values by name
+CONDITIONS: Final = "SPARROWMQ_CONDITIONS"  # ours: as what a name server answers what is wrong with itself
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
 SYSTEM_TOPICS: Final = frozenset(
     {

@@ -4,10 +4,10 @@ import logging
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.condition_kinds import NAME_TAKEN
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.metrics.condition_kinds import NAME_TAKEN
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

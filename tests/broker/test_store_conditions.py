@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker import store_conditions
-from sparrowmq.broker.condition_kinds import STORE_FAILED
 from sparrowmq.broker.store_conditions import HANGS_S, store_probes
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.metrics.condition_kinds import STORE_FAILED
 from sparrowmq.metrics.disks import DiskUse
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store import vfs

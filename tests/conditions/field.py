@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from sparrowmq.broker.condition_kinds import KINDS
+from sparrowmq.metrics.condition_kinds import KINDS
 from tests.certificates import Pair, authority, signed
 from tests.crash.skewed import Skew
 from tests.crash.small_disk import SmallDisk

@@ -64,3 +64,19 @@ async def test_a_file_of_something_else_is_refused(path):
     path.write_text('{"topicConfigTable":{}}')
     with pytest.raises(BadStore, match=r"kvConfig\.json"):
         KeyValues(path)
+
+
+async def test_a_file_that_cannot_be_written_is_a_problem_until_it_can(path):
+    values = KeyValues(path)
+    await values.put("N", "k", "v")
+    away = path.parent.rename(path.parent.with_name("away"))
+    path.parent.write_text("a file")
+    with pytest.raises(OSError):
+        await values.put("N", "l", "w")
+    assert str(path) in values.problem and values.namespace("N") == {"k": "v"}
+    await values.try_again()
+    assert values.problem
+    path.parent.unlink()
+    away.rename(path.parent)
+    await values.try_again()
+    assert not values.problem and KeyValues(path).namespace("N") == {"k": "v"}

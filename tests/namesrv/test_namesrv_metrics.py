@@ -1,6 +1,10 @@
 """A name server's metrics."""
 
+import pytest
+
+from sparrowmq.client.admin.findings import Verdict
 from sparrowmq.client.client import connect
+from sparrowmq.errors import SparrowError
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples, visit
 
@@ -22,3 +26,28 @@ async def test_brokers_topics_and_connections_are_counted(tmp_path):
 async def test_there_is_no_such_port_unless_asked_for(tmp_path):
     async with Cluster(tmp_path) as cluster:
         assert cluster._namesrv.metrics_address == ""
+
+
+@pytest.mark.guards("Namesrv._look: drop try_again", "Namesrv.__aenter__: drop self._conditions.watch")
+async def test_what_is_wrong_with_a_name_server_shows_in_every_place(tmp_path, eventually, caplog):
+    caplog.set_level("INFO", "sparrowmq")
+    folder = tmp_path / "values"
+    settings = ON | {"kv_path": folder / "kvConfig.json"}
+    async with Cluster(tmp_path, namesrv_settings=settings) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("orders", ordered=True)
+        address, away = cluster._namesrv.metrics_address, tmp_path / "away"
+        folder.rename(away)
+        folder.write_text("a file")
+        with pytest.raises(SparrowError):
+            await mq.admin.create_topic("payments", ordered=True)
+        status, text = await visit(address, "/readyz")
+        assert status == 200 and "values_not_saved: " in text
+        conditions = (await samples(address, "condition", "severity"))["sparrowmq_condition"]
+        assert conditions == {("values_not_saved", "warning"): 1}
+        (found,) = [each for each in await mq.admin.examine() if "values_not_saved" in each.what]
+        assert found.verdict is Verdict.WRONG and found.what.startswith("name server ")
+        assert found.mend is not None and "kvConfigPath" in found.mend
+        folder.unlink()
+        away.rename(folder)
+        await eventually(lambda: "condition values_not_saved is over" in caplog.text)
+        assert await visit(address, "/readyz") == (200, "ok\n")

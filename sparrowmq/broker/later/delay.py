@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import DELIVERY_LATE
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delay_progress import MOST_LOG_BYTES, DelayProgress
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery, WayBack
@@ -32,6 +31,7 @@ from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import DELIVERY_LATE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, delivered_mark, level_of, queue_of

@@ -23,7 +23,6 @@ import asyncio
 import logging
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import DELIVERY_LATE
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delivery import Alarms, Delivery, WayBack
 from sparrowmq.broker.later.recalled_ids import TURN, TURN_BYTES, RecalledIds, turn_of
@@ -31,6 +30,7 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.errors import CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import DELIVERY_LATE
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry

@@ -17,9 +17,9 @@ from datetime import date, datetime
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.condition_kinds import DRAINED
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import DRAINED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.bodies import CONDITION
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION

@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import NO_SLAVE, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.replica_lag import lag_s
@@ -26,6 +25,7 @@ from sparrowmq.errors import NoSlaveNear
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.watermark import Watermark
+from sparrowmq.metrics.condition_kinds import NO_SLAVE, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.door import Door

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import MASTER_NOT_FOLLOWED
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.upstream import Upstream
 from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import MASTER_NOT_FOLLOWED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.remoting.tls_errors import why_not

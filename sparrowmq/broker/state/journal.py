@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
@@ -32,6 +31,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, NotSafeInTime, RemoteError, SparrowError, StoreError, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig

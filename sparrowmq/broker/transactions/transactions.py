@@ -33,7 +33,6 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.condition_kinds import TRANSACTIONS_OPEN
 from sparrowmq.broker.detour import Detour, restore
 from sparrowmq.broker.later.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
@@ -45,6 +44,7 @@ from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Tr
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import in_turns
+from sparrowmq.metrics.condition_kinds import TRANSACTIONS_OPEN
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record

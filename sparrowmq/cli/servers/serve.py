@@ -142,6 +142,7 @@ def namesrv(**given: Any) -> None:
         lambda: Namesrv(settings, SystemClock(), _file(given)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
         lambda server: server.reload(_merged(NamesrvSettings, given, "RMQ_NAMESRV_", _HOME)),
+        unready=lambda server: server.unready(),
     )
 
 

@@ -26,7 +26,11 @@ from sparrowmq.client.admin import groups, topic_order, topics
 from sparrowmq.client.admin.findings import Finding, Verdict, of_conditions
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
 from sparrowmq.client.admin.operations.group_operations import group_connections
-from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
+from sparrowmq.client.admin.operations.namesrv_operations import (
+    cluster_table,
+    conditions_of_namesrv,
+    topic_route,
+)
 from sparrowmq.client.admin.servers import BrokerPlace, Servers, masters_in, utc
 from sparrowmq.client.admin.silence import remedy
 from sparrowmq.errors import AccessDenied, NetworkError, NoGroup, SparrowError
@@ -104,6 +108,8 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
         for address, table in tables.items()
     }
     for address, table in tables.items():
+        with suppress(SparrowError):  # Not every account may ask.
+            found += of_conditions(f"name server {address}", await conditions_of_namesrv(servers, address))
         what = f"name server {address} knows {len(table.broker_addr_table)} brokers"
         found.append(Finding(Verdict.OK, what, f"asked {address} for all brokers (106)"))
     if len(set(known.values())) > 1:
@@ -226,10 +232,11 @@ def _disk_full(settings: Mapping[str, str]) -> float:
 def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Finding]:
     used, check = float(status.get("commitLogDiskRatio", 0)), "commitLogDiskRatio of its brokerStatus"
     mend = "free some space there, or lower fileReservedTime; writes go on by themselves"
-    if used >= full and f"{CONDITION}disk_full" not in status:
+    is_told = f"{CONDITION}disk_full" in status or f"{CONDITION}disk_nearly_full" in status
+    if used >= full and not is_told:
         what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
-    if used >= DISK_WARNING and f"{CONDITION}disk_nearly_full" not in status:
+    if used >= DISK_WARNING and not is_told:
         what = f"{who} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
         return [Finding(Verdict.WARNING, what, check, mend)]
     return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]

@@ -72,7 +72,7 @@ CONDITION: Final = "condition."  # the begin of its key in a brokerStatus; the n
 
 
 class ToldCondition(Body):
-    """A condition in which a broker does less than people expect, in its brokerStatus. Ours (broker/conditions.py)."""
+    """A condition in which a broker does less than people expect, in its brokerStatus. Ours (metrics/conditions.py)."""
 
     severity: str = ""
     what: str = ""

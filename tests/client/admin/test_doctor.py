@@ -122,8 +122,9 @@ def test_a_disk_is_judged_by_how_full_it_is(used, verdict, words):
     assert found.verdict is verdict and words in found.what
 
 
-def test_a_nearly_full_disk_is_one_finding():
-    (found,) = _disk("broker a", {"commitLogDiskRatio": "0.87", f"{CONDITION}disk_nearly_full": "{}"})
+@pytest.mark.parametrize("used", ["0.87", "0.96"])
+def test_a_nearly_full_disk_is_one_finding(used):
+    (found,) = _disk("broker a", {"commitLogDiskRatio": used, f"{CONDITION}disk_nearly_full": "{}"})
     assert found.verdict is Verdict.OK, "the condition is the other one"
 
 

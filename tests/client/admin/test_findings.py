@@ -1,7 +1,7 @@
 """What a broker tells by its conditions becomes findings."""
 
-from sparrowmq.broker.condition_kinds import KINDS
 from sparrowmq.client.admin.findings import STOPPING, Verdict, of_conditions, told_conditions
+from sparrowmq.metrics.condition_kinds import KINDS
 
 TOLD = {
     "condition.drained": (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from sparrowmq.client.admin.operations.asker import Asker
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import LOST_BROKERS
+from sparrowmq.protocol.names import CONDITIONS, LOST_BROKERS
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
 from sparrowmq.protocol.requests.bodies import ClusterTable, KVTable, LostBroker, TopicList, TopicRoute
@@ -89,6 +89,11 @@ async def lost_brokers(asker: Asker, address: str) -> dict[str, LostBroker]:
     """Return the brokers by name that died, as a name server remembers; Apache's remember none."""
     found = await values_of(asker, LOST_BROKERS, address)
     return {name: LostBroker.decode(text.encode()) for name, text in found.items()}
+
+
+async def conditions_of_namesrv(asker: Asker, address: str) -> dict[str, str]:
+    """Return what is wrong with a name server, in the form of a brokerStatus; Apache's do not say."""
+    return await values_of(asker, CONDITIONS, address)
 
 
 async def put_value(asker: Asker, address: str, namespace: str, key: str, value: str) -> None:

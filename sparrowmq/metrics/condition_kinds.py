@@ -1,4 +1,4 @@
-"""All conditions that a broker can report, with their remedies; docs/operate/conditions.md has a section for each."""
+"""All conditions that servers can report, with their remedies; docs/operate/conditions.md has a section for each."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ DRAINED: Final = Kind(
 LOG_NOT_WRITTEN: Final = Kind(
     "log_not_written",
     Severity.WARNING,
-    "let the broker's user write to that file and its folder, and see that there is room; its lines go to stderr",
+    "let the server's user write to that file and its folder, and see that there is room; its lines go to stderr",
 )
 CERTIFICATE: Final = Kind(
     "certificate",
@@ -170,7 +170,7 @@ CERTIFICATE: Final = Kind(
 SETTINGS_NOT_SAVED: Final = Kind(
     "settings_not_saved",
     Severity.WARNING,
-    "let the broker's user write to the settings file and its folder, and see that there is room; it is tried again "
+    "let the server's user write to the settings file and its folder, and see that there is room; it is tried again "
     "every few seconds",
 )
 ACCOUNTS_NOT_LOADED: Final = Kind(
@@ -181,7 +181,13 @@ ACCOUNTS_NOT_LOADED: Final = Kind(
 AUDIT_NOT_WRITTEN: Final = Kind(
     "audit_not_written",
     Severity.WARNING,
-    "let the broker's user write to that file and its folder, and see that there is room",
+    "let the server's user write to that file and its folder, and see that there is room",
+)
+VALUES_NOT_SAVED: Final = Kind(
+    "values_not_saved",
+    Severity.WARNING,
+    "let the name server's user write to kvConfigPath and its folder, and see that there is room; until then changes "
+    "of values are refused, and brokers that die are not remembered",
 )
 PROCESS_PAUSED: Final = Kind(
     "process_paused",
@@ -192,7 +198,7 @@ PROCESS_PAUSED: Final = Kind(
 CLOCK_WRONG: Final = Kind(
     "clock_wrong",
     Severity.WARNING,
-    "set the clocks of the brokers by NTP (`chronyc makestep`); a master that stored messages ahead of time follows a "
+    "set the clocks of the servers by NTP (`chronyc makestep`); a master that stored messages ahead of time follows a "
     "corrected clock after ten minutes",
 )
 
@@ -201,7 +207,7 @@ CLOCK_WRONG: Final = Kind(
 CONNECTIONS_FULL: Final = Kind(
     "connections_full",
     Severity.CRITICAL,
-    "stop clients that open many connections, or start the broker with a higher limit of open files (`ulimit -n`, "
+    "stop clients that open many connections, or start the server with a higher limit of open files (`ulimit -n`, "
     "LimitNOFILE of systemd)",
 )
 QUOTA_USED_UP: Final = Kind(
@@ -221,6 +227,13 @@ KINDS: Final = (
     *(INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
     *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND),
     *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
-    *(SETTINGS_NOT_SAVED, ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, PROCESS_PAUSED, CLOCK_WRONG),
+    *(
+        SETTINGS_NOT_SAVED,
+        ACCOUNTS_NOT_LOADED,
+        AUDIT_NOT_WRITTEN,
+        VALUES_NOT_SAVED,
+        PROCESS_PAUSED,
+        CLOCK_WRONG,
+    ),
     *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS),
 )

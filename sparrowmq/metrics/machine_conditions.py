@@ -1,4 +1,4 @@
-"""The conditions of the machine that a broker runs on: a process that is stopped for a while, and a wrong clock.
+"""The conditions of the machine that a server runs on: a process that is stopped for a while, and a wrong clock.
 
     pauses    the loop's own ticks came too late: the machine swapped, or the process, its container or its virtual
               machine was stopped
@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import CLOCK_WRONG, PROCESS_PAUSED, Probe
-from sparrowmq.broker.part import Part
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import CLOCK_WRONG, PROCESS_PAUSED, Probe
 
 JUMP_S: Final = 5.0
 TRUST_S: Final = 600.0
@@ -37,10 +36,9 @@ class Machine:
         self._offset_s: float | None = None  # of the time of day over the steady clock, before a jump
         self._jumped_s = 0.0  # when a jump was seen
 
-    def part(self) -> Part:
+    def probes(self) -> tuple[Probe, ...]:
         """Return the probes of the machine."""
-        probes: tuple[Probe, ...] = ((PROCESS_PAUSED, self.pauses), (CLOCK_WRONG, self.wrong_clock))
-        return Part(probes=probes)
+        return (PROCESS_PAUSED, self.pauses), (CLOCK_WRONG, self.wrong_clock)
 
     def pauses(self) -> str:
         """Return for how long the process did not run lately; "" if that is not worth a report."""

@@ -11,13 +11,13 @@ import pytest
 from sparrowmq import snapshot
 from sparrowmq.broker.broker import less_than_all
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.condition_kinds import (
+from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,
     DRAINED,
     STATE_NOT_SAVED,
 )
-from sparrowmq.broker.conditions import Conditions, NotReady
-from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.metrics.conditions import Conditions, NotReady
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock

@@ -1,11 +1,12 @@
-"""The conditions in which a broker does less than people expect: what is wrong, since when, and the remedy.
+"""The conditions in which a server does less than people expect: what is wrong, since when, and the remedy.
 
     probes of the parts ── look, each second ──┬── the log: a line when a condition begins, and one when it ends
                                                ├── /readyz: 503 while one of them keeps the broker from its work
                                                ├── brokerStatus: `condition.NAME`, for doctor and console
                                                └── sparrowmq_condition{condition, severity}, for alerts
 
-A part declares the conditions that it can be in, as its chores (part.py). So no part needs to know who reports them.
+A part declares the conditions that it can be in. So no part needs to know who reports them. A name server has no
+brokerStatus: it answers as the values of the namespace `CONDITIONS`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.broker.condition_kinds import Kind, Probe
-from sparrowmq.broker.part import Chore, Part
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import Kind, Probe
 from sparrowmq.metrics.figures import Figures, Row
 from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
@@ -28,7 +28,7 @@ LOOK_S: Final = 1.0
 
 
 class NotReady(SparrowError):
-    """The broker cannot do its work now; the text says why."""
+    """The server cannot do its work now; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,15 @@ class Condition:
 
 
 class Conditions:
-    """Looks for conditions, and remembers since when each lasts."""
+    """Looks for conditions, and remembers since when each lasts.
+
+    Attributes:
+        figures: where they count.
+    """
 
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
+        self.figures = figures
         self._probes: Mapping[Kind, list[Callable[[], str]]] = {}
         self._now: dict[str, Condition] = {}
         figures.gauges(
@@ -66,10 +71,6 @@ class Conditions:
         for kind, probe in probes:
             together.setdefault(kind, []).append(probe)
         self._probes = together
-
-    def part(self) -> Part:
-        """Return the chore that looks."""
-        return Part(chores=(Chore("conditions", LOOK_S, self.look),))
 
     def look(self) -> None:
         """See which conditions last now."""
@@ -91,11 +92,11 @@ class Conditions:
         return sorted(self._now.values(), key=lambda each: (each.kind.severity.value, each.since_ms))
 
     def unready(self) -> list[Condition]:
-        """Return those that keep the broker from its work."""
+        """Return those that keep the server from its work."""
         return [each for each in self.now() if each.kind.is_unready]
 
     def told(self) -> dict[str, str]:
-        """Return the lines of `brokerStatus`; no tool of Apache reads them."""
+        """Return the lines of `brokerStatus`, or the values of a name server; no tool of Apache reads them."""
         return {
             CONDITION + each.kind.name: ToldCondition(
                 severity=each.kind.severity.value,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparrowmq.broker.condition_kinds import KINDS, Severity
+from sparrowmq.metrics.condition_kinds import KINDS, Severity
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "conditions.md"
 RULES = Path(__file__).parents[2] / "examples" / "monitoring" / "rules.yml"
