@@ -41,11 +41,12 @@ class ArrowRows:
     """Makes the rows of one table.
 
     Attributes:
-        mode: raw, json or schema. kinds: the columns of bodies, by name.
+        mode: raw, json or schema. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
     """
 
     mode: str
     kinds: Mapping[str, DataType] = field(default_factory=dict)
+    depth: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ class ArrowRows:
     def _reader(self) -> BodyReader:
         columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(self.kinds.values())]
         added = arrow_schema(StructType([StructField(_REASON, StringType()), *columns]))
-        return BodyReader(self.kinds, list(added), OWN, is_closed=self.mode == "schema")
+        return BodyReader(self.kinds, list(added), OWN, is_closed=self.mode == "schema", depth=self.depth)
 
     @cached_property
     def _fields(self) -> list[StructField]:

@@ -36,7 +36,7 @@ class Part:
 
     Attributes:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
-        mode, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
+        mode, depth, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
     """
 
     topic: str
@@ -44,6 +44,7 @@ class Part:
     ranges: tuple[Range, ...]
     brokers: Mapping[str, Addresses]
     mode: str
+    depth: int
     kinds: Mapping[str, DataType]
     folder: str
     keeps_day: bool
@@ -96,7 +97,7 @@ def error_text(error: BaseException) -> str:
 
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
-    shape = ArrowRows(part.mode, part.kinds)
+    shape = ArrowRows(part.mode, part.kinds, part.depth)
     given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
     options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
     network = network_of(options)
@@ -115,7 +116,7 @@ def write_part(part: Part) -> Written:
                 errors.write(split.errors)
                 if part.mode == "json":
                     bodies = split.errors.column(BODY).to_pylist()
-                    written.found = merged([written.found, found_in(bodies)])
+                    written.found = merged([written.found, found_in(bodies, part.depth)])
     written.rows, written.errors = rows.written, errors.written
     return written
 

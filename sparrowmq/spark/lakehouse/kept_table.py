@@ -37,13 +37,14 @@ from sparrowmq.spark.lakehouse.table_progress import (
     taken_over,
 )
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.rewriting import widen
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
-from sparrowmq.spark.pipelines.tables.json_kinds import columns, merged
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN
+from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH, merged
+from sparrowmq.spark.pipelines.tables.table_writer import fields_for
 from sparrowmq.spark.source.incarnations import advanced, incarnations_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, share
 
@@ -116,7 +117,10 @@ class KeptTable:
         self._errors_root = self.root.with_name(f"{self.root.name}.errors")
         settings = self.settings
         fields = self.types.declared(settings.schema)
-        self.settled = Settled(self.topic, settings.format, settings.mode, settings.schema, fields)
+        depth = MOST_DEPTH if settings.mode == "json" else 0
+        self.settled = Settled(
+            self.topic, settings.format, settings.mode, settings.schema, fields, depth=depth
+        )
         self._progress: Progress | None = None
         self._positions = Offsets()
         self._ends = Offsets()
@@ -278,6 +282,7 @@ class KeptTable:
                 ranges,
                 brokers({each.queue.broker_name for each in ranges}),
                 self.settled.mode,
+                self.settled.depth,
                 kinds,
                 str(folder / str(number)),
                 rows_lake.keeps_day,
@@ -290,9 +295,7 @@ class KeptTable:
         """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
         if self.settled.mode != "json" or not any(part.found for part in written):
             return []
-        present = self._open()[0].columns()
-        known = dict(sorted(self.settled.fields.items(), key=lambda each: each[0] not in present))
-        fields = columns(merged(part.found for part in written), known, OWN)
+        fields = fields_for(merged(part.found for part in written), self.settled.fields, self._open()[0])
         if fields == self.settled.fields:
             return []
         self.settled.fields = fields
@@ -315,15 +318,11 @@ class KeptTable:
         rows, errors = self._open()
         keep(self.state, self.settled)
         shape = ArrowRows(self.settled.mode, self.types.kinds(self.settled.fields))
-        added = _add(
-            rows, batch, self._staged_files([f for each in written for f in each.rows], batch), shape.schema
-        )
-        bad = _add(
-            errors,
-            batch,
-            self._staged_files([f for each in written for f in each.errors], batch),
-            shape.error_schema,
-        )
+        good = self._staged_files([file for each in written for file in each.rows], batch)
+        rejects = self._staged_files([file for each in written for file in each.errors], batch)
+        rewritten = self.state / "rewritten"
+        added = _add(rows, batch, good, shape.schema, rewritten)
+        bad = _add(errors, batch, rejects, shape.error_schema, rewritten)
         self._progress = self._progress.done()
         keep_progress(self.state, self._progress)
         if self._staged is not None:
@@ -383,13 +382,13 @@ class KeptTable:
         """
         begun = self._open()
         keep_days, days = self.settings.keep_days, 0
-        before = sum(lake.files() for lake in begun)
+        before = sum(len(lake.paths()) for lake in begun)
         for lake in begun:
             if keep_days is not None:
                 days += lake.expire(today - timedelta(days=min(keep_days, today.toordinal() - 1)))
             lake.compact(today + timedelta(days=1))
         self._lakes = None  # the merged table is read again
-        self.figures.files = sum(lake.files() for lake in begun)
+        self.figures.files = sum(len(lake.paths()) for lake in begun)
         return before, self.figures.files, days
 
     # Failures -----------------------------------------------------------------------------------------------------
@@ -409,9 +408,10 @@ class KeptTable:
 _FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
 
 
-def _add(lake: Lake, batch: int, files: list[StagedFile], schema: pa.Schema) -> int:
+def _add(lake: Lake, batch: int, files: list[StagedFile], schema: pa.Schema, rewritten: Path) -> int:
     """Add files unless the table has the batch; returns how many rows were added."""
     if not files or batch <= lake.last_batch():
         return 0
+    widen(lake, schema, rewritten)
     lake.commit(batch, Staged(files, schema))
     return sum(file.rows for file in files)

@@ -38,7 +38,7 @@ T = TypeVar("T")
 _COMMITS_AT_ONCE: Final = 4
 _LENIENT: Final = TableSettings(options={"failOnDataLoss": "false"})
 _LOOKS_FOR_A_ROUTE: Final = 5
-_MOST_REPEATS: Final = 3  # of a batch whose bodies add columns
+_MOST_REPEATS: Final = 5  # of a batch whose bodies add columns
 _OPEN_TABLES: Final = 64  # whose files stay open for their next batch
 
 

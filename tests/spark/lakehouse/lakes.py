@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType
+from pyspark.sql.types import DataType
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
@@ -17,18 +17,15 @@ from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, settings_of
 from sparrowmq.spark.lakehouse.rounds import Rounds
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.worker_network import connect
-
-KINDS: Mapping[str, DataType] = {
-    "bigint": LongType(), "string": StringType(), "double": DoubleType(), "boolean": BooleanType(),
-}  # fmt: skip
 
 
 class PlainTypes:
     """A few types, read without Java."""
 
     def kinds(self, fields: Mapping[str, str]) -> dict[str, DataType]:
-        return {name: KINDS[ddl] for name, ddl in fields.items()}
+        return {name: type_of(ddl) for name, ddl in fields.items()}
 
     def declared(self, schema: str | None) -> dict[str, str]:
         return dict(each.split() for each in (schema or "").split(",") if each.strip())

@@ -36,7 +36,7 @@ def part(namesrv, tmp_path):
             addresses = network.addresses_of({queue.broker_name for queue in queues})
         share = len(bodies) // len(queues)
         ranges = tuple(Range(queue, 0, end or share) for queue in queues)
-        return Part(topic, given, ranges, addresses, mode, kinds or {}, str(tmp_path / topic), False)
+        return Part(topic, given, ranges, addresses, mode, 0, kinds or {}, str(tmp_path / topic), False)
 
     return part
 
@@ -58,7 +58,7 @@ def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
         **{name: getattr(good, name) for name in Part.__slots__} | {"folder": str(tmp_path / "blocked")}
     )
     unknown = Part(
-        "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, "raw", {},
+        "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, "raw", 0, {},
         good.folder, False,
     )  # fmt: skip
     found = list(write_all([lost, blocked, unknown, good]))

@@ -18,6 +18,7 @@ from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables.begun_table import begun
+from sparrowmq.spark.pipelines.tables.json_kinds import found_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from tests.spark.lakehouse.lakes import PlainTypes, rows_of
 from tests.spark.lakehouse.test_arrow_rows import messages
@@ -186,7 +187,7 @@ def test_fields_become_columns_that_are_kept_before_a_row_has_them(make):
     look(table, 1)
     [part] = table.plan(100, 1, addresses)
     assert part.kinds == {}
-    found = {"id": (2, 1), "name": (6, 1)}
+    found = found_in([b'{"id":7,"name":"x"}'])
     [again] = table.again([Written("orders", found=found)])
     assert sorted(again.kinds) == ["id", "name"] and again.ranges == part.ranges
     kept = begun(table.root)

@@ -87,6 +87,35 @@ def test_a_new_topic_is_found_a_deleted_one_is_said_and_fields_become_columns(na
     assert [row["x"] for row in rows_of(tmp_path / f"{name}b")] == [True]
 
 
+@pytest.mark.guards("kept_table._add: drop widen")
+def test_columns_get_wider_and_nested_and_no_message_is_a_reject(namesrv, name, tmp_path):
+    topic = f"{name}a"
+    batches = [
+        [b'{"amount":5}'],
+        [b'{"amount":5.5,"place":{"x":1}}', b'{"amount":7}'],
+        [b'{"amount":"many","place":{"y":[1,2]}}', b'{"amount":9007199254740993}'],
+    ]
+    count = 0
+    with running(settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})) as rounds:
+        for bodies in batches:
+            send(namesrv, {topic: bodies})
+            count += len(bodies)
+            until(
+                rounds,
+                lambda count=count: topic in rounds.tables and rounds.tables[topic].figures.read == count,
+            )
+        assert rounds.tables[topic].figures.errors == 0
+    found = sorted(row["amount"] for row in rows_of(tmp_path / topic))
+    assert [value for value in found if value not in ("5.0", "7.0", "5", "7")] == [
+        "5.5",
+        "9007199254740993",
+        "many",
+    ]
+    places = [row["place"] for row in rows_of(tmp_path / topic) if row.get("place")]
+    assert [(place.get("x"), place.get("y")) for place in places if place.get("x")] == [(1, None)]
+    assert [1, 2] in [place.get("y") for place in places]
+
+
 @pytest.mark.guards("KeptTable.plan: drop keep_progress")
 @pytest.mark.parametrize("dies", ["before the rows", "before the rejects", "before it is noted"])
 def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(

@@ -17,7 +17,7 @@ timeout = pytest.mark.timeout(300)
 
 
 def part(topic, rows):
-    return Part(topic, {}, (Range(MessageQueue(topic, "b", 0), 0, rows),), {}, "raw", {}, "", False)
+    return Part(topic, {}, (Range(MessageQueue(topic, "b", 0), 0, rows),), {}, "raw", 0, {}, "", False)
 
 
 def test_parts_are_shared_by_tasks_of_similar_size():
