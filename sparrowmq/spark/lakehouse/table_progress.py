@@ -98,10 +98,10 @@ def taken_over(state: Path, settled: Settled) -> Progress | None:
     if last - 1 in batches:
         start = _offsets(checkpoint / "offsets" / str(last - 1))
     else:
-        start = from_json({"v": VERSION, "topics": settled.begin or {}})
+        start = from_json(settled.resumed or {"v": VERSION, "topics": settled.begin or {}})
     is_done = (checkpoint / "commits" / str(last)).exists()
     places = {queue: start.get(queue, 0) for queue in end}
-    return Progress(last, Offsets(places, start.incarnations), end, is_done)
+    return Progress(settled.first + last, Offsets(places, start.incarnations), end, is_done)
 
 
 def put_aside(state: Path) -> None:

@@ -7,7 +7,8 @@
     /lake/orders.state       checkpoint, what was settled at the first start, files that are being written
 
 Spark repeats a batch with the same messages after a crash, and both tables know their last batch. So each message
-becomes one row, or one error, even after a failure.
+becomes one row, or one error, even after a failure. The commits of both tables also say which offsets they have, so a
+start finds its place with a lost or an older state, too (`progress.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.lake.lake import FORMATS
-from sparrowmq.spark.pipelines.running.folders import local_path
+from sparrowmq.spark.pipelines.lake.lake import FORMATS, OWN_FOLDER
+from sparrowmq.spark.pipelines.running.folders import local_path, locked
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of, starting_at
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
@@ -74,11 +75,14 @@ def table(
     settled = begun_at(root, asked) or asked
     source = _source(name_server, settled, runner.options)
     state = state_of(root)
-    with runner.at_work(state, f"table {topic}"):
+    # The table is locked beside its state: a copy of the state would allow a second run.
+    with runner.at_work(state, f"table {topic}"), locked(root / OWN_FOLDER):
         writer = TableWriter(root, settled, runner.report)
-        writer.check(state / "checkpoint")
         given = with_defaults(source, _ROWS_PER_BATCH)
-        if not is_planned(state / "checkpoint"):
+        place = writer.resume(state / "checkpoint", runner.say)
+        if place is not None:
+            given = span_of(starting_at(place, given)).onward(given)
+        elif not is_planned(state / "checkpoint"):
             given = _begin(settled, given)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
         keep(state, settled)
@@ -153,9 +157,7 @@ def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
     span = span_of(given)
     settled.begin = offsets_by_topic(span.start)
-    places = span.of(given)
-    del places["endingOffsets"]
-    return places
+    return span.onward(given)
 
 
 def _source(name_server: str, settled: Settled, options: Mapping[str, str] | None) -> dict[str, str]:

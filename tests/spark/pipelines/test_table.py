@@ -77,7 +77,7 @@ def rows_of(kind, path):
     return sorted(found, key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
 
 
-@pytest.mark.guards("TableWriter._add: false lake")
+@pytest.mark.guards("TableProgress.add: false lake")
 @pytest.mark.parametrize(
     "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:])]
 )

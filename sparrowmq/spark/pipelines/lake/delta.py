@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.schema import Schema
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added
@@ -34,6 +34,9 @@ _SETTINGS: Final[dict[str, str | None]] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.logRetentionDuration": "interval 1 days",
 }
+_WRITER: Final = "sparrowmq.writer"
+_RECORD: Final = "sparrowmq.record"
+_LOOK: Final = (20, 1000, None)
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
@@ -44,12 +47,16 @@ class Delta:
         self._place = place
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._tiny = TinyFiles()
+        self._said: dict[str, str] = {}  # of the last commit; commits that merge files repeat it
         path = str(place.path)
         self._table = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
     def last_batch(self) -> int:
         version = self._table.transaction_version(self._place.writer) if self._table else None
         return -1 if version is None else version
+
+    def record(self) -> str | None:
+        return _record_of(self._table, self._place.writer) if self._table else None
 
     def columns(self) -> dict[str, pa.DataType]:
         schema = pa.schema(self._table.schema()) if self._table else ()
@@ -69,12 +76,15 @@ class Delta:
             self._table.alter.add_columns([kinds[field.name] for field in fields])
         take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
+        self._said = {_WRITER: place.writer, _RECORD: staged.record}
         self._table.create_write_transaction(
             self._adds(staged),
             "append",
             self._table.schema(),
             [DAY],
-            commit_properties=CommitProperties(app_transactions=[Transaction(place.writer, batch)]),
+            commit_properties=CommitProperties(
+                custom_metadata=self._said, app_transactions=[Transaction(place.writer, batch)]
+            ),
         )
         self._may_have_left = False
         self._table.update_incremental()
@@ -88,8 +98,9 @@ class Delta:
         tiny = sum(1 for own, size in sizes if str(own) == day and size < TINY_BYTES)
         if tiny < TINY_FILES:
             return tiny
-        self._table.optimize.compact(partition_filters=[(DAY, "=", day)], target_size=TINY_BYTES)
-        self._table.vacuum(dry_run=False, full=False)
+        said = CommitProperties(custom_metadata=self._said)
+        self._table.optimize.compact([(DAY, "=", day)], TINY_BYTES, commit_properties=said)
+        self._table.vacuum(dry_run=False, full=False, commit_properties=said)
         return 1
 
     def paths(self) -> list[Path]:
@@ -104,7 +115,7 @@ class Delta:
         )
         self._table.update_incremental()
 
-    def _adds(self, staged: Staged) -> list[AddAction]:
+    def _adds(self, staged: Staged) -> list[AddAction | RemoveAction]:
         """Files that are in their places, as the log has them."""
         assert self._table is not None
         now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration.get(_STATISTICS) or ""
@@ -131,3 +142,25 @@ class Delta:
 def _add(file: StagedFile, folder: Path, columns: str, now_ms: int) -> AddAction:
     statistics = delta_statistics(pq.read_metadata(folder / file.name), columns)
     return AddAction(quote(file.name, safe="/=-_."), file.size, {DAY: file.day}, now_ms, True, statistics)
+
+
+def record_at(folder: Path) -> str | None:
+    """The record of the last batch of a table."""
+    return _record_of(DeltaTable(str(folder)), "") if DeltaTable.is_deltatable(str(folder)) else None
+
+
+def _record_of(table: DeltaTable, writer: str) -> str | None:
+    """Of the last commit of a writer, "" for any; a table that was restored is what it was at that version."""
+    for limit in _LOOK:
+        below = None
+        commits = table.history(limit)
+        for commit in commits:
+            if below is not None and commit["version"] > below:
+                continue
+            if commit.get("operation") == "RESTORE":
+                below = int(commit["operationParameters"]["version"])
+            elif (found := commit.get(_WRITER)) and writer in ("", found):
+                return str(commit.get(_RECORD) or "") or None
+        if limit is None or len(commits) < limit:
+            break
+    return None

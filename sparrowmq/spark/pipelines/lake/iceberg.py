@@ -7,6 +7,8 @@ which writer it is.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import StaticTable
 from pyiceberg.transforms import IdentityTransform
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS, Upkeep, drop_snapshots, missing_settings
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 _NAMESPACE: Final = "sparrowmq"
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
+_RECORD: Final = "sparrowmq.record"
 _LAST: Final = "sparrowmq.last."  # and the writer: a property of the table, for when snapshots have gone
 
 
@@ -50,15 +55,41 @@ class Iceberg:
         self._table: Table | None = None
         try:
             self._table = self._catalog.load_table(self._name)
-        except NoSuchTableError:
+        except (NoSuchTableError, FileNotFoundError):
             self._catalog.create_namespace_if_not_exists(_NAMESPACE)
+        if not place.only_looked_at:
+            self._adopt()
+
+    def _adopt(self) -> None:
+        """Take over the table's newest metadata, if the catalog was lost, or is an older copy."""
+        newest = newest_metadata(self._place.path)
+        if newest is None or (
+            self._table and version_of(newest) <= version_of(self._table.metadata_location)
+        ):
+            return
+        with suppress(NoSuchTableError):
+            self._catalog.drop_table(self._name)
+        self._table = self._catalog.register_table(self._name, newest)
+
+    def _demand_newest(self, table: Table) -> None:
+        """Raises: ConfigError, a run with another catalog has written to the table."""
+        newest = newest_metadata(self._place.path)
+        if newest is not None and version_of(newest) > version_of(table.metadata_location):
+            raise ConfigError(
+                f"another run has written to {self._place.path}, with another copy of its state; stop one of the two"
+            )
 
     def last_batch(self) -> int:
-        snapshots = self._table.snapshots() if self._table else []
-        summaries = [snapshot.summary for snapshot in snapshots if snapshot.summary is not None]
-        noted = self._table.properties.get(f"{_LAST}{self._place.writer}", "-1") if self._table else "-1"
-        batches = (int(each[_BATCH] or -1) for each in summaries if each.get(_WRITER) == self._place.writer)
-        return max([int(noted), *batches])
+        if self._table is None:
+            return -1
+        noted = self._table.properties.get(f"{_LAST}{self._place.writer}", "-1")
+        return max(int(noted), int(self._summary().get(_BATCH) or -1))
+
+    def record(self) -> str | None:
+        return self._summary().get(_RECORD)
+
+    def _summary(self) -> Mapping[str, str]:
+        return _summary_of(self._table, self._place.writer) if self._table else {}
 
     def columns(self) -> dict[str, pa.DataType]:
         schema = self._table.schema().as_arrow() if self._table else ()
@@ -67,15 +98,17 @@ class Iceberg:
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
         table = self._table or self._create(staged.schema)
+        self._demand_newest(table)
         if added(staged.schema, self.columns()):
             with table.update_schema() as update:
                 update.union_by_name(staged.schema)
         data = place.path / "data"
         take_over(staged, data, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
-        summary = {_WRITER: place.writer, _BATCH: str(batch)}
+        summary = {_WRITER: place.writer, _BATCH: str(batch), _RECORD: staged.record}
+        noted = {f"{_LAST}{place.writer}": str(batch), f"{_RECORD}.{place.writer}": staged.record}
         with table.transaction() as change:
-            change.set_properties(missing_settings(table) | {f"{_LAST}{place.writer}": str(batch)})
+            change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
             change.add_files(
                 [f"file://{data / file.name}" for file in staged.files],
@@ -171,3 +204,39 @@ class Iceberg:
             update.add_field(DAY, IdentityTransform(), DAY)
         self._table = table
         return table
+
+
+def newest_metadata(folder: Path) -> str | None:
+    """The address of the newest metadata of a table, also if a catalog says otherwise; None if there is no table."""
+    found = sorted(
+        (folder / "metadata").glob("[0-9]*-*.metadata.json"), key=lambda path: version_of(path.name)
+    )
+    return f"file://{found[-1]}" if found else None
+
+
+def version_of(metadata: str) -> int:
+    """The version that the name of a metadata file begins with."""
+    number = metadata.rpartition("/")[2].partition("-")[0]
+    return int(number) if number.isdigit() else -1
+
+
+def record_at(folder: Path) -> str | None:
+    """The record of the last batch of a table, without its catalog."""
+    newest = newest_metadata(folder)
+    return _summary_of(StaticTable.from_metadata(newest), "").get(_RECORD) if newest else None
+
+
+def _summary_of(table: Table, writer: str) -> Mapping[str, str]:
+    """Of the last snapshot of a writer that led to the present one; a property has it when snapshots are gone.
+
+    Args:
+        writer: "" for any.
+    """
+    at = table.current_snapshot()
+    while at is not None:
+        said = at.summary
+        if said is not None and (found := said.get(_WRITER)) and writer in ("", found):
+            return {name: text for name in (_WRITER, _BATCH, _RECORD) if (text := said.get(name))}
+        at = table.snapshot_by_id(at.parent_snapshot_id) if at.parent_snapshot_id else None
+    names = [name for name in table.properties if name.startswith(f"{_RECORD}.{writer}")]
+    return {_RECORD: table.properties[min(names, key=len)]} if names else {}

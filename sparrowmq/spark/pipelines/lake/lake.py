@@ -22,6 +22,9 @@ FORMATS: Final = {
     "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
     "iceberg": ("sparrowmq.spark.pipelines.lake.iceberg", "Iceberg", "pyiceberg"),
 }
+OWN_FOLDER: Final = "_sparrowmq"
+# The folder by which a table of a format is known; the last one is in all of them.
+_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": OWN_FOLDER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class Lake(Protocol):
 
     def last_batch(self) -> int:
         """The number of the last batch that the table has; -1 before the first."""
+        ...
+
+    def record(self) -> str | None:
+        """The record of the last batch of this writer; of any, if the place names none. None if it has none."""
         ...
 
     def columns(self) -> Mapping[str, pa.DataType]:
@@ -87,6 +94,15 @@ def open_lake(kind: str, place: Place) -> Lake:
             f"format {kind} needs the package {package}: pip install 'sparrowmq[lake]'"
         ) from error
     return lake
+
+
+def record_at(folder: Path) -> str | None:
+    """The record of the last batch of the table in a folder, whichever its format; None if there is none."""
+    for kind, mark in _MARKS.items():
+        if (folder / mark).is_dir():
+            found: str | None = importlib.import_module(FORMATS[kind][0]).record_at(folder)
+            return found
+    return None
 
 
 def added(schema: pa.Schema, known: Mapping[str, pa.DataType]) -> list[pa.Field]:

@@ -1,10 +1,12 @@
 """A table that is a folder of Parquet files, `_day=2026-01-31/…`, which everything reads.
 
-    state/commits/000000007.json           which files batch 7 has: written first, and that is the commit
-    table/_day=…/…-000000007-*.parquet     then each is moved to its place, and the list is emptied
+    table/_sparrowmq/000000007.json     which files batch 7 has, and its record: written first, and that is the commit
+    table/_day=…/…-000000007-*.parquet  then each is moved to its place, and the list is emptied
 
-A crash in between leaves files to be moved; the next start does it. Spark's own sink keeps a log of files that only
-Spark reads, so all other readers of its folders see a batch twice that was written again.
+A crash in between leaves files to be moved; the next start does it. If the state with the files was lost meanwhile, the
+next start takes the commit back. Readers leave out names that begin with an underscore and have no `=`. Spark's own
+sink keeps a log of files that only Spark reads, so all other readers of its folders see a batch twice that was written
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.spark.pipelines.lake.lake import Place
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 
@@ -39,14 +42,19 @@ class Folder:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._commits = place.state / f"commits{place.lane}"
+        self._commits = place.path / f"{OWN_FOLDER}{place.lane}"
+        self._earlier = place.state / f"commits{place.lane}"  # where earlier releases had them
         self._merges = place.state / "merge.json"
         if not place.only_looked_at:
             self._finish()
             self._finish_merge()
 
     def last_batch(self) -> int:
-        return max((int(path.stem) for path in self._commits.glob("*.json")), default=-1)
+        found = [*self._commits.glob("[0-9]*.json"), *self._earlier.glob("[0-9]*.json")]
+        return max((int(path.stem) for path in found), default=-1)
+
+    def record(self) -> str | None:
+        return _record_in(self._commits)
 
     def columns(self) -> dict[str, pa.DataType]:
         """As the newest file of a batch has them; files that were put together may lack newer columns."""
@@ -59,9 +67,10 @@ class Folder:
         place = self._place
         moves = {str(file.path): str(place.path / file.name) for file in staged.files}
         self._commits.mkdir(parents=True, exist_ok=True)
-        self._write(self._commits / f"{batch:09}.json", moves)
+        commit = self._commits / f"{batch:09}.json"
+        self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
         self._finish()
-        for old in sorted(self._commits.glob("*.json"))[:-_KEPT_COMMITS]:
+        for old in sorted(self._commits.glob("[0-9]*.json"))[:-_KEPT_COMMITS]:
             old.unlink()
 
     def paths(self) -> list[Path]:
@@ -105,21 +114,50 @@ class Folder:
         self._merges.unlink()
 
     def _finish(self) -> None:
-        """Move what the last commit has not moved yet."""
-        for commit in sorted(self._commits.glob("*.json"))[-1:]:
-            moves = json.loads(commit.read_text())
-            _move(moves)
-            if moves:
-                self._write(commit, {})
+        """Move what the last commit has not moved yet. If some of it is gone, the commit is taken back."""
+        for folder in (self._earlier, self._commits):
+            for commit in sorted(folder.glob("[0-9]*.json"))[-1:]:
+                said = json.loads(commit.read_text())
+                moves = said.get("moves", {}) if folder == self._commits else said
+                if all(os.path.exists(staged) or os.path.exists(target) for staged, target in moves.items()):
+                    _move(moves)
+                    if moves:
+                        self._write(commit, {"moves": {}, "record": said.get("record", "")})
+                else:
+                    for target in moves.values():
+                        Path(target).unlink(missing_ok=True)
+                    commit.unlink()
 
-    def _write(self, commit: Path, moves: Mapping[str, Any]) -> None:
-        """Write the whole commit or nothing, also if the power fails."""
-        new = commit.with_suffix(".tmp")
+    def _write(self, path: Path, said: Mapping[str, Any], *, is_new: bool = False) -> None:
+        """Write the whole file or nothing, also if the power fails. Raises: ConfigError, it is new, and is there."""
+        new = path.with_suffix(".tmp")
         with open(new, "w") as file:
-            json.dump(moves, file)
+            json.dump(said, file)
             file.flush()
             os.fsync(file.fileno())
-        new.rename(commit)
+        if not is_new:
+            new.rename(path)
+            return
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            raise ConfigError(
+                f"another run has written batch {int(path.stem)} to {self._place.path}, with another copy of its "
+                "state; stop one of the two"
+            ) from None
+        finally:
+            new.unlink()
+
+
+def record_at(folder: Path) -> str | None:
+    """The record of the last batch of a table."""
+    return _record_in(folder / OWN_FOLDER)
+
+
+def _record_in(commits: Path) -> str | None:
+    for commit in sorted(commits.glob("[0-9]*.json"))[-1:]:
+        return str(json.loads(commit.read_text()).get("record") or "") or None
+    return None
 
 
 def _move(moves: Mapping[str, str]) -> None:

@@ -27,10 +27,11 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The rows of one batch."""
+    """The rows of one batch. `record`: what its commit says about it (`progress.py`)."""
 
     files: Sequence[StagedFile]
     schema: pa.Schema
+    record: str = ""
 
     @property
     def rows(self) -> int:

@@ -43,6 +43,18 @@ class Span:
         places = {"startingOffsets": self.start, "endingOffsets": self.end}
         return kept | {name: json.dumps(offsets_by_topic(place)) for name, place in places.items()}
 
+    def onward(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the options of a stream that begins with these rows."""
+        places = self.of(given)
+        del places["endingOffsets"]
+        return places
+
+
+def starting_at(place: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a stream that begins at a place as checkpoints have it; new queues from their begin."""
+    kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+    return kept | {"startingOffsets": json.dumps(place["topics"])}
+
 
 def since_until(since: str | None, until: str | None) -> dict[str, str]:
     """Options for messages stored at or after `since` and before `until`; there may be none."""

@@ -10,6 +10,8 @@ from typing import Any
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.lake.lake import record_at
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.folders import demand_same
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole
 
@@ -27,6 +29,8 @@ class Settled:
     begin: dict[str, Any] | None = None  # where it begins in each queue; None if brokers were never asked
     bodies: dict[str, Any] | None = None  # of Avro and Protobuf: the registry, or the schema itself
     depth: int = 0  # of objects and lists within columns; tables of earlier releases have text there
+    first: int = 0  # the number in the table of the first batch of Spark's checkpoint
+    resumed: dict[str, Any] | None = None  # where that begins, if it is not the table's first checkpoint
 
     def shape(self) -> Shape:
         match self.mode:
@@ -63,6 +67,11 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
     """Return the settings of an earlier start. Raises: ConfigError, they are others."""
     found = begun(root)
     if found is None:
+        if next(root.glob(f"**/{DAY}=*/*.parquet"), None) is not None:
+            raise ConfigError(
+                f"{root} has rows, but {state_of(root)} is gone, so it is not known which messages they are; restore "
+                "it, or name another folder"
+            )
         return None
     fixed = ("topic", "format", "mode", "schema")
     now = {name: getattr(settled, name) for name in fixed}
@@ -77,9 +86,12 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
 
 
 def begun(root: Path) -> Settled | None:
-    """Return the settings of the table at `root`; None if there is no table."""
+    """Return the settings of the table at `root`; None if there is no table. The table has them, too."""
     path = state_of(root) / "table.json"
-    return Settled(**json.loads(path.read_text())) if path.exists() else None
+    if path.exists():
+        return Settled(**json.loads(path.read_text()))
+    record = record_at(root)
+    return Settled(**json.loads(record)["settled"]) if record else None
 
 
 def keep(state: Path, settled: Settled) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from sparrowmq.protocol.messages.message import MessageQueue
+
 COORDINATES: Final = "_mq"
 MODES: Final = ("raw", "json", "schema", "avro", "protobuf", "whole")
 
@@ -145,3 +147,12 @@ def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
 
 def _origin() -> list[Column]:
     return [f.struct(*_WHERE).alias(COORDINATES), f.to_date("storeTimestamp").alias(DAY)]
+
+
+def behind(had: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
+    """The rows at or behind these next offsets of their queues; all rows of other queues."""
+    prefix = "" if "queueOffset" in rows.columns else f"{COORDINATES}."
+    place = (f.col(f"{prefix}{name}").cast("string") for name in ("topic", "brokerName", "queueId"))
+    names = ((f"{queue.topic}/{queue.broker_name}/{queue.queue_id}", end) for queue, end in had.items())
+    limits = f.create_map(*(f.lit(each) for pair in names for each in pair))
+    return rows.where(f.col(f"{prefix}queueOffset") >= f.coalesce(limits[f.concat_ws("/", *place)], f.lit(0)))

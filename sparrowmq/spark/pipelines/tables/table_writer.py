@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -13,11 +13,10 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.rewriting import holds, widen
 from sparrowmq.spark.pipelines.lake.widening import retypes
-from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
@@ -25,11 +24,15 @@ from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, behind
+from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
 from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+    from sparrowmq.spark.source.partition_ranges import Offsets
 
 
 class TableWriter:
@@ -48,24 +51,26 @@ class TableWriter:
         )
         self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
         self._errors = open_lake(settled.format, Place(errors, self._state / "errors", self._writer, lane))
+        self._progress = TableProgress(root, settled, {ROWS: self._rows, ERRORS: self._errors})
+
+    @property
+    def _first(self) -> int:
+        return 0 if self._lane else self.settled.first
 
     @property
     def last_batch(self) -> int:
         """The number of the last batch of which one of the tables has rows; -1 before the first."""
         return max(self._rows.last_batch(), self._errors.last_batch())
 
-    def check(self, checkpoint: Path) -> None:
-        """Refuse to go on without the checkpoint of what the table has. Raises: ConfigError."""
-        if self._rows.last_batch() >= 0 and not (checkpoint / "metadata").exists():
-            raise ConfigError(
-                f"{self.root} has rows, but {checkpoint} is gone, so it is not known which messages they are; "
-                f"restore it, or move the table and {self._state} away to begin again"
-            )
+    def resume(self, checkpoint: Path, say: Say) -> dict[str, Any] | None:
+        """Find out where the stream is to begin. Returns and raises: as `TableProgress.resume`."""
+        return self._progress.resume(checkpoint, say)
 
     def write(self, messages: DataFrame, batch: int) -> str:
         """Add a batch to the tables, unless they have it; returns what was added, in words."""
         report = self.report
         before = report.written, report.errors
+        batch += self._first
         if self.settled.mode in ("json", "schema", *ENCODED):
             self._write_objects(messages, batch)
         else:
@@ -77,8 +82,8 @@ class TableWriter:
         if batch > self._rows.last_batch():
             count = Observation()
             rows, _ = self.settled.shape().split(messages.observe(count, *_counts()))
-            self.report.written += self._add(self._rows, rows, batch, "rows")
-            self.report.add_batch(batch, count.get["rows"], count.get["bad"])
+            self.report.written += self._add(ROWS, rows, batch)
+            self.report.add_batch(batch - self._first, count.get["rows"], count.get["bad"])
 
     def _write_objects(self, messages: DataFrame, batch: int) -> None:
         """Messages are read once, and their bodies twice: for their fields, and for rows and errors."""
@@ -109,21 +114,24 @@ class TableWriter:
 
     def _write_rows(self, shape: Objects, rows: DataFrame, batch: int) -> None:
         count, bad, errors = rows.agg(*_counts(), f.count("reason").alias("errors")).collect()[0]
-        self.report.add_batch(batch, count, bad)
+        self.report.add_batch(batch - self._first, count, bad)
         if errors < count:
-            self.report.written += self._add(self._rows, shape.good(rows), batch, "rows")
+            self.report.written += self._add(ROWS, shape.good(rows), batch, is_half=errors > 0)
         if errors:
-            self.report.errors += self._add(self._errors, shape.bad(rows), batch, "errors")
+            self.report.errors += self._add(ERRORS, shape.bad(rows), batch)
 
-    def _add(self, lake: Lake, rows: DataFrame, batch: int, folder: str) -> int:
-        if batch <= lake.last_batch():
-            return 0
-        prefix = f"{self._writer}-{batch:09}"
-        staged = stage(rows, self._state / f"staged{self._lane}" / folder, prefix, keeps_day=lake.keeps_day)
-        if staged.files:
-            widen(lake, staged.schema, self._state / f"rewritten{self._lane}")
-            lake.commit(batch, staged)
-        return staged.rows
+    def _add(self, table: str, rows: DataFrame, batch: int, *, is_half: bool = False) -> int:
+        prefix, folder = f"{self._writer}-{batch:09}", self._state / f"staged{self._lane}" / table
+        lake = self._rows if table == ROWS else self._errors
+
+        def staged(had: Offsets | None) -> Staged:
+            unseen = rows if had is None else behind(had, rows)
+            found = stage(unseen, folder, prefix, keeps_day=lake.keeps_day)
+            if found.files:
+                widen(lake, found.schema, self._state / f"rewritten{self._lane}")
+            return found
+
+        return self._progress.add(table, batch, staged, is_half=is_half)
 
 
 def _counts() -> tuple[Column, Column]:

@@ -1,6 +1,7 @@
 """sparrowmq.spark.pipelines.lake.delta: what Delta's own readers and tools see."""
 
 import time
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -11,6 +12,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("duckdb")
 
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
@@ -51,3 +53,23 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     assert len(table.open().paths()) <= TINY_FILES + 1
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
+
+
+def test_a_table_that_was_restored_says_where_it_is_now(tmp_path):
+    table = Table(tmp_path, "delta")
+    for batch in range(3):
+        table.open().commit(batch, replace(table.staged(batch, batch), record=f"record {batch}"))
+    delta = DeltaTable(str(table.place.path))
+    delta.restore(delta.version() - 1)
+    assert table.open().record() == "record 1"
+    assert table.numbers() == [0, 1]
+
+
+def test_two_runs_with_copies_of_one_state_do_not_write_one_batch_twice(tmp_path):
+    table = Table(tmp_path, "delta")
+    table.add(0, 1)
+    first, second = table.open(), table.open()
+    first.commit(1, table.staged(1, 2))
+    with pytest.raises(CommitFailedError):
+        second.commit(1, table.staged(1, 2))
+    assert table.numbers() == [1, 2]

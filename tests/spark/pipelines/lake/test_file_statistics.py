@@ -79,7 +79,6 @@ def test_bounds_and_nulls_of_each_column(tmp_path):
     }
 
 
-@pytest.mark.guards("file_statistics._upper: drop _LAST")
 def test_a_long_text_is_cut_to_bounds_that_hold(tmp_path):
     found = statistics(tmp_path, {"text": ["a" * 40, "é" * 40]})
     assert found["minValues"]["text"] == "a" * 32

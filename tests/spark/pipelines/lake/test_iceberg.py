@@ -1,13 +1,19 @@
 """sparrowmq.spark.pipelines.lake.iceberg: what Iceberg's own readers see."""
 
+import shutil
+
 import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("duckdb")
 
+from dataclasses import replace
+
 from pyiceberg.catalog.sql import SqlCatalog
 
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import open_lake
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
 
 
@@ -35,3 +41,39 @@ def test_files_have_the_bounds_of_their_columns(tmp_path):
     (file,) = catalog.load_table(("sparrowmq", "table")).inspect.files().to_pylist()
     found = file["readable_metrics"]["number"]
     assert (found["lower_bound"], found["upper_bound"], found["null_value_count"]) == (1, 3, 0)
+
+
+def test_a_table_whose_catalog_was_lost_or_is_older_goes_on_from_its_newest_metadata(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    older = tmp_path / "older"
+    shutil.copytree(table.place.state, older)
+    table.add(1, 2)
+    shutil.rmtree(table.place.state)
+    table.add(2, 3)
+    assert (table.open().last_batch(), table.numbers()) == (2, [1, 2, 3])
+    shutil.rmtree(table.place.state)
+    shutil.copytree(older, table.place.state)
+    assert (table.open().last_batch(), table.numbers()) == (2, [1, 2, 3])
+
+
+def test_two_runs_with_copies_of_one_catalog_do_not_both_write(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    table.add(0, 1)
+    shutil.copytree(table.place.state, tmp_path / "copy")
+    first, second = table.open(), open_lake("iceberg", replace(table.place, state=tmp_path / "copy"))
+    first.commit(1, table.staged(1, 2))
+    with pytest.raises(ConfigError, match="another run has written"):
+        second.commit(1, table.staged(1, 2))
+    assert table.numbers() == [1, 2]
+
+
+def test_a_table_that_was_rolled_back_says_where_it_is_now(tmp_path):
+    table = Table(tmp_path, "iceberg")
+    for batch in range(3):
+        table.open().commit(batch, replace(table.staged(batch, batch), record=f"record {batch}"))
+    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{table.place.state / 'catalog.db'}")
+    found = catalog.load_table(("sparrowmq", "table"))
+    found.manage_snapshots().rollback_to_snapshot(found.snapshots()[1].snapshot_id).commit()
+    assert table.open().record() == "record 1"
+    assert table.open().last_batch() == 2  # a number is not given twice

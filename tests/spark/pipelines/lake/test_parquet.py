@@ -1,12 +1,14 @@
 """sparrowmq.spark.pipelines.lake.parquet: a folder that every reader may look into at any time."""
 
 import os
+import shutil
 
 import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
+from sparrowmq.errors import ConfigError
 from tests.spark.pipelines.lake.tables import Table
 
 
@@ -38,6 +40,36 @@ def test_old_commits_go(tmp_path):
     table = Table(tmp_path, "parquet")
     for batch in range(25):
         table.add(batch, batch)
-    assert len(list((table.place.state / "commits").iterdir())) == 10
+    assert len(list((table.place.path / "_sparrowmq").iterdir())) == 10
     assert table.open().last_batch() == 24
     assert table.numbers() == list(range(25))
+
+
+def test_a_commit_whose_files_were_lost_with_the_state_is_taken_back(tmp_path, monkeypatch):
+    table = Table(tmp_path, "parquet")
+    table.add(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("sparrowmq.spark.pipelines.lake.parquet.Folder._finish", lambda self: None)
+        table.add(1, 2)
+    shutil.rmtree(table.place.state)
+    assert table.open().last_batch() == 0
+    table.add(1, 2)
+    assert table.numbers() == [1, 2]
+
+
+def test_two_runs_with_copies_of_one_state_do_not_write_one_batch_twice(tmp_path):
+    table = Table(tmp_path, "parquet")
+    first, second = table.open(), table.open()
+    first.commit(0, table.staged(0, 1))
+    with pytest.raises(ConfigError, match="another run has written batch 0"):
+        second.commit(0, table.staged(0, 1))
+    assert table.numbers() == [1]
+
+
+def test_a_table_of_an_earlier_release_goes_on_behind_its_last_batch(tmp_path):
+    table = Table(tmp_path, "parquet")
+    (table.place.state / "commits").mkdir(parents=True)
+    (table.place.state / "commits" / "000000004.json").write_text("{}")
+    assert table.open().last_batch() == 4
+    table.add(5, 1)
+    assert (table.open().last_batch(), table.numbers()) == (5, [1])

@@ -1,0 +1,174 @@
+"""The place of a table in its topic, as its own commits say it, compared with what Spark's checkpoint says.
+
+    a commit of a table      batch 7, and the offsets before and after it: the record
+    state/checkpoint         offsets of each batch: Spark goes on behind the last one
+    checkpoint/reached.json  the last batch of each table that this state knows of
+
+    state gone, or older than the table      go on behind the table, with a new checkpoint
+    table older than the state               likewise: what it lacks is read again
+    table gone                               refused
+
+The state may be one of several copies, too, of which each has gone on by itself.
+
+A batch goes to the table and to its table of errors, one after the other. So a record also says whether its batch has
+errors that come next, and the last batch of the other table at that time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sparrowmq import snapshot
+from sparrowmq.spark.source.partition_ranges import Offsets, from_json, to_json
+
+_NO_BATCH: Final = -1
+_FILE: Final = "reached.json"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A commit's own words about its batch.
+
+    Attributes:
+        start, end: the offsets of the batch as Spark's checkpoint has them; None for rows of a stored log.
+        is_half: the batch has errors, too, which are committed next.
+        other: the last batch of the other table when this one was committed.
+        settled: the settings of the table.
+    """
+
+    batch: int
+    start: dict[str, Any] | None
+    end: dict[str, Any] | None
+    is_half: bool
+    other: int
+    settled: dict[str, Any]
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """The last batches of the table and of its table of errors that a state knows of."""
+
+    rows: int = _NO_BATCH
+    errors: int = _NO_BATCH
+
+    @staticmethod
+    def load(checkpoint: Path) -> Reached:
+        return snapshot.load(checkpoint / _FILE, Reached) or Reached()
+
+    def save(self, checkpoint: Path) -> None:
+        snapshot.save(checkpoint / _FILE, self)
+
+
+def parsed(text: str | None) -> Record | None:
+    """A record from a commit; None if it has none that this release can read."""
+    if not text:
+        return None
+    try:
+        found = msgspec.json.decode(text, type=Record)
+    except msgspec.MsgspecError:
+        return None
+    return found if found.end is not None else None
+
+
+def place_behind(rows: Record | None, errors: Record | None) -> dict[str, Any] | None:
+    """Return the offsets behind which both tables lack messages; None if nothing says it.
+
+    One of them may have messages behind this place, which are not added to it again (`table_progress.py`).
+    """
+    if rows is None or errors is None:
+        only = rows or errors
+        if only is None or (only.other != _NO_BATCH and only is errors):
+            return None
+        return only.start if only.is_half else only.end
+    newer, older = (errors, rows) if errors.batch >= rows.batch else (rows, errors)
+    place = newer.start if newer.is_half else newer.end
+    if place is None or older.end is None:
+        return None
+    is_restored = older.batch < newer.other or passes(from_json(older.end), from_json(place))
+    return _least(place, older.end) if is_restored else place
+
+
+def _least(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The offsets that both have; a queue that one of them lacks is read from its begin."""
+    some, more = from_json(one), from_json(other)
+    least = {queue: min(offset, more[queue]) for queue, offset in some.items() if queue in more}
+    return to_json(Offsets(least, some.incarnations))
+
+
+class Checkpoint:
+    """The folder in which Spark keeps the offsets of a stream.
+
+    Args:
+        first: the number that its batch 0 has in the table.
+        begin: the offsets where its batch 0 begins.
+    """
+
+    def __init__(self, folder: Path, first: int, begin: Mapping[str, Any] | None) -> None:
+        self.folder = folder
+        self.first = first
+        self._begin = dict(begin) if begin is not None else {"v": 1, "topics": {}}
+
+    def end(self, batch: int) -> dict[str, Any] | None:
+        """Return the offsets behind a batch of the table; None if the checkpoint does not have it (any more)."""
+        path = self.folder / "offsets" / str(batch - self.first)
+        if not path.exists():
+            return None
+        lines = path.read_text().splitlines()
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
+    def start(self, batch: int) -> dict[str, Any] | None:
+        return self._begin if batch == self.first else self.end(batch - 1)
+
+    def last(self) -> int:
+        """Return the last batch of the table that Spark has planned; `first` - 1 before the first one."""
+        names = (path.name for path in (self.folder / "offsets").glob("[0-9]*"))
+        return self.first + max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def put_aside(self) -> None:
+        """Rename the folder; one that was renamed earlier goes."""
+        if self.folder.exists():
+            aside = self.folder.with_name(f"{self.folder.name}.old")
+            shutil.rmtree(aside, ignore_errors=True)
+            self.folder.rename(aside)
+
+
+def difference(
+    rows: Record | None, errors: Record | None, reached: Reached, checkpoint: Checkpoint
+) -> str | None:
+    """Return in words how the tables and the state differ; None if Spark may go on from its checkpoint."""
+    newest = max(
+        (each for each in (rows, errors) if each is not None), key=lambda each: each.batch, default=None
+    )
+    if newest is None or newest.end is None:
+        return None
+    if not (checkpoint.folder / "offsets").is_dir():
+        return "its state was lost" if newest.batch >= checkpoint.first else None
+    if newest.batch > checkpoint.last():
+        return "its state is older than the table"
+    behind = [
+        each
+        for each, known in ((rows, reached.rows), (errors, reached.errors))
+        if each and each.batch < known
+    ]
+    if behind:
+        return "its state is newer than the table"
+    planned = checkpoint.end(newest.batch)
+    if planned is None and newest.batch >= checkpoint.first:
+        planned = checkpoint.end(checkpoint.last())
+        is_same = planned is not None and not passes(from_json(newest.end), from_json(planned))
+    else:
+        is_same = planned is None or from_json(planned) == from_json(newest.end)
+    return None if is_same else "its state is of another run"
+
+
+def passes(some: Offsets, others: Offsets) -> bool:
+    """Whether some queue is further than in `others`."""
+    return any(offset > others.get(queue, 0) for queue, offset in some.items())

@@ -1,0 +1,136 @@
+"""Keeps the place of a table in its commits, and finds it again when the state was lost, or is another one.
+
+The rows of a batch that a table has already are left out: after a start behind another batch than the last one, its
+first batches may overlap those of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import Lake
+from sparrowmq.spark.pipelines.tables.progress import (
+    Checkpoint,
+    Reached,
+    Record,
+    difference,
+    parsed,
+    passes,
+    place_behind,
+)
+from sparrowmq.spark.source.partition_ranges import Offsets, from_json
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+    from sparrowmq.spark.pipelines.tables.begun_table import Settled
+
+Stage = Callable[["Offsets | None"], "Staged"]
+ROWS, ERRORS = "rows", "errors"
+
+
+class TableProgress:
+    """The place of one table and its table of errors, by the checkpoint of a stream."""
+
+    def __init__(self, root: Path, settled: Settled, tables: dict[str, Lake]) -> None:
+        """`tables`: the table, as ROWS, and its table of errors, as ERRORS."""
+        self._root = root
+        self._settled = settled
+        self._tables = tables
+        self._checkpoint: Checkpoint | None = None
+        self._had: dict[str, Offsets] = {}
+        self._reached = Reached()
+
+    def resume(self, folder: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+        """Compare the tables with the checkpoint in `folder`, and prepare for writing.
+
+        Returns: The offsets where a new checkpoint is to begin; None if Spark may go on, or the table is a new one.
+        Raises:
+            ConfigError: it is not known which messages the table has.
+        """
+        settled, last = self._settled, {name: each.last_batch() for name, each in self._tables.items()}
+        records = {name: parsed(each.record()) for name, each in self._tables.items()}
+        rows, errors = records[ROWS], records[ERRORS]
+        self._reached = Reached.load(folder)
+        self._had = {name: from_json(each.end) for name, each in records.items() if each and each.end}
+        self._checkpoint = checkpoint = self._seen(folder)
+        if last[ROWS] < 0 <= self._reached.rows:
+            raise ConfigError(
+                f"{self._root} is empty, but {folder} is behind its batch {self._reached.rows}; restore the table, or "
+                f"move {folder.parent} away to begin again"
+            )
+        errors_root = self._root.with_name(f"{self._root.name}.errors")
+        had_errors = max(self._reached.errors, rows.other if rows else -1) >= 0
+        if had_errors and last[ERRORS] < 0 and not errors_root.is_dir():
+            raise ConfigError(
+                f"{errors_root} is gone; restore it, or make an empty folder of this name to begin a new one"
+            )
+        if max(last.values()) >= 0 and rows is None and errors is None and not (folder / "metadata").exists():
+            raise ConfigError(
+                f"{self._root} has rows, but {folder} is gone, so it is not known which messages they are; "
+                f"restore it, or move the table and {folder.parent} away to begin again"
+            )
+        why = difference(rows, errors, self._reached, checkpoint)
+        if why is None:
+            return settled.resumed if checkpoint.last() < settled.first else None
+        place = place_behind(rows, errors)
+        if place is None:
+            raise ConfigError(
+                f"{self._root}: {why}, and not all of it is there; restore the table or its state"
+            )
+        known = (*last.values(), self._reached.rows, self._reached.errors, checkpoint.last())
+        checkpoint.put_aside()
+        settled.first, settled.resumed = max(known) + 1, place
+        self._checkpoint, self._reached = self._seen(folder), Reached(last[ROWS], last[ERRORS])
+        say(f"{self._root}: {why}; goes on behind what the table has, with a new checkpoint")
+        return place
+
+    def _seen(self, folder: Path) -> Checkpoint:
+        settled = self._settled
+        begin = settled.resumed or (settled.begin and {"v": 1, "topics": settled.begin})
+        return Checkpoint(folder, settled.first, begin)
+
+    def add(self, table: str, batch: int, stage: Stage, *, is_half: bool = False) -> int:
+        """Add a batch to a table, unless that has it; returns its rows.
+
+        Args:
+            stage: writes the files of a batch, without rows before some offsets.
+            is_half: the batch has errors, too, which are added next.
+        """
+        lake = self._tables[table]
+        if batch <= lake.last_batch():
+            return 0
+        staged = stage(self._overlap(table, batch))
+        if staged.files:
+            lake.commit(batch, replace(staged, record=self._record(table, batch, is_half=is_half)))
+            self._note(table, batch)
+        return staged.rows
+
+    def _overlap(self, table: str, batch: int) -> Offsets | None:
+        """Return the offsets behind which a table lacks rows, if a batch begins before them."""
+        had = self._had.get(table)
+        start = self._checkpoint.start(batch) if self._checkpoint is not None else None
+        if had is None or start is None:
+            return None
+        if not passes(had, from_json(start)):
+            del self._had[table]
+            return None
+        return had
+
+    def _record(self, table: str, batch: int, *, is_half: bool) -> str:
+        """The words of a commit about its batch."""
+        start = end = None
+        if self._checkpoint is not None:
+            start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
+        other = self._tables[ROWS if table == ERRORS else ERRORS].last_batch()
+        return Record(batch, start, end, is_half, other, asdict(self._settled)).text()
+
+    def _note(self, table: str, batch: int) -> None:
+        """Note a commit, so that a table which is restored to before it is noticed."""
+        if self._checkpoint is not None:
+            rows, errors = self._reached.rows, self._reached.errors
+            self._reached = Reached(batch, errors) if table == ROWS else Reached(rows, batch)
+            self._reached.save(self._checkpoint.folder)

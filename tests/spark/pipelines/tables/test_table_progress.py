@@ -1,0 +1,112 @@
+"""sparrowmq.spark.pipelines.tables.table_progress: a lost, older or doubled state costs and doubles no row."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("duckdb")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines import table
+from sparrowmq.spark.pipelines.running.folders import locked
+from tests.spark.pipelines.lake.tables import KINDS, rows_of
+from tests.spark.pipelines.tables.mishaps import Mishaps
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.guards("TableProgress.resume: drop put_aside")
+@pytest.mark.guards("TableProgress._note: drop save")
+@pytest.mark.parametrize("rounds", [4, pytest.param(70, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_mishap_loses_or_doubles_a_row(tmp_path, kind, rounds):
+    mishaps = Mishaps(tmp_path, kind, rounds)
+    mishaps.play(rounds)
+    assert mishaps.resumed
+
+
+@pytest.fixture
+def run(topic, tmp_path):
+    """Runs the pipeline once; returns what it says beside its batches."""
+
+    def run(kind):
+        said: list[str] = []
+        report = table(
+            topic.name,
+            tmp_path / "orders",
+            name_server=topic.options["nameServer"],
+            format=kind,
+            mode="json",
+            once=True,
+            spark=topic.spark,
+            options={"maxOffsetsPerTrigger": "20"},
+            say=said.append,
+        )
+        assert not report.error
+        return [line for line in said if not line.startswith("batch ")]
+
+    return run
+
+
+def found(tmp_path, kind):
+    """The numbers in the table, and how many errors there are."""
+    state = tmp_path / "orders.state"
+    rows = rows_of(kind, tmp_path / "orders", state)
+    errors = rows_of(kind, tmp_path / "orders.errors", state / "errors")
+    return sorted(row["number"] for row in rows), len(errors)
+
+
+def send(topic, start, stop):
+    """Every fifth is an error."""
+    topic.send_bodies(
+        [b"no json" if n % 5 == 0 else json.dumps({"number": n}).encode() for n in range(start, stop)]
+    )
+
+
+def wanted(stop):
+    return [n for n in range(stop) if n % 5], (stop + 4) // 5
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.guards("row_shapes.behind: drop where")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind):
+    root, state, copy = tmp_path / "orders", tmp_path / "orders.state", tmp_path / "copy"
+    send(topic, 0, 50)
+    assert run(kind) == []
+    shutil.copytree(tmp_path, copy)
+    shutil.rmtree(state)
+    send(topic, 50, 80)
+    (line,) = run(kind)
+    assert "its state was lost; goes on behind what the table has" in line
+    assert found(tmp_path, kind) == wanted(80)
+    shutil.rmtree(state)
+    shutil.copytree(copy / "orders.state", state)
+    send(topic, 80, 90)
+    (line,) = run(kind)
+    assert "its state is older than the table" in line
+    assert found(tmp_path, kind) == wanted(90)
+    assert run(kind) == []
+    shutil.rmtree(root)  # The errors stay as they are: only the rows are read again.
+    shutil.copytree(copy / "orders", root)
+    send(topic, 90, 100)
+    (line,) = run(kind)
+    assert "its state is newer than the table" in line
+    assert found(tmp_path, kind) == wanted(100)
+    for folder, advice in ((tmp_path / "orders.errors", "make an empty folder"), (root, "restore the table")):
+        aside = tmp_path / "aside"
+        folder.rename(aside)
+        with pytest.raises(ConfigError, match=advice):
+            run(kind)
+        shutil.rmtree(folder, ignore_errors=True)  # the lock may have made it
+        aside.rename(folder)
+    assert run(kind) == []
+    with locked(root / "_sparrowmq"), pytest.raises(ConfigError, match="another run is at work"):
+        run(kind)
+    assert found(tmp_path, kind) == wanted(100)
