@@ -127,10 +127,6 @@ def test_a_table_is_gone_on_with_as_it_was_begun(topic, run, tmp_path):
         run("parquet", mode="json")
     with pytest.raises(ConfigError, match="was begun with format 'parquet', not 'delta'"):
         run("delta")
-    (tmp_path / "table.state" / "checkpoint").rename(tmp_path / "gone")
-    with pytest.raises(ConfigError, match=r"has rows, but .* is gone"):
-        run("parquet")
-    (tmp_path / "gone").rename(tmp_path / "table.state" / "checkpoint")
     assert run("parquet").written == 0
 
 
@@ -176,7 +172,7 @@ def test_a_first_start_that_fails_leaves_the_folder_to_another(topic, tmp_path):
     ("given", "complaint"),
     [
         ({"format": "orc"}, "format 'orc' is not known; write parquet, delta, iceberg"),
-        ({"mode": "avro"}, "mode 'avro' is not known; write raw, json, schema"),
+        ({"mode": "orc"}, "mode 'orc' is not known; write raw, json, schema"),
         ({"mode": "schema"}, "goes with mode schema"),
         ({"mode": "raw", "schema": "a int"}, "and only with that"),
         ({"options": {"endingTimestamp": "1000"}}, "and not a stream; leave them out"),
