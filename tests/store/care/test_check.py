@@ -282,7 +282,7 @@ def test_a_queue_of_which_the_first_file_is_missing_is_said(stores: Stores):
 
 def test_files_of_other_sizes_are_said(planted: Planted):
     for changes, words in (
-        ({"commit_log_file_size": 8192}, "set the file size"),
+        ({"commit_log_file_size": 8192}, "give the settings it was made with"),
         ({"index_slots": 7}, "set maxHashSlotNum"),
     ):
         (said,) = verify(replace(planted.settings, **changes))  # type: ignore[arg-type]
