@@ -192,7 +192,7 @@ def a_log_folder_that_is_gone(field: Field) -> Course:
     field.run("broker", "set", "broker-c", "logLevel=DEBUG")
     field.run("broker", "set", "broker-c", "logLevel=INFO")
     remedy = yield
-    remedy.names("let the broker's user write to that file and its folder")
+    remedy.names("let the server's user write to that file and its folder")
     folder.unlink()
     away.rename(folder)
     field.run("broker", "set", "broker-c", "logLevel=DEBUG")
@@ -206,7 +206,7 @@ def a_settings_file_that_cannot_be_written(field: Field) -> Course:
     field.run("broker", "set", "broker-c", "slowRequestMillis=1001", may_fail=True)
     remedy = yield
     remedy.names(
-        "let the broker's user write to the settings file and its folder", "tried again every few seconds"
+        "let the server's user write to the settings file and its folder", "tried again every few seconds"
     )
     away.rename(folder)
     until(lambda: "slowRequestMillis=1001" in field.c.conf.read_text(), 30, "the setting is not saved")
@@ -373,7 +373,7 @@ def a_clock_an_hour_behind(field: Field) -> Course:
 def _wrong_clock(field: Field, skew_ms: int) -> Course:
     field.c.skew.set(skew_ms)
     remedy = yield
-    remedy.names("set the clocks of the brokers by NTP")
+    remedy.names("set the clocks of the servers by NTP")
     field.c.skew.set(0)
 
 
@@ -399,7 +399,7 @@ def an_audit_log_without_a_folder(field: Field) -> Course:
     folder.write_text("")
     field.run("broker", "stats", "broker-b")
     remedy = yield
-    remedy.names("let the broker's user write to that file and its folder")
+    remedy.names("let the server's user write to that file and its folder")
     folder.unlink()
     away.rename(folder)
 
