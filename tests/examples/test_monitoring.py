@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.spark.lakehouse.lake_status import declare
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, visit
 from tools.metrics_page import metrics_page
@@ -43,7 +46,14 @@ async def pages(tmp_path) -> dict[str, set[str]]:
 
 @pytest.fixture
 def served(pages: dict[str, set[str]]) -> set[str]:
-    return pages["/metrics"] | pages["/metrics?compat=exporter"]
+    return pages["/metrics"] | pages["/metrics?compat=exporter"] | of_lakes()
+
+
+def of_lakes() -> set[str]:
+    """Every metric of a lake."""
+    figures, lake = Figures(), SimpleNamespace(tables={})
+    declare(figures, cast(Any, lake))
+    return {figure.name for figure in figures}
 
 
 def served_in(text: str) -> set[str]:

@@ -154,6 +154,6 @@ async def sums_are_right(watched: Watched) -> None:
     await watched.until(lambda: prometheus.number('sum(rocketmq_consumer_lag_messages{topic="orders"})') == 1)
     assert prometheus.number('sum(rocketmq_messages_in_total{topic="orders"})') == SENT
     assert prometheus.number("sum(rocketmq_send_to_dlq_messages_total)") == 1
-    assert prometheus.number("count(sparrowmq_ready == 1)") == 2
+    assert prometheus.number("count(sparrowmq_ready == 1)") == 3  # both brokers and the name server
     for rule in yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"][0]["rules"]:
         prometheus.ask(rule["expr"])
