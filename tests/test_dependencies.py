@@ -27,6 +27,7 @@ SHARED = {
 # Run as programs, or by pytest itself; drivers that a URL names; or they hold back what another one brings.
 NOT_IMPORTED = {
     "aiosqlite",
+    "grpcio-tools",
     "gunicorn",
     "psycopg",
     "mkdocs-material",
