@@ -8,7 +8,11 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
+import pyarrow.parquet as pq
+
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
+from sparrowmq.spark.pipelines.running.folders import locked
 from tests.spark.pipelines.lake.tables import Table
 
 
@@ -34,6 +38,13 @@ def test_a_crash_behind_the_commit_is_finished_by_the_next_start(tmp_path, monke
     assert len(table.numbers()) == 1 + moved
     assert table.open().last_batch() == 1
     assert table.numbers() == [1, 2, 3, 4]
+
+
+def test_arrow_reads_the_folder_with_all_that_is_in_it(tmp_path):
+    table = Table(tmp_path, "parquet")
+    table.add(0, 1)
+    with locked(table.place.path / OWN_FOLDER):
+        assert pq.read_table(table.place.path).num_rows == 1
 
 
 def test_old_commits_go(tmp_path):
