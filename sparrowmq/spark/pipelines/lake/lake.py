@@ -22,7 +22,7 @@ FORMATS: Final = {
     "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
     "iceberg": ("sparrowmq.spark.pipelines.lake.iceberg", "Iceberg", "pyiceberg"),
 }
-OWN_FOLDER: Final = "_sparrowmq"
+OWN_FOLDER: Final = ".sparrowmq"
 # The folder by which a table of a format is known; the last one is in all of them.
 _MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": OWN_FOLDER}
 

@@ -1,10 +1,10 @@
 """A table that is a folder of Parquet files, `_day=2026-01-31/…`, which everything reads.
 
-    table/_sparrowmq/_000000007.json    which files batch 7 has, and its record: written first, and that is the commit
+    table/.sparrowmq/000000007.json     which files batch 7 has, and its record: written first, and that is the commit
     table/_day=…/…-000000007-*.parquet  then each is moved to its place, and the list is emptied
 
 A crash in between leaves files to be moved; the next start does it. If the state with the files was lost meanwhile, the
-next start takes the commit back. Readers leave out names that begin with an underscore and have no `=`. Spark's own
+next start takes the commit back. Readers leave out names that begin with a point. Spark's own
 sink keeps a log of files that only Spark reads, so all other readers of its folders see a batch twice that was written
 again.
 """
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _KEPT_COMMITS: Final = 10
-_COMMITS: Final = "*[0-9].json"  # in the table they begin with _, so readers of Parquet pass over them
 _COMPACTED: Final = "compacted-"
 
 
@@ -51,8 +50,8 @@ class Folder:
             self._finish_merge()
 
     def last_batch(self) -> int:
-        found = [*self._commits.glob(_COMMITS), *self._earlier.glob(_COMMITS)]
-        return max(map(_number, found), default=-1)
+        found = [*self._commits.glob("[0-9]*.json"), *self._earlier.glob("*.json")]
+        return max((int(path.stem) for path in found), default=-1)
 
     def record(self) -> str | None:
         return _record_in(self._commits)
@@ -68,10 +67,10 @@ class Folder:
         place = self._place
         moves = {str(file.path): str(place.path / file.name) for file in staged.files}
         self._commits.mkdir(parents=True, exist_ok=True)
-        commit = self._commits / f"_{batch:09}.json"
+        commit = self._commits / f"{batch:09}.json"
         self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
         self._finish()
-        for old in sorted(self._commits.glob(_COMMITS))[:-_KEPT_COMMITS]:
+        for old in sorted(self._commits.glob("[0-9]*.json"))[:-_KEPT_COMMITS]:
             old.unlink()
 
     def paths(self) -> list[Path]:
@@ -117,7 +116,7 @@ class Folder:
     def _finish(self) -> None:
         """Move what the last commit has not moved yet. If some of it is gone, the commit is taken back."""
         for folder in (self._earlier, self._commits):
-            for commit in sorted(folder.glob(_COMMITS))[-1:]:
+            for commit in sorted(folder.glob("[0-9]*.json"))[-1:]:
                 said = json.loads(commit.read_text())
                 moves = said.get("moves", {}) if folder == self._commits else said
                 if all(os.path.exists(staged) or os.path.exists(target) for staged, target in moves.items()):
@@ -143,15 +142,11 @@ class Folder:
             os.link(new, path)
         except FileExistsError:
             raise ConfigError(
-                f"another run has written batch {_number(path)} to {self._place.path}, with another copy of its "
+                f"another run has written batch {int(path.stem)} to {self._place.path}, with another copy of its "
                 "state; stop one of the two"
             ) from None
         finally:
             new.unlink()
-
-
-def _number(commit: Path) -> int:
-    return int(commit.stem.lstrip("_"))
 
 
 def record_at(folder: Path) -> str | None:
@@ -160,7 +155,7 @@ def record_at(folder: Path) -> str | None:
 
 
 def _record_in(commits: Path) -> str | None:
-    for commit in sorted(commits.glob(_COMMITS))[-1:]:
+    for commit in sorted(commits.glob("[0-9]*.json"))[-1:]:
         return str(json.loads(commit.read_text()).get("record") or "") or None
     return None
 

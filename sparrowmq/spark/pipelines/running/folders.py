@@ -21,12 +21,9 @@ _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")  # a pathlib.Path lea
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, made if needed; a killed process releases it. Raises: ConfigError, another run holds it.
-
-    Readers of Parquet folders pass over files whose names begin so.
-    """
+    """Hold a folder, made if needed; a killed process releases it. Raises: ConfigError, another run holds it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "_lock", "w") as file:
+    with open(folder / "lock", "w") as file:
         hold(file, folder)
         yield
 

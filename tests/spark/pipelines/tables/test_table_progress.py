@@ -107,6 +107,6 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
         shutil.rmtree(folder, ignore_errors=True)  # the lock may have made it
         aside.rename(folder)
     assert run(kind) == []
-    with locked(root / "_sparrowmq"), pytest.raises(ConfigError, match="another run is at work"):
+    with locked(root / ".sparrowmq"), pytest.raises(ConfigError, match="another run is at work"):
         run(kind)
     assert found(tmp_path, kind) == wanted(100)
