@@ -144,10 +144,10 @@ def a_flipped_bit_of_a_master_with_a_slave(field: Field) -> Course:
 
 @cause("log_fenced", "broker-c")
 def a_flipped_bit_that_a_start_has_passed_over(field: Field) -> Course:
-    field.create("Damaged", field.c)
+    field.create("PassedOver", field.c)
     text = field.c.conf.read_text()
     field.c.conf.write_text(f"{text}corruptPolicy=quarantine\n")
-    _flip_a_bit(field, field.c, "Damaged")
+    _flip_a_bit(field, field.c, "PassedOver")
     field.c.stop()
     field.c.start_again()
     remedy = yield
