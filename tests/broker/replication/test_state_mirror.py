@@ -54,7 +54,7 @@ async def holds(condition: Callable[[], Awaitable[bool]], limit_s: float = 10) -
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.covers("S-HA-03", breaks="Topics.follow: return None")
+@pytest.mark.covers("S-HA-03", breaks="Topics.take: return None")
 async def test_topics_groups_offsets_and_delay_progress_come_to_the_slave_and_outlive_the_master(
     tmp_path: Path,
 ) -> None:
