@@ -60,12 +60,12 @@ class BodyReader:
                 demand_few(fields, self._depth)
                 if why := self._refusal.why(fields):
                     raise NoRow(why)
-            return None, *_converted(fields, converters)
+            return None, *converted(fields, converters)
         except NoRow as error:
             return str(error), *([None] * len(converters))
 
 
-def _converted(fields: Object, converters: Mapping[str, Convert]) -> list[Any]:
+def converted(fields: Object, converters: Mapping[str, Convert]) -> list[Any]:
     """Return a value for each column. Raises: NoRow, with all that do not fit."""
     found: list[Any] = []
     misfits = []

@@ -22,9 +22,9 @@ from sparrowmq.schemas.avro_types import Record, parsed
 from sparrowmq.schemas.protobuf_bodies import ProtobufReader
 from sparrowmq.schemas.protobuf_files import ProtobufFile
 from sparrowmq.schemas.registry_client import AVRO, Schema
-from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.body_reader import BODY, converted
 from sparrowmq.spark.pipelines.tables.decoded_values import Convert, fitting
-from sparrowmq.spark.pipelines.tables.json_values import Misfit
+from sparrowmq.spark.pipelines.tables.json_objects import NoRow
 from sparrowmq.spark.pipelines.tables.schema_types import VALUE, Columns, avro_columns, protobuf_columns
 
 if TYPE_CHECKING:
@@ -211,16 +211,10 @@ class EncodedReader:
             return (str(error), *([None] * len(converts))), 0
         if why := self._refused(fields):
             return (why, *([None] * len(converts))), count
-        found: list[Any] = []
-        misfits = []
-        for name, convert in converts.items():
-            try:
-                found.append(convert(fields.get(name)))
-            except Misfit as misfit:
-                misfits.append(f"{name}{misfit.path} is no {misfit.kind}")
-        if misfits:
-            return (", ".join(misfits), *([None] * len(converts))), count
-        return (None, *found), count
+        try:
+            return (None, *converted(fields, converts)), count
+        except NoRow as misfits:
+            return (str(misfits), *([None] * len(converts))), count
 
     def _refused(self, fields: Mapping[str, Any]) -> str:
         """Why a row would lose a field; "" if it loses none."""

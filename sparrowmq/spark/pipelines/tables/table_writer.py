@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,15 +103,16 @@ class TableWriter:
         """The columns, with those that these messages add; they are kept before a row has them."""
         if self._encoded is not None:
             shape = self._encoded.shape(messages, batch)
-            if shape.fields != self.settled.fields:
-                self.settled.fields = shape.fields
-                keep(self._state, self.settled)
+            self._settle(shape.fields)
             return shape
-        fields = grown(self.settled, messages, self._rows)
-        if fields != self.settled.fields:
-            self.settled.fields = fields
-            keep(self._state, self.settled)
+        self._settle(grown(self.settled, messages, self._rows))
         return self.settled.objects()
+
+    def _settle(self, fields: dict[str, str]) -> None:
+        """Keep the columns first: where that fails, the next attempt has the earlier ones."""
+        if fields != self.settled.fields:
+            keep(self._state, replace(self.settled, fields=fields))
+            self.settled.fields = fields
 
     def _write_rows(self, shape: Objects, rows: DataFrame, batch: int) -> None:
         count, bad, errors = rows.agg(*_counts(), f.count("reason").alias("errors")).collect()[0]

@@ -129,3 +129,16 @@ def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
     assert written.write(topic.read(), 1) == "3 rows, 5 errors"
     assert written.settled.fields == {"a": "struct<b:bigint>"}
     assert len(rows_of(kind, tmp_path / "orders", tmp_path / "orders.state")) == 5
+
+
+def test_columns_that_could_not_be_kept_are_not_in_use(tmp_path, monkeypatch):
+    settled = Settled("orders", "parquet", "json", None, {"a": "bigint"})
+    writer = TableWriter(tmp_path / "orders", settled, Report())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sparrowmq.spark.pipelines.tables.table_writer.keep", full)
+    with pytest.raises(OSError, match="No space"):
+        writer._settle({"a": "bigint", "b": "string"})
+    assert settled.fields == {"a": "bigint"}
