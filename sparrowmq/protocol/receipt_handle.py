@@ -1,0 +1,200 @@
+"""The receipt handle of a popped message, which acknowledging it needs, and the places in an answer to POP_MESSAGE.
+
+    START-OFFSET POP-TIME INVISIBLE-MS REVIVE-QUEUE KIND BROKER-NAME QUEUE-ID QUEUE-OFFSET COMMIT-LOG-OFFSET SEAL
+
+One blank is between two words. Older brokers leave out the commit log offset. The seal is ours, and Java ignores it.
+A record of a retry topic has its handle in the property POP_CK, and SparrowMQ's brokers give every record one.
+Otherwise the client makes the handle from the header of the answer, which has three lists. `;` is between entries:
+
+    startOffsetInfo    KIND QUEUE-ID START-OFFSET              the first offset that was looked at in the queue
+    msgOffsetInfo      KIND QUEUE-ID OFFSET,OFFSET,...         the popped messages of the queue
+    orderCountInfo     KIND QUEUE-ID TIMES                     former deliveries of each message of the queue,
+                       KIND qoQUEUE-ID%OFFSET TIMES            or of one message
+
+The kind says which topic has the record: the topic itself or one of the two retry topics that groups have for it.
+Source: ExtraInfoUtil, KeyBuilder and MQClientAPIImpl.processPopResponse, Java 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.names import RETRY
+
+ORDERLY_REVIVE_QUEUE: Final = 999  # the revive queue of every handle of an orderly pop
+ABSENT: Final = -1
+
+_WORDS: Final = 8  # a handle has at least so many
+_ALL_WORDS: Final = 10
+_DIGITS: Final = 19  # of the largest number that Java has
+_COUNTS_OF_ONE: Final = "qo"
+
+
+class Kind(IntEnum):
+    """The topic that has a popped record."""
+
+    NORMAL = 0
+    # %RETRY%group_topic
+    RETRY_V1 = 1
+    # %RETRY%group+topic
+    RETRY_V2 = 2
+
+    @classmethod
+    def of(cls, topic: str) -> Kind:
+        """The kind of a topic by its name."""
+        if not topic.startswith(RETRY):
+            return cls.NORMAL
+        return cls.RETRY_V2 if "+" in topic else cls.RETRY_V1
+
+    def topic_of(self, topic: str, group: str) -> str:
+        """The full name of the topic of this kind, for a topic and a group."""
+        if self is Kind.NORMAL:
+            return topic
+        return f"{RETRY}{group}{'_' if self is Kind.RETRY_V1 else '+'}{topic}"
+
+
+class ReceiptHandle(NamedTuple):
+    """The words of a handle. `ABSENT` is a commit log offset that a broker left out."""
+
+    start_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+    kind: Kind
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int = ABSENT
+    seal: str = ""
+
+    def __str__(self) -> str:
+        numbers = (self.start_offset, self.pop_time_ms, self.invisible_ms, self.revive_queue, int(self.kind))
+        place = (self.broker_name, self.queue_id, self.queue_offset)
+        words: list[object] = [*numbers, *place]
+        if self.commit_log_offset != ABSENT or self.seal:
+            words.append(self.commit_log_offset)
+        if self.seal:
+            words.append(self.seal)
+        return " ".join(map(str, words))
+
+    @property
+    def visible_ms(self) -> int:
+        """The time at which the message becomes visible again."""
+        return self.pop_time_ms + self.invisible_ms
+
+    @property
+    def is_orderly(self) -> bool:
+        return self.revive_queue == ORDERLY_REVIVE_QUEUE
+
+    @classmethod
+    def parse(cls, text: str) -> ReceiptHandle:
+        """Parse a handle. Raises: ConfigError, the text is none."""
+        words = text.split(" ")
+        if not _WORDS <= len(words) <= _ALL_WORDS or not all(words):
+            raise ConfigError("receipt handle is invalid; give the handle of a message that was received")
+        start, popped, invisible, revive = map(_number, words[:4])
+        queue, offset = map(_number, words[6:8])
+        log_offset = _number(words[8], or_absent=True) if len(words) > _WORDS else ABSENT
+        seal = words[9] if len(words) == _ALL_WORDS else ""
+        return cls(
+            start, popped, invisible, revive, _kind(words[4]), words[5], queue, offset, log_offset, seal
+        )
+
+
+class PoppedQueue(NamedTuple):
+    """The popped messages of one queue. `offsets` are those of its messages, in their order."""
+
+    kind: Kind
+    queue_id: int
+    start_offset: int
+    offsets: tuple[int, ...]
+
+
+class OrderCounts(NamedTuple):
+    """The former deliveries of messages in an orderly pop.
+
+    Attributes:
+        of_queues: by kind and queue id.
+        of_messages: by kind, queue id and offset. They win.
+    """
+
+    of_queues: Mapping[tuple[Kind, int], int]
+    of_messages: Mapping[tuple[Kind, int, int], int]
+
+    def __str__(self) -> str:
+        queues = [f"{kind:d} {queue} {times}" for (kind, queue), times in self.of_queues.items()]
+        messages = [
+            f"{kind:d} {_COUNTS_OF_ONE}{queue}%{offset} {times}"
+            for (kind, queue, offset), times in self.of_messages.items()
+        ]
+        return ";".join([*queues, *messages])
+
+    def of(self, kind: Kind, queue_id: int, offset: int) -> int:
+        """The number of former deliveries of a message."""
+        return self.of_messages.get((kind, queue_id, offset), self.of_queues.get((kind, queue_id), 0))
+
+    @classmethod
+    def parse(cls, text: str | None) -> OrderCounts:
+        """Parse orderCountInfo. Raises: ConfigError."""
+        of_queues: dict[tuple[Kind, int], int] = {}
+        of_messages: dict[tuple[Kind, int, int], int] = {}
+        for kind, place, times in _entries(text):
+            if place.startswith(_COUNTS_OF_ONE):
+                queue, _, offset = place.removeprefix(_COUNTS_OF_ONE).partition("%")
+                of_messages[kind, _number(queue), _number(offset)] = _number(times)
+            else:
+                of_queues[kind, _number(place)] = _number(times)
+        return cls(of_queues, of_messages)
+
+
+def start_offsets_text(queues: Iterable[PoppedQueue]) -> str:
+    """The field startOffsetInfo of an answer."""
+    return ";".join(f"{each.kind:d} {each.queue_id} {each.start_offset}" for each in queues)
+
+
+def message_offsets_text(queues: Iterable[PoppedQueue]) -> str:
+    """The field msgOffsetInfo of an answer."""
+    return ";".join(f"{each.kind:d} {each.queue_id} {','.join(map(str, each.offsets))}" for each in queues)
+
+
+def popped_queues(
+    start_offsets: str | None, message_offsets: str | None
+) -> dict[tuple[Kind, int], PoppedQueue]:
+    """Parse startOffsetInfo and msgOffsetInfo into the queues, by kind and id. Raises: ConfigError."""
+    offsets = {
+        (kind, _number(queue)): tuple(map(_number, listed.split(",")))
+        for kind, queue, listed in _entries(message_offsets)
+    }
+    queues = ((kind, _number(queue), _number(start)) for kind, queue, start in _entries(start_offsets))
+    return {
+        (kind, queue): PoppedQueue(kind, queue, start, offsets.get((kind, queue), ()))
+        for kind, queue, start in queues
+    }
+
+
+def _entries(text: str | None) -> list[tuple[Kind, str, str]]:
+    found = []
+    for entry in (text or "").split(";"):
+        words = entry.split(" ")
+        if len(words) == 3:
+            found.append((_kind(words[0]), words[1], words[2]))
+        elif entry:
+            raise ConfigError(f"answer to a pop is invalid: {entry!r} has not three words")
+    return found
+
+
+def _number(word: str, *, or_absent: bool = False) -> int:
+    if or_absent and word == str(ABSENT):
+        return ABSENT
+    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS):
+        raise ConfigError(f"receipt handle is invalid: {word[:_DIGITS]!r} is not a number")
+    return int(word)
+
+
+def _kind(word: str) -> Kind:
+    if word not in ("0", "1", "2"):
+        raise ConfigError(f"receipt handle is invalid: {word[:_DIGITS]!r} is not a kind of topic")
+    return Kind(int(word))
