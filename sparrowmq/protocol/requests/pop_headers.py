@@ -1,0 +1,181 @@
+"""Requests of consumers that pop. Each popped message is invisible for a while, and acknowledged by itself.
+
+`receipt_handle.py` reads the handles (`extra_info`) and the lists of places in an answer. The answer to a pop is a body
+of records, as that of a pull. A broker holds a pop that finds nothing for `poll_time` ms.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.wire.body import Body
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
+
+ANY_QUEUE: Final = -1
+FROM_OLDEST: Final = 0  # `init_mode` of a group that has never consumed the topic
+FROM_NEWEST: Final = 1
+
+
+class PopMessageReply(Header):
+    """`rest_num` is the number of messages that are left, as far as the broker has counted."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Long
+    rest_num: Long
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class PopMessage(Request[PopMessageReply]):
+    """Messages of one queue, or of any; no other consumer of the group gets them within `invisible_time` ms.
+
+    Attributes:
+        exp, exp_type: the filter and its kind; without one, everything.
+        order: a queue gives no more messages until those before are acknowledged or visible again.
+        attempt_id: the same one gets the same messages of an orderly pop again, after a lost answer.
+    """
+
+    code: ClassVar[int] = RequestCode.POP_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: Long
+    max_msg_nums: Long
+    invisible_time: Long
+    poll_time: Long
+    born_time: Long
+    init_mode: Long
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class AckMessage(Request[NoFields]):
+    """Acknowledge a popped message. Topic, queue and offset are those of its handle."""
+
+    code: ClassVar[int] = RequestCode.ACK_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: Long
+    extra_info: str
+    offset: Long
+
+
+class BatchAckMessage(Request[NoFields]):
+    """Acknowledge many messages. The body is a `BatchAcks`."""
+
+    code: ClassVar[int] = RequestCode.BATCH_ACK_MESSAGE
+
+
+class ChangeInvisibleTimeReply(Header):
+    """The parts of the new handle. The former one is worth nothing then.
+
+    Attributes:
+        extra_info: the whole new handle. Ours; Java's brokers leave it to the client to make one.
+    """
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Long
+    extra_info: str | None = None
+
+
+class ChangeInvisibleTime(Request[ChangeInvisibleTimeReply]):
+    """Let a popped message become visible so many ms from now."""
+
+    code: ClassVar[int] = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+
+    consumer_group: str
+    topic: str
+    queue_id: Long
+    extra_info: str
+    offset: Long
+    invisible_time: Long
+
+
+class PeekMessage(Request[PopMessageReply]):
+    """As a pop, and the messages stay visible."""
+
+    code: ClassVar[int] = RequestCode.PEEK_MESSAGE
+
+    topic: str
+    queue_id: Long
+    max_msg_nums: Long
+    consumer_group: str
+
+
+class NotificationReply(Header):
+    has_msg: bool
+    polling_full: bool | None = None
+
+
+class Notification(Request[NotificationReply]):
+    """Wait up to `poll_time` ms until a pop would find a message."""
+
+    code: ClassVar[int] = RequestCode.NOTIFICATION
+
+    consumer_group: str
+    topic: str
+    queue_id: Long
+    poll_time: Long
+    born_time: Long
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class PollingReply(Header):
+    polling_num: Long
+
+
+class Polling(Request[PollingReply]):
+    """The number of pops of a queue that the broker holds. (Java: PollingInfo)"""
+
+    code: ClassVar[int] = RequestCode.POLLING_INFO
+
+    consumer_group: str
+    topic: str
+    queue_id: Long
+
+
+_BATCH_ACK: Final = {
+    "consumer_group": "c",
+    "topic": "t",
+    "retry": "r",
+    "start_offset": "so",
+    "queue_id": "q",
+    "revive_queue_id": "rq",
+    "pop_time": "pt",
+    "invisible_time": "it",
+    "bits": "b",
+}
+
+
+class BatchAck(msgspec.Struct, frozen=True, rename=_BATCH_ACK):
+    """The messages of one pop of one queue that are acknowledged.
+
+    Attributes:
+        topic: the topic itself, also for a retry topic, which `retry` names: "0", "1" or "2".
+        bits: Java's BitSet in base64: bit n is the message n places behind `start_offset`, the lowest bit first.
+    """
+
+    consumer_group: str
+    topic: str
+    retry: str
+    start_offset: int
+    queue_id: int
+    revive_queue_id: int
+    pop_time: int
+    invisible_time: int
+    bits: Annotated[str, msgspec.Meta(max_length=65_536)]
+
+
+class BatchAcks(Body):
+    broker_name: str = ""
+    acks: list[BatchAck] = msgspec.field(default_factory=list)
