@@ -68,6 +68,12 @@ class Groups:
         known = self._table.get(name)
         if known is not None:
             return known
+        made = self.new(name)
+        log.info("group %s is made by its consumer", name)
+        return self.put(made)
+
+    def new(self, name: str) -> GroupConfig:
+        """Return the settings of a group that its consumer would create. Raises: as `ensure`."""
         names.check_group(name)
         if not self._auto_create and not names.is_system_group(name):
             raise RemoteError(
@@ -75,8 +81,7 @@ class Groups:
                 f"subscription group not exist, {name}, and autoCreateSubscriptionGroup is false on this broker; "
                 "create it by mqadmin updateSubGroup",
             )
-        log.info("group %s is made by its consumer", name)
-        return self.put(GroupConfig(name))
+        return GroupConfig(name)
 
     def put(self, group: GroupConfig) -> GroupConfig:
         """Create or replace a group; the caller has checked it."""

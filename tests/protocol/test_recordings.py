@@ -166,6 +166,8 @@ def test_registrations_are_read_in_both_forms() -> None:
             assert body.topics.topic_config_table["TBW102"].perm == 7, where
             assert header.body_crc32 in (0, crc32(found.body)), where
             if packed:
+                for topic in body.topics.topic_config_table.values():
+                    topic.attributes = None  # never packed: a name server of 4.9 could not read the topic
                 assert RegisterBrokerBody.unpack(body.pack()) == body, where
             seen += 1
     assert seen >= 4

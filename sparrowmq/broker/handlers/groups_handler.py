@@ -1,5 +1,5 @@
-"""Groups, for tools: their settings (200, 201, 207), their consumers (203, 300) and producers (204, 328), and resets
-of their offsets (222). Their progress is in progress_handler.py.
+"""Groups, for tools: their settings (200, 201, 207, 352), their consumers (203, 300) and producers (204, 328), and
+resets of their offsets (222). Their progress is in progress_handler.py.
 
 Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
 """
@@ -26,6 +26,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllSubscriptionGroup,
     GetAllSubscriptionGroupReply,
     GetConsumerConnectionList,
+    GetGroupConfig,
     GetProducerConnectionList,
     QueryTopicConsumeByWho,
     ResetOffset,
@@ -103,6 +104,14 @@ class GroupHandler:
         table = self._groups.content()
         count = len(table.subscription_group_table)
         return in_slices(encoded(table, GetAllSubscriptionGroupReply(count)))
+
+    @handles(GetGroupConfig)
+    def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Answer:
+        """Return the settings of one group; those of a new one, if its first consumer would create it.
+
+        Unlike Java, which creates a group that a tool asks for.
+        """
+        return Answer(body=self._groups.get(header.group) or self._groups.new(header.group))
 
     @handles(QueryTopicConsumeByWho)
     def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:

@@ -1,7 +1,7 @@
 """Topics, for tools: UPDATE_AND_CREATE_TOPIC (17), DELETE_TOPIC_IN_BROKER (215), GET_ALL_TOPIC_CONFIG (21),
-GET_TOPIC_STATS_INFO (202), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
+GET_TOPIC_CONFIG (351), GET_TOPIC_STATS_INFO (202), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
 
-Source: AdminBrokerProcessor, Java 4.9.8.
+Source: AdminBrokerProcessor, Java 4.9.8; attributes and 351, Java 5.4.0.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.protocol import names
+from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
@@ -22,6 +24,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllTopicConfig,
     GetAllTopicConfigReply,
     GetSystemTopicListFromBroker,
+    GetTopicConfig,
     GetTopicStats,
     UpdateAndCreateTopic,
 )
@@ -73,11 +76,22 @@ class TopicHandler:
             topic_filter_type=_filter_type(header.topic_filter_type),
             order=header.order,
             topic_sys_flag=header.topic_sys_flag or 0,
+            attributes=_attributes(self._topics.get(header.topic), header.attributes),
         )
         log.info("topic %s is set by %s: %s", header.topic, peer.address, shown(topic))
         self._topics.put(topic)
         await self._topics.file.confirm(f"topic {header.topic} is set")
         await self._announced()
+
+    @handles(GetTopicConfig)
+    def one(self, header: GetTopicConfig, body: bytes, peer: Peer) -> Answer:
+        """Return the settings of one topic. `attributes` is always there, as some clients expect."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {shown(header.topic)}"
+            )
+        return Answer(body=msgspec.structs.replace(topic, attributes=topic.attributes or {}))
 
     @handles(DeleteTopic)
     async def delete(self, header: DeleteTopic, body: bytes, peer: Peer) -> None:
@@ -129,6 +143,16 @@ class TopicHandler:
     def _refuse_system(self, name: str) -> None:
         if self._topics.is_system(name):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+
+
+def _attributes(known: TopicConfig | None, modification: str | None) -> dict[str, str] | None:
+    """Return the attributes after a request. A request without any, as of 4.x tools, leaves them as they are."""
+    current = known.attributes if known is not None else None
+    try:
+        changes = attributes.parse(modification or "")
+        return attributes.changed(attributes.OF_TOPICS, current, changes, is_new=known is None)
+    except ConfigError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
 
 def _check_queues(field: str, count: int) -> None:

@@ -51,6 +51,7 @@ class Property:
     POP_CK_OFFSET: Final = "POP_CK_OFFSET"
     FIRST_POP_TIME: Final = "1ST_POP_TIME"
     SHARDING_KEY: Final = "__SHARDINGKEY"
+    PRIORITY: Final = "_SYS_MSG_PRIORITY_"
     FORWARD_QUEUE_ID: Final = "PROPERTY_FORWARD_QUEUE_ID"
     REDIRECT: Final = "REDIRECT"
     INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
@@ -82,6 +83,7 @@ OPEN = frozenset(
         Property.TTL,
         Property.MSG_TYPE,
         Property.SHARDING_KEY,
+        Property.PRIORITY,
         Property.TIMER_DELAY_SEC,
         Property.TIMER_DELAY_MS,
         Property.TIMER_DELIVER_MS,

@@ -107,6 +107,15 @@ class UpdateAndCreateTopic(Request[NoFields]):
     force: bool | None = None
 
 
+class GetTopicConfig(Request[NoFields]):
+    """The settings of one topic, as a `TopicConfig`. `lo` asks for static topics, which are not made here. 5.x."""
+
+    code: ClassVar[int] = RequestCode.GET_TOPIC_CONFIG
+
+    topic: str
+    lo: bool | None = None
+
+
 class DeleteTopic(Request[NoFields]):
     """Delete a topic from this broker."""
 
@@ -144,6 +153,14 @@ class UpdateAndCreateSubscriptionGroup(Request[NoFields]):
     """Create a group or change it. The body is a `GroupConfig`."""
 
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+
+
+class GetGroupConfig(Request[NoFields]):
+    """The settings of one group, as a `GroupConfig`. (Java: GetSubscriptionGroupConfigRequestHeader, 5.x)"""
+
+    code: ClassVar[int] = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+
+    group: str
 
 
 class DeleteSubscriptionGroup(Request[NoFields]):

@@ -8,8 +8,9 @@ The packed form is zlib's of counted pieces, each with an int32 before it:
     length | []                                          filter servers
     ...                                                  5.x adds queue mappings, which are not read
 
-So `order` and `topicSysFlag` are lost on this way. The header field `bodyCrc32` is the CRC-32 of the body as sent,
-without its highest bit. Source: RegisterBrokerBody and TopicConfig, Java 4.9.8 and 5.3.
+So `order` and `topicSysFlag` are lost on this way. Attributes are read and never written: a name server of 4.9 skips a
+line with a sixth word, and so loses the topic, and no name server uses them. The header field `bodyCrc32` is the CRC-32
+of the body as sent, without its highest bit. Source: RegisterBrokerBody and TopicConfig, Java 4.9.8 and 5.3.
 """
 
 from __future__ import annotations
@@ -126,8 +127,7 @@ def _topic_line(topic: TopicConfig) -> bytes:
         topic.perm,
         topic.topic_filter_type,
     )
-    line = " ".join(map(str, words)).encode()
-    return line if topic.attributes is None else line + b" " + json.dumps(topic.attributes)
+    return " ".join(map(str, words)).encode()
 
 
 def _counted(piece: bytes) -> bytes:

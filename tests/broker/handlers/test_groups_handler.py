@@ -9,6 +9,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllProducers,
     GetAllSubscriptionGroup,
     GetConsumerConnectionList,
+    GetGroupConfig,
     GetProducerConnectionList,
     QueryTopicConsumeByWho,
     ResetOffset,
@@ -40,6 +41,18 @@ async def test_a_group_is_on_disk_when_the_answer_comes(desk, client):
     assert (saved.retry_max_times, saved.consume_enable, saved.retry_queue_nums) == (3, False, 2)
     table = GroupConfigTable.decode((await client.call(GetAllSubscriptionGroup())).body)
     assert table.subscription_group_table == {"billing": saved}
+
+
+async def test_tools_get_one_group_and_a_question_creates_none(desk, client):
+    desk.groups.put(GroupConfig("billing", retry_max_times=3))
+    body = (await client.call(GetGroupConfig("billing"))).body
+    assert GroupConfig.decode(body) == desk.groups.get("billing")
+    assert GroupConfig.decode((await client.call(GetGroupConfig("later"))).body) == GroupConfig("later")
+    assert [each.group_name for each in desk.groups.all()] == ["billing"]
+    desk.groups.use(auto_create=False)
+    error = await client.refusal(GetGroupConfig("later"))
+    assert error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert "later" in error.remark
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,
+    GetTopicConfig,
     GetTopicStats,
     UpdateAndCreateTopic,
 )
@@ -35,6 +36,49 @@ async def test_updating_a_topic_replaces_it(desk, client):
     desk.create("Orders", 4)
     await client.call(UpdateAndCreateTopic("Orders", 2, 2, 4))
     assert desk.topics.get("Orders") == TopicConfig("Orders", 2, 2, 4)
+
+
+async def test_attributes_stay_until_a_request_names_them(desk, client):
+    await client.call(
+        UpdateAndCreateTopic("Orders", 4, 4, 6, attributes="+message.type=FIFO,+reserve.time=60")
+    )
+    await client.call(UpdateAndCreateTopic("Orders", 8, 8, 6))  # as a tool of 4.x
+    assert desk.topics.get("Orders").attributes == {"message.type": "FIFO", "reserve.time": "60"}
+    await client.call(UpdateAndCreateTopic("Orders", 8, 8, 6, attributes="-reserve.time,+message.type=DELAY"))
+    assert desk.topics.get("Orders").attributes == {"message.type": "DELAY"}
+    saved = json.loads(desk.topics.file.path.read_bytes())
+    assert saved["topicConfigTable"]["Orders"]["attributes"] == {"message.type": "DELAY"}
+    again = Topics(desk.topics.file.path, desk.settings, desk.clock)
+    assert again.get("Orders").attributes == {"message.type": "DELAY"}
+    await client.call(UpdateAndCreateTopic("Orders", 8, 8, 6, attributes="-message.type"))
+    assert desk.topics.get("Orders") == TopicConfig("Orders", 8, 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ("+message.type=fifo", "not in set"),
+        ("-message.type", "nonexistent key"),
+        ("+a=b", "unsupported key: a"),
+    ],
+)
+async def test_a_wrong_attribute_changes_no_topic(desk, client, attributes, words):
+    known = desk.topics.put(TopicConfig("Orders", 4, 4))
+    error = await client.refusal(UpdateAndCreateTopic("Orders", 8, 8, 6, attributes=attributes))
+    assert error.code == ResponseCode.SYSTEM_ERROR
+    assert words in error.remark
+    assert desk.topics.get("Orders") is known
+
+
+async def test_tools_get_one_topic(desk, client):
+    desk.topics.put(TopicConfig("Plain", 4, 4))
+    desk.topics.put(TopicConfig("Orders", 4, 2, attributes={"message.type": "FIFO"}))
+    body = (await client.call(GetTopicConfig("Orders", lo=True))).body
+    assert TopicConfig.decode(body) == desk.topics.get("Orders")
+    assert json.loads((await client.call(GetTopicConfig("Plain"))).body)["attributes"] == {}
+    error = await client.refusal(GetTopicConfig("Missing"))
+    assert error.code == ResponseCode.TOPIC_NOT_EXIST
+    assert "Missing" in error.remark
 
 
 @pytest.mark.parametrize(

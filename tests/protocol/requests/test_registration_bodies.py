@@ -31,10 +31,22 @@ def test_a_registration_is_that_of_java_in_both_forms() -> None:
     assert RegisterBrokerBody.unpack(JAVA_PACKED) == BODY
 
 
-def test_attributes_of_5_travel_packed() -> None:
-    topic = TopicConfig("T", 1, 2, 6, "MULTI_TAG", attributes={"+message.type": "FIFO", "b": "x y"})
-    body = RegisterBrokerBody(TopicConfigTable(DataVersion(1, 2, 3), {"T": topic}), ["h:1"])
-    assert RegisterBrokerBody.unpack(body.pack()) == body
+def _packed(line: bytes) -> bytes:
+    """A packed registration with this one topic."""
+    raw = b"\x00\x00\x00\x02{}\x00\x00\x00\x01" + len(line).to_bytes(4, "big") + line + b"\x00\x00\x00\x02[]"
+    return zlib.compress(raw)
+
+
+def test_attributes_of_5_are_read() -> None:
+    topics = RegisterBrokerBody.unpack(_packed(b'T 1 2 6 MULTI_TAG {"message.type":"FIFO","b":"x y"}')).topics
+    attributes = {"message.type": "FIFO", "b": "x y"}
+    assert topics.topic_config_table == {"T": TopicConfig("T", 1, 2, 6, "MULTI_TAG", attributes=attributes)}
+
+
+def test_a_packed_topic_has_the_five_words_that_a_name_server_of_4_9_reads() -> None:
+    topic = TopicConfig("T", 1, 2, 6, "MULTI_TAG", attributes={"message.type": "FIFO"})
+    packed = RegisterBrokerBody(TopicConfigTable(DataVersion(1, 2, 3), {"T": topic}), ["h:1"]).pack()
+    assert b"\x00\x00\x00\x11T 1 2 6 MULTI_TAG\x00" in zlib.decompress(packed)
 
 
 def test_what_5_adds_at_the_end_is_not_read() -> None:
@@ -52,9 +64,8 @@ def test_a_packed_registration_that_is_cut_off_is_refused(size: int) -> None:
 
 @pytest.mark.parametrize("line", [b"T 1 2 6", b"T x 2 6 SINGLE_TAG", b"", b"T 1 2 6 SINGLE_TAG {"])
 def test_a_topic_that_cannot_be_read_is_refused(line: bytes) -> None:
-    raw = b"\x00\x00\x00\x02{}\x00\x00\x00\x01" + len(line).to_bytes(4, "big") + line + b"\x00\x00\x00\x02[]"
     with pytest.raises(RemoteProtocolError):
-        RegisterBrokerBody.unpack(zlib.compress(raw))
+        RegisterBrokerBody.unpack(_packed(line))
 
 
 def test_a_bomb_is_refused() -> None:

@@ -1,0 +1,72 @@
+"""The type of a message by its properties, and the types that a topic takes.
+
+    TRAN_MSG=true                                 TRANSACTION
+    DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC/_MS  DELAY
+    __SHARDINGKEY                                 FIFO
+    _SYS_MSG_PRIORITY_                            PRIORITY
+    none of these                                 NORMAL
+
+A topic's attribute `message.type` is checked at the gRPC port only, as in Java: clients of 4.x send what they like.
+Source: TopicMessageType, TopicConfig and DefaultTopicMessageTypeValidator, Java 5.4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from sparrowmq.protocol.messages.property_names import Property
+
+MESSAGE_TYPE: Final = "message.type"  # the attribute of a topic
+
+
+class MessageType(StrEnum):
+    """The type of a message, or of a topic."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+    PRIORITY = "PRIORITY"
+    MIXED = "MIXED"
+
+
+# The first type that fits counts.
+_SIGNS: Final = (
+    (Property.DELAY, MessageType.DELAY),
+    (Property.TIMER_DELIVER_MS, MessageType.DELAY),
+    (Property.TIMER_DELAY_SEC, MessageType.DELAY),
+    (Property.TIMER_DELAY_MS, MessageType.DELAY),
+    (Property.SHARDING_KEY, MessageType.FIFO),
+    (Property.PRIORITY, MessageType.PRIORITY),
+)
+_OF_MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
+
+
+def type_of_message(properties: Mapping[str, str]) -> MessageType:
+    """Return the type of a message with these properties."""
+    if properties.get(Property.TRAN_MSG, "").lower() == "true":
+        return MessageType.TRANSACTION
+    return next((found for name, found in _SIGNS if name in properties), MessageType.NORMAL)
+
+
+def type_of_topic(attributes: Mapping[str, str] | None) -> MessageType:
+    """Return the type of a topic with these attributes; NORMAL, if they name none that is known."""
+    name = (attributes or {}).get(MESSAGE_TYPE, MessageType.NORMAL)
+    return MessageType(name) if name in tuple(MessageType) else MessageType.NORMAL
+
+
+def accepted_types(topic: MessageType) -> tuple[MessageType, ...]:
+    """Return the types of messages that a topic takes, as a route of 5.x lists them; none for UNSPECIFIED."""
+    if topic is MessageType.MIXED:
+        return _OF_MIXED
+    return () if topic is MessageType.UNSPECIFIED else (topic,)
+
+
+def takes(topic: MessageType, message: MessageType) -> bool:
+    """Whether a topic of one type takes messages of another."""
+    if topic is MessageType.MIXED:
+        return message is not MessageType.UNSPECIFIED
+    return message in accepted_types(topic)

@@ -1,0 +1,60 @@
+"""Types of messages and topics: the same decisions as Java 5.4.0."""
+
+import pytest
+
+from sparrowmq.protocol.messages.message_types import (
+    MessageType,
+    accepted_types,
+    takes,
+    type_of_message,
+    type_of_topic,
+)
+
+
+@pytest.mark.parametrize(
+    ("properties", "kind"),
+    [
+        ({}, MessageType.NORMAL),
+        ({"TRAN_MSG": "true"}, MessageType.TRANSACTION),
+        ({"TRAN_MSG": "True", "DELAY": "3"}, MessageType.TRANSACTION),
+        ({"TRAN_MSG": "false"}, MessageType.NORMAL),
+        ({"DELAY": "3"}, MessageType.DELAY),
+        ({"TIMER_DELIVER_MS": "1"}, MessageType.DELAY),
+        ({"TIMER_DELAY_SEC": "1"}, MessageType.DELAY),
+        ({"TIMER_DELAY_MS": "1", "__SHARDINGKEY": "k"}, MessageType.DELAY),
+        ({"__SHARDINGKEY": "k"}, MessageType.FIFO),
+        ({"__SHARDINGKEY": "k", "_SYS_MSG_PRIORITY_": "1"}, MessageType.FIFO),
+        ({"_SYS_MSG_PRIORITY_": "1"}, MessageType.PRIORITY),
+    ],
+)
+def test_properties_give_the_type_of_a_message(properties, kind):
+    assert type_of_message(properties) is kind
+
+
+@pytest.mark.parametrize(
+    ("attributes", "kind"),
+    [
+        (None, MessageType.NORMAL),
+        ({}, MessageType.NORMAL),
+        ({"reserve.time": "1"}, MessageType.NORMAL),
+        ({"message.type": "FIFO"}, MessageType.FIFO),
+        ({"message.type": "MIXED"}, MessageType.MIXED),
+        ({"message.type": "OF_A_LATER_VERSION"}, MessageType.NORMAL),
+    ],
+)
+def test_an_attribute_gives_the_type_of_a_topic(attributes, kind):
+    assert type_of_topic(attributes) is kind
+
+
+def test_a_topic_takes_its_own_type_and_a_mixed_one_takes_all():
+    for topic in MessageType:
+        for message in MessageType:
+            wanted = message is not MessageType.UNSPECIFIED and topic in (message, MessageType.MIXED)
+            assert takes(topic, message) is wanted, (topic, message)
+
+
+def test_a_route_lists_the_types_of_a_topic():
+    assert accepted_types(MessageType.FIFO) == (MessageType.FIFO,)
+    assert accepted_types(MessageType.UNSPECIFIED) == ()
+    listed = accepted_types(MessageType.MIXED)
+    assert listed == (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
