@@ -108,18 +108,20 @@ class Account:
         """The permission on a topic or retry topic that is not listed.
 
         Unlike Java: the broker's own topics and groups belong to administrators. Delayed, half and staged messages of
-        every topic wait there, and replies. An empty name is a record of an unknown topic. A dead-letter topic also
-        needs the permission to consume as its group.
+        every topic wait there, and replies. A dead-letter topic also needs the permission to consume as its group.
         """
-        if resource.startswith(RETRY):
-            is_own = resource.startswith(_OWN_GROUPS)
-        else:
-            is_own = is_internal(resource) or resource.endswith(REPLY_SUFFIX) or not resource
-            if resource.startswith(DLQ) and not self.may(retry_topic(resource.removeprefix(DLQ)), Perm.SUB):
-                return 0
-        if is_own:
+        if resource.startswith(DLQ) and not self.may(retry_topic(resource.removeprefix(DLQ)), Perm.SUB):
+            return 0
+        if is_own(resource):
             return _ALL if self.is_admin else 0
         return self.group_perm if resource.startswith(RETRY) else self.topic_perm
+
+
+def is_own(resource: str) -> bool:
+    """Whether a topic or retry topic is the broker's own. An empty name is a record of an unknown topic."""
+    if resource.startswith(RETRY):
+        return resource.startswith(_OWN_GROUPS)
+    return is_internal(resource) or resource.endswith(REPLY_SUFFIX) or not resource
 
 
 def parse_account(fields: Mapping[str, Any]) -> Account:

@@ -71,14 +71,21 @@ class SigningKey:
         """`has_signed`, from a decoded header. False, too, if the sender does not write values as Java does."""
         return self._is_signature(header.signature, send_content(header, body))
 
+    def has_signed_in_hex(self, signed: bytes, claimed: str) -> bool:
+        """Whether this key signed the content, with the signature in hexadecimal digits of either case."""
+        return claimed.isascii() and _is_same(self._digest_of(signed).hex(), claimed.lower())
+
     def _is_signature(self, claimed: str, signed: bytes) -> bool:
         return claimed.isascii() and _is_same(self._signature(signed), claimed.encode())
 
     def _signature(self, signed: bytes) -> bytes:
+        return b64encode(self._digest_of(signed))
+
+    def _digest_of(self, signed: bytes) -> bytes:
         inner, outer = _copy(self._inner), _copy(self._outer)
         _update(inner, signed)
         _update(outer, _digest(inner))
-        return b64encode(_digest(outer))
+        return _digest(outer)
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:

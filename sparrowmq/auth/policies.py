@@ -1,0 +1,211 @@
+"""The rules of ACL 2.0: which entry of a user's policies decides about an action on a resource.
+
+    Topic:orders     literal      before
+    Topic:order*     a prefix     the longest one before
+    Topic:*  *       any
+
+Entries of the CUSTOM policy decide first, those of the DEFAULT policy only if none of CUSTOM fits. Among the entries
+that fit, the closest resource decides. If several are equally close, Deny wins. If no entry fits, the action is denied.
+
+Unlike Java: of equally close entries Java sorts Deny last, so there Allow wins.
+Source: AclAuthorizationHandler, PolicyEntry, Resource and Environment, Java 5.4.0.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, TypeVar
+
+from sparrowmq.errors import ConfigError
+
+E = TypeVar("E", bound=Enum)
+
+_ANY: Final = "*"
+_MAPPED: Final = bytes(10) + b"\xff\xff"  # how a socket of both families shows an IPv4 peer
+
+
+class Action(Enum):
+    """The actions that an entry allows or denies."""
+
+    ALL = "All"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class Kind(Enum):
+    """The kinds of resources. ANY is only in entries: `*` fits every resource."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+    ANY = "*"
+
+
+class PolicyKind(Enum):
+    """The two policies of a user. CUSTOM is asked first."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class Decision(Enum):
+    """The two decisions of an entry."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class Resource(NamedTuple):
+    """One topic, group or cluster."""
+
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.name}"
+
+
+class Pattern(NamedTuple):
+    """The resources of an entry.
+
+    Attributes:
+        name: of a literal; the beginning of the names of a prefix; "" of any.
+        is_open: whether it is a prefix, or any.
+    """
+
+    kind: Kind
+    name: str
+    is_open: bool
+
+    def fits(self, resource: Resource) -> bool:
+        """Whether the resource is one of its resources."""
+        if self.kind is not Kind.ANY and self.kind is not resource.kind:
+            return False
+        return resource.name.startswith(self.name) if self.is_open else resource.name == self.name
+
+    @property
+    def closeness(self) -> tuple[bool, int]:
+        """The order of patterns that fit the same resource; the largest decides."""
+        return not self.is_open, len(self.name)
+
+    def __str__(self) -> str:
+        if self.kind is Kind.ANY:
+            return _ANY
+        return f"{self.kind.value}:{self.name}{_ANY if self.is_open else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One rule of a policy.
+
+    Attributes:
+        networks: the addresses from which it counts; empty for every address.
+    """
+
+    pattern: Pattern
+    actions: frozenset[Action]
+    networks: tuple[Network, ...]
+    decision: Decision
+
+    def fits(self, action: Action, resource: Resource, source: bytes) -> bool:
+        """Whether the rule says something about the action, from a packed address of 4 or 16 bytes."""
+        return (
+            self.pattern.fits(resource)
+            and (action in self.actions or Action.ALL in self.actions)
+            and (not self.networks or any(network.has(source) for network in self.networks))
+        )
+
+
+class Network(NamedTuple):
+    """A range of addresses, such as 10.0.0.0/8, as numbers."""
+
+    length: int  # of an address, in bytes
+    first: int
+    mask: int
+
+    def has(self, source: bytes) -> bool:
+        """Whether it has a packed address. An IPv4 address inside an IPv6 one is the IPv4 address."""
+        if source.startswith(_MAPPED):
+            source = source[len(_MAPPED) :]
+        return len(source) == self.length and int.from_bytes(source, "big") & self.mask == self.first
+
+
+class Rules:
+    """The policies of one user."""
+
+    def __init__(self, custom: Iterable[Entry] = (), default: Iterable[Entry] = ()) -> None:
+        self._policies = tuple(custom), tuple(default)
+
+    def decision(self, action: Action, resource: Resource, source: bytes) -> Decision | None:
+        """Return the decision about an action of a client at a packed address; None if no entry fits."""
+        for entries in self._policies:
+            fitting = [entry for entry in entries if entry.fits(action, resource, source)]
+            if fitting:
+                closest = max(entry.pattern.closeness for entry in fitting)
+                decisions = {entry.decision for entry in fitting if entry.pattern.closeness == closest}
+                return Decision.DENY if Decision.DENY in decisions else Decision.ALLOW
+        return None
+
+
+def parse_pattern(text: str) -> Pattern:
+    """Parse the resource of an entry. Raises: ConfigError."""
+    if text == _ANY:
+        return Pattern(Kind.ANY, "", is_open=True)
+    word, colon, name = text.partition(":")
+    kind = _KINDS.get(word.lower())
+    is_open = name.endswith(_ANY)
+    name = name[: -len(_ANY)] if is_open else name
+    if not colon or kind is None or _ANY in name or not (name or is_open):
+        raise ConfigError(
+            f"{text!r} is no resource; write Topic:orders, Topic:order*, Topic:*, Group:..., Cluster:... or *"
+        )
+    return Pattern(kind, name, is_open)
+
+
+def parse_entry(resource: str, actions: Sequence[str], source_ips: Sequence[str], decision: str) -> Entry:
+    """Parse one entry, of words as in `mqadmin createAcl`. Raises: ConfigError."""
+    if not actions:
+        raise ConfigError(f"the entry of {resource} has no action; write one of {_words(Action)}")
+    return Entry(
+        parse_pattern(resource),
+        frozenset(_word(Action, text, "action") for text in actions),
+        tuple(_network(text) for text in source_ips),
+        _word(Decision, decision, "decision"),
+    )
+
+
+def parse_policy_kind(text: str | None) -> PolicyKind:
+    """Parse the kind of a policy; CUSTOM if it is absent. Raises: ConfigError."""
+    return _word(PolicyKind, text, "policy type") if text else PolicyKind.CUSTOM
+
+
+def _network(text: str) -> Network:
+    try:
+        found = ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is no source address; write one as 192.168.1.7, 10.0.0.0/8, fe80::1 or fd00::/8"
+        ) from None
+    return Network(found.max_prefixlen // 8, int(found.network_address), int(found.netmask))
+
+
+def _word(kind: type[E], text: str, what: str) -> E:
+    for each in kind:
+        if each.value.lower() == text.strip().lower():
+            return each
+    raise ConfigError(f"{text!r} is no {what}; write one of {_words(kind)}")
+
+
+def _words(kind: type[Enum]) -> str:
+    return ", ".join(each.value for each in kind)
+
+
+_KINDS: Final = {kind.value.lower(): kind for kind in Kind if kind is not Kind.ANY}

@@ -1,0 +1,105 @@
+"""Users of ACL 2.0, and the question that both ACLs answer."""
+
+import ipaddress
+
+import pytest
+
+from sparrowmq.auth.accounts import Perm, parse_account
+from sparrowmq.auth.policies import Action, Kind, Resource, Rules, parse_entry
+from sparrowmq.auth.users import User, allowed
+from sparrowmq.protocol.signature import SigningKey
+
+HERE = ipaddress.ip_address("10.1.2.3").packed
+HOST = HERE + bytes(4)
+TOPIC, GROUP = Resource(Kind.TOPIC, "orders"), Resource(Kind.GROUP, "billing")
+CLUSTER = Resource(Kind.CLUSTER, "main")
+KEY = SigningKey("a password")
+OWN = ["rmq_sys_sparrow_state", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "main_REPLY_TOPIC", ""]
+
+
+def user(*entries, **fields):
+    return User("app", KEY, rules=Rules([parse_entry(*each) for each in entries]), **fields)
+
+
+def allow(resource, *actions, decision="Allow", ips=()):
+    return resource, actions, ips, decision
+
+
+@pytest.mark.parametrize("resource", [TOPIC, GROUP, CLUSTER])
+def test_a_user_without_policies_may_do_nothing(resource):
+    assert not any(allowed(user(), action, resource, HERE) for action in Action)
+
+
+@pytest.mark.guards("User.does: drop is_admin")
+def test_a_super_user_may_do_everything_until_it_is_switched_off():
+    for name in ("orders", *OWN):
+        assert allowed(user(is_admin=True), Action.SUB, Resource(Kind.TOPIC, name), HERE)
+        off = user(is_admin=True, is_enabled=False)
+        assert not allowed(off, Action.SUB, Resource(Kind.TOPIC, name), HERE)
+
+
+def test_a_user_that_is_switched_off_may_do_nothing():
+    on = user(allow("*", "All"))
+    assert allowed(on, Action.PUB, TOPIC, HERE)
+    assert not allowed(user(allow("*", "All"), is_enabled=False), Action.PUB, TOPIC, HERE)
+    assert not allowed(user(is_unlimited=True, is_enabled=False), Action.PUB, TOPIC, HERE)
+
+
+@pytest.mark.guards("User.does: drop is_own")
+@pytest.mark.parametrize("name", OWN)
+def test_no_policy_gives_the_brokers_own_topics_to_others(name):
+    for some in (user(allow("*", "All"), allow(f"Topic:{name}*", "All")), user(is_unlimited=True)):
+        assert allowed(some, Action.SUB, TOPIC, HERE)
+        assert not allowed(some, Action.SUB, Resource(Kind.TOPIC, name), HERE)
+        assert not allowed(some, Action.SUB, Resource(Kind.GROUP, "CID_RMQ_SYS_TRANS"), HERE)
+
+
+def test_every_user_may_write_traces_unless_an_entry_denies_it():
+    traces = Resource(Kind.TOPIC, "RMQ_SYS_TRACE_TOPIC")
+    assert allowed(user(), Action.PUB, traces, HERE)
+    assert not allowed(user(), Action.SUB, traces, HERE)
+    assert not allowed(user(allow("Topic:*", "Pub", decision="Deny")), Action.PUB, traces, HERE)
+
+
+def test_dead_letters_need_the_permission_of_their_group_too():
+    letters = Resource(Kind.TOPIC, "%DLQ%billing")
+    assert not allowed(user(allow("Topic:*", "Sub")), Action.SUB, letters, HERE)
+    assert allowed(user(allow("Topic:*", "Sub"), allow("Group:billing", "Sub")), Action.SUB, letters, HERE)
+
+
+def test_handlers_ask_a_user_as_they_ask_an_account():
+    some = user(allow("Topic:orders", "Pub", ips=["10.1.0.0/16"]), allow("Group:billing", "Sub"))
+    assert some.may_from(HOST, "orders", Perm.PUB)
+    assert some.may_from(HOST, "orders", Perm.PUB | Perm.SUB)
+    assert not some.may_from(HOST, "orders", Perm.SUB)
+    assert not some.may_from(bytes(8), "orders", Perm.PUB)
+    assert some.may("%RETRY%billing", Perm.SUB) and not some.may("%RETRY%other", Perm.SUB)
+    assert "password" not in repr(some)
+
+
+def test_an_account_of_4_x_answers_the_same_question():
+    fields = {
+        "accessKey": "RocketMQ",
+        "secretKey": "12345678",
+        "topicPerms": ["orders=PUB"],
+        "groupPerms": ["billing=SUB"],
+    }
+    account, admin = (
+        parse_account(fields),
+        parse_account(fields | {"admin": "true", "topicPerms": [], "groupPerms": []}),
+    )
+    assert allowed(account, Action.PUB, TOPIC, HERE) and not allowed(account, Action.SUB, TOPIC, HERE)
+    assert allowed(account, Action.GET, TOPIC, HERE) and allowed(account, Action.SUB, GROUP, HERE)
+    for action in Action:
+        assert not allowed(account, action, CLUSTER, HERE)
+        assert allowed(admin, action, CLUSTER, HERE) and allowed(admin, action, TOPIC, HERE)
+    assert not allowed(account, Action.DELETE, TOPIC, HERE)
+
+
+def test_an_accounts_own_addresses_count_for_topics_and_not_for_the_cluster():
+    account = parse_account(
+        {"accessKey": "RocketMQ", "secretKey": "12345678", "whiteRemoteAddress": "10.1.2.*"}
+    )
+    assert allowed(account, Action.PUB, TOPIC, HERE)
+    assert not allowed(account, Action.PUB, TOPIC, bytes(4))
+    assert not allowed(account, Action.UPDATE, CLUSTER, HERE)
