@@ -371,7 +371,7 @@ class Broker:
             self._metrics_part(parts),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock))),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part((RetryHandler(store, writer, topics, groups, consumption),)),
+            Part((RetryHandler(store, writer, topics, groups, consumption, settings.longest_pause_ms),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),

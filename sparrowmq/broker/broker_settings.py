@@ -316,6 +316,11 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
         return self.store_path / "config"
 
     @property
+    def longest_pause_ms(self) -> int:
+        """The longest pause of a group's retry policy; 0 without timers, so delay levels count."""
+        return self.max_timer_s * 1000 if self.timers else 0
+
+    @property
     def disk_clean_ratio(self) -> float:
         """Disk use from which expired files are deleted at any hour."""
         return self.disk_max_used_percent / 100

@@ -10,14 +10,16 @@ import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.protocol import names
+from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
@@ -42,6 +44,7 @@ from sparrowmq.protocol.requests.bodies import (
     ProducerTable,
     ResetOffsets,
 )
+from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
@@ -50,8 +53,16 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
+_OF_5X: Final = (
+    "consume_message_orderly",
+    "consume_timeout_minute",
+    "group_sys_flag",
+    "group_retry_policy",
+    "subscription_data_set",
+)
 TO_THE_END: Final = -1
 MOST_RETRY_QUEUES: Final = 1024
+_TIMEOUT_MINUTES: Final = 15  # as in Java
 _MOST_SHOWN: Final = 64  # queues in a log line
 
 
@@ -84,6 +95,7 @@ class GroupHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
             )
+        group = _completed(group, self._groups.get(group.group_name))
         log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
         self._groups.put(group)
         await self._groups.file.confirm(f"group {group.group_name} is set")
@@ -111,7 +123,7 @@ class GroupHandler:
 
         Unlike Java, which creates a group that a tool asks for.
         """
-        return Answer(body=self._groups.get(header.group) or self._groups.new(header.group))
+        return Answer(body=with_defaults(self._groups.get(header.group) or self._groups.new(header.group)))
 
     @handles(QueryTopicConsumeByWho)
     def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
@@ -236,6 +248,40 @@ class GroupHandler:
             wanted = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
         current = self._offsets.query(header.group, header.topic, queue_id)
         return wanted if current is None or header.is_force else min(wanted, current)
+
+
+def with_defaults(group: GroupConfig) -> GroupConfig:
+    """Return the settings with those of 5.x that a group of 4.x does not have."""
+    return msgspec.structs.replace(
+        group,
+        consume_message_orderly=bool(group.consume_message_orderly),
+        consume_timeout_minute=_TIMEOUT_MINUTES
+        if group.consume_timeout_minute is None
+        else group.consume_timeout_minute,
+        group_sys_flag=group.group_sys_flag or 0,
+        group_retry_policy=group.group_retry_policy or CLASSIC,
+        attributes=group.attributes or {},
+    )
+
+
+def _completed(wanted: GroupConfig, known: GroupConfig | None) -> GroupConfig:
+    """Return the settings after a request: its own, and those of 5.x that it does not have as they were.
+
+    Unlike Java, where a change by a tool of 4.x resets them.
+    Raises:
+        RemoteError: an attribute or the retry policy cannot be.
+    """
+    current = known.attributes if known is not None else None
+    try:
+        changes = attributes.of_signed(wanted.attributes or {})
+        made = attributes.changed(attributes.OF_GROUPS, current, changes, is_new=known is None)
+        (wanted.group_retry_policy or CLASSIC).check()
+    except ConfigError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    kept = {
+        name: getattr(known, name) for name in _OF_5X if known is not None and getattr(wanted, name) is None
+    }
+    return msgspec.structs.replace(wanted, attributes=made, **kept)
 
 
 def _connections(members: Iterable[Member]) -> list[Connection]:

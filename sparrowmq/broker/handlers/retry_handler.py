@@ -23,6 +23,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm, StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
@@ -40,11 +41,21 @@ class RetryHandler:
 
     Unlike Java, the answer waits until the message is as safe as a sent one. The consumer commits its offset after the
     answer, so a retry lost in a crash would never come back.
+
+    Args:
+        longest_ms: the longest pause of a group's retry policy; 0, without timers, allows only delay levels.
     """
 
     def __init__(
-        self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups, consumption: Consumption
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        groups: Groups,
+        consumption: Consumption,
+        longest_ms: int = 0,
     ) -> None:
+        self._longest_ms = longest_ms
         self._consumption = consumption
         self._store = store
         self._writer = writer
@@ -65,7 +76,8 @@ class RetryHandler:
             return None  # the operator has switched off retries for this group
         message = self._message(header.offset)
         most = _max_times(header, peer, group)
-        back = retry_rules.send_back(message, group.group_name, header.delay_level, most)
+        pause_ms = self._pause_ms(group, message.reconsume_times)
+        back = retry_rules.send_back(message, group.group_name, header.delay_level, most, pause_ms)
         topic = self._target(back, group)
         queue_id = random.randrange(topic.write_queue_nums)
         placed = self._writer.put(
@@ -82,6 +94,11 @@ class RetryHandler:
                 back.reconsume_times,
             )
         return After(self._store.safety(True), placed.end, None)
+
+    def _pause_ms(self, group: GroupConfig, tries: int) -> int | None:
+        """Return the pause by the group's own policy; None if the delay levels count."""
+        policy = group.group_retry_policy or CLASSIC
+        return min(policy.pause_ms(tries), self._longest_ms) if self._longest_ms and policy.is_own else None
 
     def _message(self, offset: int) -> StoredMessage:
         view = self._store.record_at(offset)

@@ -3,6 +3,8 @@
     36 from a consumer     ── send_back ─────┐   tries left: %RETRY%group, delay level 3 + tries (10 s, 30 s, 1 m, ...)
     send to %RETRY%group   ── is_exhausted ──┘   none left:  %DLQ%group
 
+A group's own retry policy (5.x) takes the place of the levels, to the millisecond: TIMER_DELAY_MS. In Java only
+clients at the gRPC port know it.
 The first failure writes RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its first offset id); later failures
 keep both.
 Source: SendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ, Java 4.9.8.
@@ -19,6 +21,16 @@ from sparrowmq.protocol.messages.property_names import Property
 
 FIRST_RETRY_LEVEL = 3
 DLQ_QUEUES = 1
+_LEVEL = frozenset({Property.DELAY})
+_OF_DELAYS = _LEVEL | {
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+    Property.TIMER_OUT_MS,
+    Property.TIMER_ENQUEUE_MS,
+    Property.TIMER_DEQUEUE_MS,
+    Property.TIMER_ROLL_TIMES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,7 @@ class SentBack:
 
     Attributes:
         topic: the group's retry topic, or its dead-letter queue.
-        properties: include the DELAY that parks a retry.
+        properties: include the DELAY or TIMER_DELAY_MS that parks a retry.
     """
 
     topic: str
@@ -39,17 +51,29 @@ class SentBack:
         return self.topic.startswith(names.DLQ)
 
 
-def send_back(message: StoredMessage, group: str, delay_level: int, max_reconsume_times: int) -> SentBack:
+def send_back(
+    message: StoredMessage,
+    group: str,
+    delay_level: int,
+    max_reconsume_times: int,
+    pause_ms: int | None = None,
+) -> SentBack:
     """Return the record to store for a message that a consumer of `group` sent back.
 
     Args:
         delay_level: 0 lets the broker choose by the number of tries; below 0 gives up at once.
+        pause_ms: the pause of the group's own policy, which counts where the broker chooses.
     """
     dead = delay_level < 0 or message.reconsume_times >= max_reconsume_times
-    properties = {name: value for name, value in message.properties.items() if name != Property.DELAY}
+    by_policy = pause_ms is not None and delay_level == 0 and not dead
+    # With the time of an earlier try, the message would come at once.
+    old = (_OF_DELAYS if by_policy else _LEVEL).__contains__
+    properties = {name: value for name, value in message.properties.items() if not old(name)}
     properties.setdefault(Property.RETRY_TOPIC, message.topic)
     properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.offset_id)
-    if not dead:
+    if by_policy:
+        properties[Property.TIMER_DELAY_MS] = str(pause_ms)
+    elif not dead:
         properties[Property.DELAY] = str(delay_level or FIRST_RETRY_LEVEL + message.reconsume_times)
     topic = names.dlq_topic(group) if dead else names.retry_topic(group)
     return SentBack(topic, Properties(render(properties)), message.reconsume_times + 1)

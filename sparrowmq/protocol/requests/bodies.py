@@ -14,6 +14,7 @@ from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
@@ -160,7 +161,8 @@ class GroupConfig(Body):
     consume_message_orderly: bool | None = None
     consume_timeout_minute: int | None = None
     group_sys_flag: int | None = None
-    group_retry_policy: dict[str, Any] | None = None
+    group_retry_policy: GroupRetryPolicy | None = None
+    subscription_data_set: list[GroupSubscription] | None = None
     attributes: dict[str, str] | None = None
 
 

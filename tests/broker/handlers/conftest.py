@@ -24,6 +24,7 @@ from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.later.timer import timer_detour
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.status import Status
@@ -108,7 +109,8 @@ class Desk:
         self.locks = QueueLocks(clock)
         delays = self.settings.delay_levels
         detour = delay_levels(delays, clock)
-        self.writer = Writer(self.store, self.settings.cluster, (detour,))
+        timers = timer_detour(clock, self.settings.max_timer_s)
+        self.writer = Writer(self.store, self.settings.cluster, (timers, detour))
         self.delayed = DelayedDelivery(
             self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )
@@ -143,7 +145,10 @@ class Desk:
             ),
             QueryHandler(self.store, self.clients),
             CleaningHandler(self.store, self.topics),
-            RetryHandler(self.store, self.writer, self.topics, self.groups, self.consumption),
+            RetryHandler(
+                *(self.store, self.writer, self.topics, self.groups, self.consumption),
+                longest_ms=self.settings.longest_pause_ms,
+            ),
             InspectHandler(Changing(self.settings), self.status, self.traffic),
             RelayHandler(self.store, self.clients, self.settings.name),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),

@@ -4,12 +4,15 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.group_settings import ExponentialRetryPolicy, GroupRetryPolicy
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.request_dispatch import After
 from tests.peers import Asker
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+LONGEST_MS = 40 * 86_400_000
 
 
 @pytest.mark.covers("S-RETRY-05", "S-CONS-19")
@@ -45,6 +48,38 @@ async def test_a_message_goes_through_its_tries_to_the_dead_letters(desk, client
     assert (dead.body, dead.reconsume_times, dead.properties["RETRY_TOPIC"]) == (b"one", 3, "Orders")
     assert dead.properties["ORIGIN_MESSAGE_ID"] == desk.stored()[0].offset_id
     assert desk.topics.get("%DLQ%g").perm == 6
+
+
+async def test_a_group_s_own_policy_decides_when_a_message_comes_again(desk, client):
+    policy = GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy(1500, 10_000_000_000, 3))
+    desk.groups.put(GroupConfig("g", group_retry_policy=policy))
+    offset = desk.send(b"one")
+    await client.call(ConsumerSendMsgBack(offset, "g", 0))
+    (parked,) = desk.stored(TIMER_TOPIC)
+    assert parked.properties["REAL_TOPIC"] == "%RETRY%g"
+    assert int(parked.properties["TIMER_OUT_MS"]) == desk.clock.now_ms() + 1500
+    await client.call(ConsumerSendMsgBack(desk.send(b"two", reconsume_times=2), "g", 0))
+    assert int(desk.stored(TIMER_TOPIC)[-1].properties["TIMER_OUT_MS"]) == desk.clock.now_ms() + 13_500
+    tired = desk.send(b"three", reconsume_times=15)
+    await client.call(ConsumerSendMsgBack(tired, "g", 0))
+    assert (
+        int(desk.stored(TIMER_TOPIC)[-1].properties["TIMER_OUT_MS"]) == desk.clock.now_ms() + LONGEST_MS
+    )  # timerMaxDelaySec
+    assert desk.stored(SCHEDULE, 2) == []
+    await client.call(ConsumerSendMsgBack(desk.send(b"four"), "g", 3))  # the client's level counts
+    assert len(desk.stored(SCHEDULE, 2)) == 1
+
+
+async def test_a_policy_without_pauses_and_a_broker_without_timers_use_levels(desk, client):
+    desk.groups.put(GroupConfig("g", group_retry_policy=GroupRetryPolicy("CUSTOMIZED")))
+    await client.call(ConsumerSendMsgBack(desk.send(b"one"), "g", 0))
+    assert len(desk.stored(SCHEDULE, 2)) == 1
+    desk.groups.put(
+        GroupConfig("g", group_retry_policy=GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy()))
+    )
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption)
+    handler.send_back(ConsumerSendMsgBack(desk.send(b"two"), "g", 0), b"", Asker(version=409))
+    assert len(desk.stored(SCHEDULE, 2)) == 2
 
 
 @pytest.mark.parametrize(

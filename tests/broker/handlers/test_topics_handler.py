@@ -48,8 +48,9 @@ async def test_attributes_stay_until_a_request_names_them(desk, client):
     assert desk.topics.get("Orders").attributes == {"message.type": "DELAY"}
     saved = json.loads(desk.topics.file.path.read_bytes())
     assert saved["topicConfigTable"]["Orders"]["attributes"] == {"message.type": "DELAY"}
-    again = Topics(desk.topics.file.path, desk.settings, desk.clock)
-    assert again.get("Orders").attributes == {"message.type": "DELAY"}
+    again = Topics(desk.topics.file.path, desk.settings, desk.clock).get("Orders")
+    assert again is not None
+    assert again.attributes == {"message.type": "DELAY"}
     await client.call(UpdateAndCreateTopic("Orders", 8, 8, 6, attributes="-message.type"))
     assert desk.topics.get("Orders") == TopicConfig("Orders", 8, 8, 6)
 

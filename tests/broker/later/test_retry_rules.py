@@ -30,6 +30,27 @@ def tried(times, **properties):
     return StoredMessage(**fields)
 
 
+def test_a_policy_s_pause_takes_the_place_of_the_level_and_of_older_times():
+    old = {
+        "DELAY": "4",
+        "TIMER_DELAY_MS": "1",
+        "TIMER_DELIVER_MS": "2",
+        "TIMER_OUT_MS": "3",
+        "TIMER_DEQUEUE_MS": "4",
+    }
+    back = retry_rules.send_back(tried(1, **old), "billing", 0, 16, 2500)
+    assert (back.topic, back.reconsume_times) == ("%RETRY%billing", 2)
+    assert back.properties.get("TIMER_DELAY_MS") == "2500"
+    assert [back.properties.get(name) for name in old if name != "TIMER_DELAY_MS"] == [None] * 4
+
+
+@pytest.mark.parametrize(("level", "times"), [(5, 1), (-1, 1), (0, 16)])
+def test_a_policy_does_not_count_where_the_client_decides_or_no_try_is_left(level, times):
+    back = retry_rules.send_back(tried(times), "billing", level, 16, 2500)
+    assert back.properties.get("TIMER_DELAY_MS") is None
+    assert back.properties.get("DELAY") == ("5" if level == 5 else None)
+
+
 @pytest.mark.guards("retry_rules.send_back: message.reconsume_times + 1 -> message.reconsume_times")
 @pytest.mark.covers("S-RETRY-03")
 @pytest.mark.covers("S-RETRY-05", breaks="later.retry_rules: FIRST_RETRY_LEVEL = 2")

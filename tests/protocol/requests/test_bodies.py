@@ -1,5 +1,7 @@
 """Bodies: the JSON of Java 4.9.8 in both directions, and what other clients send instead."""
 
+import json
+
 import pytest
 
 from sparrowmq.errors import RemoteProtocolError
@@ -203,10 +205,17 @@ def test_versions_of_4_and_5_can_be_the_same() -> None:
 
 
 def test_what_only_5_has_is_kept() -> None:
-    sent = b'{"attributes":{"+a":"b"},"groupRetryPolicy":{"type":"CUSTOMIZED"},"consumeTimeoutMinute":15}'
+    sent = (
+        b'{"attributes":{"+a":"b"},"groupRetryPolicy":{"customizedRetryPolicy":{"next":[5]},"type":"CUSTOMIZED"},'
+        b'"subscriptionDataSet":[{"expression":"*","expressionType":"TAG","topic":"T","version":1}],'
+        b'"consumeMessageOrderly":true,"consumeTimeoutMinute":15}'
+    )
     group = bodies.GroupConfig.decode(sent)
-    assert (group.consume_timeout_minute, group.group_retry_policy) == (15, {"type": "CUSTOMIZED"})
-    assert b'"attributes":{"+a":"b"}' in group.encode()
+    assert (group.consume_timeout_minute, group.consume_message_orderly) == (15, True)
+    assert group.group_retry_policy is not None
+    assert group.group_retry_policy.pause_ms(0) == 5
+    encoded = json.loads(group.encode())
+    assert {name: encoded[name] for name in json.loads(sent)} == json.loads(sent)
 
 
 def test_bodies_do_not_share_their_empty_members() -> None:
