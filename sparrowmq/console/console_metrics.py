@@ -18,7 +18,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
@@ -37,12 +37,15 @@ class CountedServers(Servers):
     Attributes:
         calls: all requests.
         failures: the requests that were refused or not answered.
+        silent: the addresses that did not answer the console's last look, with the error. They are not asked before
+            they answer a look, so that no page waits for a broker that hangs.
     """
 
     def __init__(self, network: Network, timeout_s: float) -> None:
         super().__init__(network, timeout_s)
         self.calls = 0
         self.failures = 0
+        self.silent: dict[str, NetworkError] = {}
         self.total = self  # where requests are counted
 
     async def ask_namesrv(
@@ -65,7 +68,9 @@ class CountedServers(Servers):
         accept: Collection[int] = (),
         patience: int = 1,
     ) -> Response[R]:
-        """As `Servers` does."""
+        """As `Servers` does. Raises also: the error of an address in `silent`, at once."""
+        if address in self.silent:
+            raise self.silent[address]
         return await self._counted(super().ask(address, request, body, accept=accept, patience=patience))
 
     async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:

@@ -89,6 +89,8 @@ async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium
         master = OurBroker(namesrv.address, tmp_path / "b", {"brokerName": "broker-b"})
         with master, console(namesrv.address) as url:
             await fill(namesrv.address)
+            async with Admin(namesrv.address) as admin:
+                await admin.create_topic("%DLQ%billing", queues=1)
             boss = await logged_in(chromium, url)
             await boss.go("conditions")
             await boss.sees("Nothing is wrong")
@@ -106,7 +108,16 @@ async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium
             )
             await boss.go("")
             await boss.sees("1 of 2", ": no_answer", "What to do: see whether its process hangs")
+            await boss.go("dlq?group=billing")
+            await boss.sees("Left out, because no master answers: 1 queues of broker-b", "0 of 0 messages")
+            await boss.go("tail?topic=orders")
+            await boss.sees("Left out, because no master answers: 4 queues of broker-b", "following orders")
+            async with Client(namesrv.address) as mq:
+                [queue, *_] = [q for q in await mq.queues("orders") if q.broker_name == "broker-a"]
+                await mq.send("orders", b"while a broker hangs", queue=queue)
+            await boss.sees("1 of 1 messages fit")
             master.process.kill()
+            await boss.go("")
             await boss.sees("broker broker-b (master) at", ": missing")
             await boss.sees("1 of 2", "4 queues cannot be used, of the topics", "Groups that consume them:")
             card = boss.page.locator(".trouble-critical")
@@ -121,7 +132,7 @@ async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium
             await boss.go("cluster/broker-b")
             await boss.sees(": missing")
             await boss.go("messages?topic=orders&age=1d")
-            await boss.sees("Left out, because no master answers: 4 queues of broker-b", "8 messages")
+            await boss.sees("Left out, because no master answers: 4 queues of broker-b", "9 messages")
             await boss.page.locator(".alarm.is-critical").click()
             await boss.page.wait_for_url("**/conditions")
             await boss.press("Forget broker-b")

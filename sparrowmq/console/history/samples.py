@@ -111,7 +111,7 @@ class Samples:
         await asyncio.to_thread(last_hour.save, self._folder, last_hour.LastHour(rates, lags))
 
     async def sample(self) -> None:
-        """One point of each. Raises: what `Look.brokers` raises."""
+        """One point of each. Raises: what `Look.look_again` raises."""
         now_ms = self._clock.now_ms()
         masters = [each for each in await self.troubles.look() if each.number == 0]
         for name in self._rates.keys() - {each.name for each in masters}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from nicegui import ui
@@ -79,6 +79,20 @@ def since_text(trouble: Trouble) -> str:
     """Since when it has been so."""
     word = "at least since" if trouble.is_older else "since"
     return f"{word} {time_of(trouble.since_ms)}"
+
+
+class LeftOut:
+    """A line that names the messages of a topic that a page cannot show; hidden while it shows all."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._line = ui.label().classes("trouble-text").mark("left out")
+        self._line.set_visibility(False)
+
+    def show(self, topic: str, silent: Iterable[str] = ()) -> None:
+        """Show what is missing of a topic now. `silent`: brokers that did not answer just now."""
+        self._line.text = left_out_text(self._view.samples.troubles.left_out(topic, silent))
+        self._line.set_visibility(bool(self._line.text))
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from nicegui import ui
 
+from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.actions import retry_dead_letters
 from sparrowmq.console.layout.described_page import Page
@@ -15,6 +16,7 @@ from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.list_page import ListPage
 from sparrowmq.console.layout.message_results import Found, MessageResults, body_of, message_link
 from sparrowmq.console.layout.tables import Column, Columns, link
+from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.dead_letter_search import Wanted, file_of, line_of, topic_of
@@ -81,6 +83,7 @@ async def _draw_letters(view: View, group: str) -> None:
     with ui.row().classes("w-full items-end gap-3"):
         form = search_form(view, _FIELDS)
     place = ui.row().classes("items-center gap-3")
+    left_out = LeftOut(view)
     results = MessageResults(view, _LETTERS, SHOWN, "no dead letter fits", may_tick=True)
     ticked = results.table.selected
 
@@ -92,7 +95,7 @@ async def _draw_letters(view: View, group: str) -> None:
         if some:
             return
         wanted = Wanted.of(view.query)
-        async for each in await wanted.read(view.look):
+        async for each in await wanted.read(view.look.servers):
             if wanted.fits(each):
                 yield each
 
@@ -104,10 +107,12 @@ async def _draw_letters(view: View, group: str) -> None:
 
     async def search() -> None:
         view.remember(**form.values)
-        await results.search(read(), lambda letter: Wanted.of(view.query).fits(letter))
+        servers = view.look.partial().counted
+        await results.search(read(servers), lambda letter: Wanted.of(view.query).fits(letter))
+        left_out.show(dlq_topic(group), servers.missing or ())
 
-    async def read() -> Found:
-        return await Wanted.of(view.query).read(view.look, newest_first=True)
+    async def read(servers: Servers) -> Found:
+        return await Wanted.of(view.query).read(servers, newest_first=True)
 
     with place:
         retry_dead_letters(group, chosen).button(view)

@@ -12,7 +12,7 @@ from sparrowmq.client.admin.topic_reading import read
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, Found, MessageResults
-from sparrowmq.console.layout.trouble_panel import left_out_text
+from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import moment_of
 
@@ -37,7 +37,7 @@ async def draw(view: View) -> None:
             ),
         )
         button = ui.button("Search", icon="search").props("no-caps")
-    left_out = ui.label().classes("trouble-text").mark("left out")
+    left_out = LeftOut(view)
     results = MessageResults(view, MESSAGE_COLUMNS, LIMIT, "no search yet")
 
     async def search() -> None:
@@ -45,8 +45,7 @@ async def draw(view: View) -> None:
         view.remember(**values | ({"since": "", "until": ""} if values["age"] else {}))
         admin = view.look.partial()
         await results.search(find(view, admin))
-        missing = view.samples.troubles.left_out(values["topic"], admin.counted.missing or ())
-        left_out.text = left_out_text(missing)
+        left_out.show(values["topic"], admin.counted.missing or ())
 
     form.on_enter(search)
     button.on_click(search)

@@ -11,6 +11,7 @@ from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, Values, search_form
 from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, MESSAGE_ROWS
 from sparrowmq.console.layout.tables import Table
+from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.live_tail import KEPT, Tail, Wanted
 from sparrowmq.console.reading.message_body import JsonPath
@@ -49,6 +50,7 @@ class TailPage:
             self._pause = ui.button("Pause", icon="pause", on_click=self._toggle).props("outline no-caps")
             ui.button("Clear", icon="clear_all", on_click=self._clear).props("flat no-caps")
             self._line = ui.label(_IDLE).classes("text-sm opacity-80").mark("tail")
+        self._left_out = LeftOut(view)
         self._table = Table(
             view, MESSAGE_COLUMNS, empty=f"no message yet; the newest {KEPT} are kept", folding=MESSAGE_ROWS
         )
@@ -70,7 +72,8 @@ class TailPage:
 
     async def _follow(self, tail: Tail) -> None:
         try:
-            await tail.run(self._view.look)
+            troubles = self._view.samples.troubles
+            await tail.run(self._view.look, lambda: troubles.left_out(tail.wanted.topic))
         except SparrowError as error:
             with self._table.element:
                 self._view.complain(error)
@@ -83,6 +86,7 @@ class TailPage:
             return
         state = "paused" if tail.is_paused else "following"
         self._line.text = f"{state} {tail.wanted.topic}: {tail.found:,} of {tail.examined:,} messages fit"
+        self._left_out.show(tail.wanted.topic)
         if tail.fresh != self._shown:
             self._shown = tail.fresh
             self._table.show(list(reversed(tail.messages)))

@@ -12,6 +12,7 @@ from sparrowmq.console.layout.charts import GREY, NAME_WIDTH
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.tables import Badge, Column, Columns, Table
+from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.protocol.messages.trace import (
@@ -53,13 +54,16 @@ async def draw(view: View) -> None:
             view, (Field("id", "Message id"), Field("topic", "Trace topic", value=TRACE_TOPIC))
         )
         button = ui.button("Show", icon="search").props("no-caps")
+    left_out = LeftOut(view)
     place = ui.column().classes("w-full gap-3")
 
     async def show() -> None:
         ident, topic = form.values["id"], form.values["topic"] or TRACE_TOPIC
         view.remember(id=ident, topic=topic if topic != TRACE_TOPIC else None)
         place.clear()
-        traces = await view.attempt(view.admin.trace(ident, topic)) if ident else None
+        admin = view.look.partial()
+        traces = await view.attempt(admin.trace(ident, topic)) if ident else None
+        left_out.show(topic, admin.counted.missing or ())
         if traces is not None:
             with place:
                 _show(view, steps_of(traces))

@@ -26,7 +26,7 @@ from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
 from sparrowmq.console.reading.topic_figures import Kept, TopicFigures, figures_of
-from sparrowmq.errors import ConfigError, NoGroup, SparrowError
+from sparrowmq.errors import ConfigError, NetworkError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
@@ -114,6 +114,8 @@ class Look:
         self.clock = clock or SystemClock()
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted
+        self._patient = CountedAdmin(self.client.admin.servers.network).counted  # it asks silent brokers too
+        self._patient.total = self.servers
         self.tables: dict[str, Mapping[str, TopicConfig]] = {}  # of each broker's topics, as it answered last
         self._own: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
@@ -136,6 +138,7 @@ class Look:
         """An admin whose reads leave out the brokers that do not answer; `counted.missing` gets them."""
         admin = CountedAdmin(self.servers.network)
         admin.counted.total = self.servers
+        admin.counted.silent = self.servers.silent
         admin.counted.missing = {}
         return admin
 
@@ -162,12 +165,22 @@ class Look:
         self.servers.network.name_servers.addresses[:] = addresses
         self.forget()
 
+    async def look_again(self) -> list[BrokerNow]:
+        """Ask every broker, and remember which do not answer: until the next look no page waits for them."""
+        found = await self._brokers(self._patient)
+        silent = {each.address: each.silence for each in found if isinstance(each.silence, NetworkError)}
+        self.servers.silent.clear()
+        self.servers.silent.update(silent)
+        return found
+
     async def brokers(self) -> list[BrokerNow]:
         """Every broker with its figures; one that does not answer has none."""
+        return await self._brokers(self.servers)
 
+    async def _brokers(self, servers: CountedServers) -> list[BrokerNow]:
         async def one(place: BrokerPlace, number: int, address: str) -> BrokerNow:
             try:
-                found, silence = await broker_figures(self.servers, address), None
+                found, silence = await broker_figures(servers, address), None
             except SparrowError as error:
                 found, silence = {}, error
             return BrokerNow(place.cluster, place.name, number, address, found, silence)

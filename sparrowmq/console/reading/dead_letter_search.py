@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.topic_reading import Reading, read_or_nothing
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.page_times import moment_of, time_of
@@ -53,10 +54,10 @@ class Wanted:
             and (not self.text or self.text.encode() in _body_of(letter))
         )
 
-    async def read(self, look: Look, *, newest_first: bool = False) -> Reading:
+    async def read(self, servers: Servers, *, newest_first: bool = False) -> Reading:
         """All dead letters of the group in the span, matching or not. Raises: InvalidName."""
         topic = dlq_topic(check_group(self.group))
-        return await read_or_nothing(look.servers, topic, self.since, self.until, newest_first=newest_first)
+        return await read_or_nothing(servers, topic, self.since, self.until, newest_first=newest_first)
 
 
 def topic_of(letter: ReceivedMessage) -> str:
@@ -101,19 +102,22 @@ def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
     async def export(request: Request) -> Response:
         try:
             wanted = Wanted.of(request.query_params)
-            reading = await wanted.read(look)
+            servers = look.partial().counted
+            reading = await wanted.read(servers)
         except (SparrowError, ValueError) as error:
             is_asked_wrong = isinstance(error, (ValueError, InvalidName))
             return PlainTextResponse(f"{error}\n", 400 if is_asked_wrong else 503)
         headers = {"content-disposition": f'attachment; filename="{file_of(wanted.group)}"'}
-        lines = _lines(wanted, reading, lambda: bool(request.state.session.is_alive))
+        lines = _lines(wanted, reading, servers, lambda: bool(request.state.session.is_alive))
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
 
     return export
 
 
-async def _lines(wanted: Wanted, reading: Reading, may: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """The export. If it breaks off, its last line gives the reason, because the status is already sent."""
+async def _lines(
+    wanted: Wanted, reading: Reading, servers: Servers, may: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """The export. If it breaks off, or left out brokers, its last line says so: the status is already sent."""
     try:
         async for letter in reading:
             if not may():
@@ -121,5 +125,7 @@ async def _lines(wanted: Wanted, reading: Reading, may: Callable[[], bool]) -> A
                 return
             if wanted.fits(letter):
                 yield line_of(letter)
+        if servers.missing:
+            yield msgspec.json.encode({"left_out": sorted(servers.missing)}) + b"\n"
     except SparrowError as error:
         yield msgspec.json.encode({"broken_off": str(error)}) + b"\n"

@@ -8,6 +8,7 @@ new ones are still counted.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +19,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.names import TOOLS_GROUP
 
 KEPT: Final = 200
+_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Tail:
         examined: messages that came from the brokers.
         found: the messages that fit.
         fresh: rises with each change of `messages`.
+        is_begun: the reader has places in the queues.
     """
 
     wanted: Wanted
@@ -57,6 +60,7 @@ class Tail:
     found: int = 0
     fresh: int = 0
     is_paused: bool = False
+    is_begun: bool = False
 
     def take(self, messages: list[ReceivedMessage]) -> None:
         """Keep the messages that fit; while paused, only count them."""
@@ -67,10 +71,25 @@ class Tail:
             self.messages.extend(fitting)
             self.fresh += 1
 
-    async def run(self, look: Look) -> None:
-        """Follow the topic until cancelled. Raises: what the reader raises."""
+    async def run(self, look: Look, away: Callable[[], Collection[str]] = tuple) -> None:
+        """Follow the topic until cancelled.
+
+        Args:
+            away: the brokers that do not answer now. Their queues are followed as soon as they answer.
+        Raises:
+            SparrowError: what the reader raises.
+        """
+        topic, tag, where = self.wanted.topic, self.wanted.tag, self.wanted.where
         async with look.another() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
-            reader.assign(await reader.queues(self.wanted.topic), self.wanted.tag, where=self.wanted.where)
-            await reader.seek_to_end()
             while True:
-                self.take(await reader.poll())
+                left_out = set(away())
+                queues = [each for each in await reader.queues(topic) if each.broker_name not in left_out]
+                reader.assign(queues, tag, where=where)
+                if not self.is_begun and queues:
+                    await reader.seek_to_end()
+                    self.is_begun = True
+                while set(away()) == left_out:
+                    if queues:
+                        self.take(await reader.poll())
+                    else:
+                        await look.clock.sleep(_AGAIN_S)

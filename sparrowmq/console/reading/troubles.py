@@ -120,7 +120,11 @@ class Troubles:
         Args:
             silent: brokers that did not answer just now.
         """
-        away = {each.broker for each in self._now if each.name in _AWAY and topic in each.topics}
+        away = {
+            each.broker
+            for each in self._now
+            if each.name in _AWAY and each.is_critical and topic in self._table(each.broker)
+        }
         tables = {name: self._table(name) for name in sorted(away.union(silent))}
         return {name: table[topic].read_queue_nums if topic in table else 0 for name, table in tables.items()}
 
@@ -132,9 +136,9 @@ class Troubles:
         self._now = tuple(each for each in self._now if each.name != "missing" or each.broker != broker)
 
     async def look(self) -> Sequence[BrokerNow]:
-        """Look at all brokers, and return those that are registered. Raises: what `Look.brokers` raises."""
+        """Look at all brokers, and return those that are registered. Raises: what `Look.look_again` raises."""
         try:
-            brokers = await self._look.brokers()
+            brokers = await self._look.look_again()
         except NetworkError as error:
             who = f"name server {self._look.servers.namesrv}"
             self._settle([self._trouble("no_name_server", True, "", who, str(error))])

@@ -3,9 +3,10 @@ from datetime import timedelta
 import pytest
 
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.topics import local_time
 from sparrowmq.console.reading.cluster_view import BrokerNow, behind_s
-from sparrowmq.errors import ConfigError, NetworkError, NoGroup
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NoGroup
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing import Cluster
 
@@ -21,6 +22,23 @@ async def test_brokers_tell_what_they_count_and_one_that_is_gone_why_it_does_not
         ("broker-1", "master", None),
     ]
     assert sum(each.received_today for each in brokers) == 1
+
+
+async def test_no_page_waits_for_a_broker_that_did_not_answer_the_last_look(two, look):
+    [first, second] = await look.look_again()
+    assert look.servers.silent == {}
+    look.servers.silent[second.address] = BrokerUnreachable(second.address, "it hangs")
+    asked = look.servers.calls
+    brokers = await look.brokers()
+    assert [each.silence is None for each in brokers] == [True, False]
+    assert look.servers.calls - asked == 2, "the name server and the other broker"
+    partial = look.partial().counted
+    answers = await partial.all(
+        await partial.all_masters(), lambda _, address: broker_figures(partial, address)
+    )
+    assert list(answers) == ["broker-0"] and list(partial.missing) == ["broker-1"]
+    assert [each.silence for each in await look.look_again()] == [None, None]
+    assert look.servers.silent == {} and len(await look.brokers()) == 2
 
 
 def test_figures_that_are_missing_or_strange_count_as_nothing():

@@ -51,6 +51,24 @@ async def test_paused_it_counts_and_keeps_what_is_shown(look):
     assert len(tail.messages) == KEPT
 
 
+async def test_the_queues_of_a_broker_that_is_away_are_followed_when_it_answers(two, look):
+    await look.admin.create_topic("orders", queues=1)
+    away = {"broker-0", "broker-1"}
+    tail = Tail(Wanted("orders"))
+    task = asyncio.create_task(tail.run(look, lambda: away))
+    try:
+        async with asyncio.timeout(60):
+            for answering in ("broker-0", "broker-1"):
+                away = away - {answering}
+                while answering not in {each.queue.broker_name for each in tail.messages}:
+                    assert away.isdisjoint(each.queue.broker_name for each in tail.messages)
+                    await look.client.send("orders", b"x")
+                    await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_topic_that_is_not_there_is_an_error(look):
     from sparrowmq.errors import NoRoute
 
