@@ -25,7 +25,7 @@ async def test_brokers_tell_what_they_count_and_one_that_is_gone_why_it_does_not
 
 
 async def test_no_page_waits_for_a_broker_that_did_not_answer_the_last_look(two, look):
-    [first, second] = await look.look_again()
+    [_, second] = await look.look_again()
     assert look.servers.silent == {}
     look.servers.silent[second.address] = BrokerUnreachable(second.address, "it hangs")
     asked = look.servers.calls
