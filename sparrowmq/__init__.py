@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.consuming.retry import Reject as Reject
     from sparrowmq.client.consuming.retry import Retry as Retry
     from sparrowmq.client.hooks import Hooks as Hooks
+    from sparrowmq.client.popping.simple_consumer import SimpleConsumer as SimpleConsumer
     from sparrowmq.client.sending.outcome import SendResult as SendResult
     from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
@@ -163,6 +164,7 @@ _HOMES = {
     "SendResult": "client.sending.outcome",
     "SendStatus": "client.sending.outcome",
     "Server": "client.cluster.connection_hooks",
+    "SimpleConsumer": "client.popping.simple_consumer",
     "SparrowError": "errors",
     "Standing": "client.admin.standings",
     "StillUnread": "errors",

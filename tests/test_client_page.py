@@ -12,7 +12,7 @@ from types import CodeType
 import pytest
 
 import sparrowmq
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, PullSettings
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, PullSettings, SimpleSettings
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.testing.background import BackgroundCluster
@@ -32,6 +32,7 @@ ELSEWHERE = {
     ProducerSettings: set(),
     ConsumerSettings: {"group"},
     PullSettings: {"group", "start", "pull_batch", "strategy", "on_assigned", "on_revoked", "offset_folder"},
+    SimpleSettings: {"group"},
 }
 
 
@@ -137,6 +138,7 @@ async def test_a_reader_runs_all_pieces_one_after_the_other(tmp_path, caplog):
         ("Producer settings", ProducerSettings),
         ("Consumer settings", ConsumerSettings),
         ("Pull consumer settings", PullSettings),
+        ("Simple consumer settings", SimpleSettings),
     ],
 )
 def test_table_of_settings_has_each_setting_with_its_default(heading, settings):

@@ -36,6 +36,7 @@ NAMES = [
     "SendResult",
     "SendStatus",
     "Server",
+    "SimpleConsumer",
     "Standing",
     "Topic",
     "TopicShare",

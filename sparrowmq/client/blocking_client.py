@@ -36,6 +36,7 @@ from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.consumer_settings import (
     PullTuning,
     QueuesChanged,
+    SimpleTuning,
     Topics,
     Tuning,
     check_changed,
@@ -47,6 +48,7 @@ from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, O
 from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.home import check_main_thread
 from sparrowmq.client.loop_thread import LoopThread
+from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
@@ -237,13 +239,7 @@ class SyncConsumer(Context[Consumer]):
 
     def take(self, max_count: int = 1) -> list[ReceivedMessage]:
         """Wait for a message, and return it with the others that are here. Return none when the consumer was left."""
-        return self._thread.run(self._take(max_count))
-
-    async def _take(self, max_count: int) -> list[ReceivedMessage]:
-        messages = await self._inner.take(max_count)
-        for message in messages:
-            message._settle_in(asyncio.get_running_loop())
-        return messages
+        return self._thread.run(_settled_anywhere(self._inner.take(max_count)))
 
     subscribe = blocking(Consumer.subscribe)
     unsubscribe = blocking(Consumer.unsubscribe)
@@ -305,6 +301,23 @@ class SyncPullConsumer(Context[PullConsumer]):
     @property
     def assigned(self) -> list[MessageQueue]:
         return self._inner.assigned
+
+
+class SyncSimpleConsumer(Context[SimpleConsumer]):
+    """The blocking twin of `SimpleConsumer`; any thread may settle the messages."""
+
+    ack = blocking(SimpleConsumer.ack)
+    change_invisible = blocking(SimpleConsumer.change_invisible)
+    dead_letter = blocking(SimpleConsumer.dead_letter)
+    subscribe = blocking(SimpleConsumer.subscribe)
+    unsubscribe = blocking(SimpleConsumer.unsubscribe)
+
+    def receive(
+        self, max_messages: int = 16, *, invisible_s: float = 30.0, wait_s: float = 20.0
+    ) -> list[ReceivedMessage]:
+        """As `SimpleConsumer.receive`."""
+        receiving = self._inner.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s)
+        return self._thread.run(_settled_anywhere(receiving))
 
 
 class SyncProducer(Twin[Producer]):
@@ -443,6 +456,18 @@ class SyncClient(Context[Client]):
         inner = self._inner.pull_consumer(group=group, **_told_in_threads(tuning))
         return SyncPullConsumer(inner, self._thread)
 
+    def simple_consumer(
+        self,
+        topics: Topics = (),
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        **tuning: Unpack[SimpleTuning],
+    ) -> SyncSimpleConsumer:
+        inner = self._inner.simple_consumer(topics, group=group, tag=tag, where=where, **tuning)
+        return SyncSimpleConsumer(inner, self._thread)
+
     @overload
     def subscribe(
         self,
@@ -503,6 +528,14 @@ class SyncClient(Context[Client]):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+async def _settled_anywhere(receiving: Coroutine[Any, Any, list[ReceivedMessage]]) -> list[ReceivedMessage]:
+    """The messages, which any thread may settle."""
+    messages = await receiving
+    for message in messages:
+        message._settle_in(asyncio.get_running_loop())
+    return messages
 
 
 def _told_in_threads(options: Any) -> Any:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
 from ipaddress import ip_address
@@ -25,7 +25,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpa
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.arguments import check_callable, check_kind, check_text
+from sparrowmq.client.arguments import check_callable, check_kind
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
@@ -34,31 +34,39 @@ from sparrowmq.client.consuming.consumer_settings import (
     ConsumerSettings,
     PullSettings,
     PullTuning,
+    SimpleSettings,
+    SimpleTuning,
     Topics,
     Tuning,
+    full_names,
     subscriptions,
 )
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, first, until_signalled
 from sparrowmq.client.home import at_home, check_main_thread, running_loop
-from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.hooks import Hooks, checked_hooks
 from sparrowmq.client.life import Life
+from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.producer_settings import DEFAULT_GROUP, OWN_GROUP, ProducerSettings
+from sparrowmq.client.sending.producer_settings import (
+    DEFAULT_GROUP,
+    OWN_GROUP,
+    ProducerSettings,
+    check_producer_group,
+)
 from sparrowmq.client.sending.send_arguments import Body, RequestArguments, check_names, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.errors import ConfigError, InvalidName, SparrowError
+from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import (
-    DEFAULT_PRODUCER_GROUP,
     INNER_PRODUCER_GROUP,
     TRACE_TOPIC,
     check_group,
@@ -136,7 +144,7 @@ class Client:
     ) -> None:
         check_kind("settings", settings, ProducerSettings | None, "ProducerSettings, or leave it out")
         check_kind("trace", trace, bool | str, "True, or the name of a topic")
-        self._hooks = _checked_hooks(hooks)
+        self._hooks = checked_hooks(hooks)
         self._network = Network(
             namesrv,
             instance=instance,
@@ -280,7 +288,7 @@ class Client:
         self._checks.add(full_group, check, settings)
 
     def _producer_group(self, group: str) -> str:
-        return check_group(self._network.full_name(_check_producer_group(group)))
+        return check_group(self._network.full_name(check_producer_group(group)))
 
     @overload
     def subscribe(
@@ -345,9 +353,6 @@ class Client:
         if handler is not None:
             check_callable("handler", handler, "a function of one message, and a tag by its name: tag=")
         settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
-        hooks: tuple[ConsumeHooks, ...] = self._hooks
-        if self._tracing is not None:
-            hooks = (*hooks, self._tracing.consumes(self._network.plain_name(group)))
         return Consumer(
             settings,
             wanted,
@@ -355,8 +360,33 @@ class Client:
             self._network.membership,
             self._inner_outbox,
             handler,
-            hooks=hooks,
+            hooks=self._consume_hooks(group),
         )
+
+    def simple_consumer(
+        self,
+        topics: Topics = (),
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        **tuning: Unpack[SimpleTuning],
+    ) -> SimpleConsumer:
+        """Receive messages by requests and acknowledge each by itself; enter the result with `async with`.
+
+        It needs brokers of SparrowMQ or Apache RocketMQ 5. There may be more consumers than queues.
+
+        Args:
+            topics, tag, where: as for `subscribe`.
+            order: a queue gives no more messages until those before are acknowledged.
+            tuning: these, and the other fields of `SimpleSettings`.
+        Raises:
+            ConfigError, InvalidName: an argument is wrong.
+        """
+        settings = SimpleSettings(self._network.full_name(group), **tuning)
+        wanted = self._wanted(topics, tag, where) if topics else {}
+        hooks = self._consume_hooks(group)
+        return SimpleConsumer(settings, wanted, self._network, self._inner_outbox, hooks)
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> PullConsumer:
         """Read queues under your own control; enter the result with `async with`.
@@ -528,19 +558,16 @@ class Client:
     ) -> tuple[ConsumerSettings, dict[str, Subscription]]:
         """Check the arguments of `subscribe`. Raises: ConfigError, InvalidName."""
         settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
-        now_ms = self._network.clock.now_ms()
-        return settings, subscriptions(self._full_names(topics), tag, where, now_ms)
+        return settings, self._wanted(topics, tag, where)
 
-    def _full_names(self, topics: Topics) -> Topics:
-        full = self._network.full_name
-        if isinstance(topics, str):
-            return full(topics)
-        if isinstance(topics, Mapping):
-            return {full(topic): tags for topic, tags in topics.items()}
-        check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
-        if isinstance(topics, Iterator):
-            raise ConfigError(f"topics={topics!r} can be read only once; give a list")
-        return [full(topic) for topic in topics]
+    def _wanted(self, topics: Topics, tag: str | None, where: str | None) -> dict[str, Subscription]:
+        full = full_names(topics, self._network.full_name)
+        return subscriptions(full, tag, where, self._network.clock.now_ms())
+
+    def _consume_hooks(self, group: str) -> tuple[ConsumeHooks, ...]:
+        if self._tracing is None:
+            return self._hooks
+        return (*self._hooks, self._tracing.consumes(self._network.plain_name(group)))
 
     def _unique_ids(self) -> UniqueIds:
         return UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
@@ -571,24 +598,3 @@ def connect(
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
     return Client(namesrv, clock=clock, **arguments)
-
-
-def _checked_hooks(hooks: object) -> tuple[Hooks, ...]:
-    if not isinstance(hooks, Iterable) or isinstance(hooks, str | bytes | Mapping):
-        raise ConfigError(f"hooks={hooks!r}: give a list of Hooks, as in hooks=[Counting()]")
-    found = tuple(hooks)
-    for each in found:
-        check_kind(
-            "hooks",
-            each,
-            Hooks,
-            "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks",
-        )
-    return found
-
-
-def _check_producer_group(group: str) -> str:
-    check_text("group", group)
-    if check_group(group) == DEFAULT_PRODUCER_GROUP:
-        raise InvalidName(f"producer group {group} is reserved; choose the name of your application")
-    return group

@@ -14,6 +14,9 @@ Source: SendMessageHook and ConsumeMessageHook, Java 4.9.8.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.cluster.connection_hooks import ConnectionHooks
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.functions import is_coroutine_function, is_generator_function
@@ -34,3 +37,18 @@ class Hooks(SendHooks, ConsumeHooks, ConnectionHooks):
                 raise ConfigError(
                     f"{cls.__name__}.{name} is no plain function, so a call of it would run nothing"
                 )
+
+
+def checked_hooks(hooks: object) -> tuple[Hooks, ...]:
+    """The hooks that a program gives. Raises: ConfigError, they are no list of hooks."""
+    if not isinstance(hooks, Iterable) or isinstance(hooks, str | bytes | Mapping):
+        raise ConfigError(f"hooks={hooks!r}: give a list of Hooks, as in hooks=[Counting()]")
+    found = tuple(hooks)
+    for each in found:
+        check_kind(
+            "hooks",
+            each,
+            Hooks,
+            "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks",
+        )
+    return found

@@ -58,8 +58,8 @@ class InFlight:
 
     @property
     def is_long_poll(self) -> bool:
-        """Whether the peer may delay its answer, as for a pull."""
-        return hasattr(self.request, "suspend_timeout_millis")
+        """Whether the peer may delay its answer, as for a pull or a pop."""
+        return hasattr(self.request, "suspend_timeout_millis") or hasattr(self.request, "poll_time")
 
     def settle(self, reply: Command) -> None:
         """Pass on the peer's reply."""

@@ -12,9 +12,16 @@ import pytest
 
 import sparrowmq
 import sparrowmq.sync
-from sparrowmq.client.blocking_client import SyncClient, SyncConsumer, SyncProducer, SyncPullConsumer
+from sparrowmq.client.blocking_client import (
+    SyncClient,
+    SyncConsumer,
+    SyncProducer,
+    SyncPullConsumer,
+    SyncSimpleConsumer,
+)
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage, SendFailed
 from sparrowmq.protocol.messages.message import Message, MessageQueue
@@ -224,6 +231,7 @@ def test_a_consumer_that_cannot_start_tells_why(mq, topic):
         (SyncProducer, Producer),
         (SyncConsumer, Consumer),
         (SyncPullConsumer, PullConsumer),
+        (SyncSimpleConsumer, SimpleConsumer),
     ],
 )
 def test_whatever_the_asynchronous_class_can_do_its_twin_can(twin, original):

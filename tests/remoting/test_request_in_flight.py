@@ -6,9 +6,11 @@ import pytest
 
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage, PullMessageReply
+from sparrowmq.protocol.requests.pop_headers import PopMessage
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.request_in_flight import InFlight
 
+POP = PopMessage("g", "t", -1, 32, 30_000, 20_000, 0, 0)
 PULL = PullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17)
 FOUND = PullMessageReply(0, 7, 0, 0).ext_fields()
 
@@ -47,4 +49,5 @@ async def test_an_answer_that_is_not_awaited_any_more_is_dropped():
 
 def test_only_a_pull_may_be_answered_late():
     assert InFlight(PULL, (), print, 3.0, 3.0).is_long_poll
+    assert InFlight(POP, (), print, 3.0, 3.0).is_long_poll
     assert not InFlight(HeartBeat(), (), print, 3.0, 3.0).is_long_poll

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -23,9 +23,11 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
+from sparrowmq.protocol.requests.pop_headers import FROM_NEWEST, FROM_OLDEST
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
 
-Start = Literal["latest", "new", "earliest"] | datetime
+PopStart = Literal["latest", "new", "earliest"]
+Start = PopStart | datetime
 QueuesChanged = Callable[[list[MessageQueue]], object]
 """A listener, called with the queues that came or go; plain or asynchronous."""
 
@@ -36,6 +38,7 @@ MAX_BATCH: Final = 1024
 PULL_BATCH: Final = 256  # more bring nothing: by then the request costs a hundredth of its messages
 RECONSUME_TIMES: Final = 16
 FOR_EVER: Final = 0x7FFFFFFF
+LONGEST_INVISIBLE_S: Final = 43_200.0  # 12 hours, as Apache's proxy allows
 _WHERE: Final = {
     "latest": "CONSUME_FROM_LAST_OFFSET",
     "new": "CONSUME_FROM_LAST_OFFSET",
@@ -193,6 +196,59 @@ class PullSettings:
         check_seconds("auto_commit_s", self.auto_commit_s, or_none=True)
 
 
+class SimpleTuning(TypedDict, total=False):
+    """Arguments of `Client.simple_consumer` besides topics, filter and group: fields of `SimpleSettings`."""
+
+    start: PopStart
+    order: bool
+    max_reconsume_times: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleSettings:
+    """The settings of a simple consumer."""
+
+    group: str
+    start: PopStart = "latest"
+    """The begin of a group that has never consumed a topic; as for consumers."""
+    order: bool = False
+    """Whether a queue gives no more messages until those before are acknowledged, or visible again."""
+    max_reconsume_times: int = RECONSUME_TIMES
+    """Failures of `message.process()` before a message ends in the dead letters."""
+
+    def __post_init__(self) -> None:
+        check_group(self.group)
+        check_pop_start(self.start)
+        check_kind("order", self.order, bool, "True or False")
+        check_count("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=INT32)
+
+    @property
+    def init_mode(self) -> int:
+        """`start` as pops name it."""
+        return init_mode(self.start)
+
+
+def check_pop_start(start: object) -> None:
+    """Raises: ConfigError, pop consumption cannot begin there."""
+    if not isinstance(start, str) or start not in _WHERE:
+        raise ConfigError(f"start={start!r}: pop consumption begins at 'latest', 'new' or 'earliest'")
+
+
+def check_invisible(name: str, seconds: object) -> None:
+    """Raises: ConfigError, that is no invisible time."""
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds <= LONGEST_INVISIBLE_S
+    ):
+        raise ConfigError(f"{name}={seconds!r}: give seconds above 0, at most {LONGEST_INVISIBLE_S:.0f}")
+
+
+def init_mode(start: object) -> int:
+    """`start` as pops name it."""
+    return FROM_OLDEST if start == "earliest" else FROM_NEWEST
+
+
 def consume_from_where(start: Start) -> str:
     """`start` as heartbeats name it."""
     return _WHERE[start] if isinstance(start, str) else "CONSUME_FROM_TIMESTAMP"
@@ -210,6 +266,18 @@ def check_start(start: object) -> None:
         check_time("start", start)
     elif not (isinstance(start, str) and start in _WHERE):
         raise ConfigError(f"start={start!r} is unknown; use 'latest', 'new', 'earliest' or a datetime")
+
+
+def full_names(topics: Topics, full: Callable[[str], str]) -> Topics:
+    """The topics by the names that brokers know. Raises: ConfigError, they are no topics."""
+    if isinstance(topics, str):
+        return full(topics)
+    if isinstance(topics, Mapping):
+        return {full(topic): tags for topic, tags in topics.items()}
+    check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
+    if isinstance(topics, Iterator):
+        raise ConfigError(f"topics={topics!r} can be read only once; give a list")
+    return [full(topic) for topic in topics]
 
 
 def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: int) -> dict[str, Subscription]:

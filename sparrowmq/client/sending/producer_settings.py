@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from sparrowmq.client.arguments import check_count, check_kind
-from sparrowmq.errors import ConfigError
+from sparrowmq.client.arguments import check_count, check_kind, check_text
+from sparrowmq.errors import ConfigError, InvalidName
+from sparrowmq.protocol.names import DEFAULT_PRODUCER_GROUP, check_group
 
 # The producer group of a program that names none. Programs share it, so none of them may answer for its transactions.
 DEFAULT_GROUP: Final = "SPARROWMQ_PRODUCER"
@@ -64,3 +65,11 @@ def check_timeout(timeout_s: object) -> float:
     raise ConfigError(
         f"timeout_s={timeout_s!r}: give seconds above 0; to wait for nothing there are send_soon and send_nowait"
     )
+
+
+def check_producer_group(group: str) -> str:
+    """Return the group, which a program may use. Raises: ConfigError, InvalidName."""
+    check_text("group", group)
+    if check_group(group) == DEFAULT_PRODUCER_GROUP:
+        raise InvalidName(f"producer group {group} is reserved; choose the name of your application")
+    return group

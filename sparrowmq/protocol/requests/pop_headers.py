@@ -20,12 +20,15 @@ FROM_NEWEST: Final = 1
 
 
 class PopMessageReply(Header):
-    """`rest_num` is the number of messages that are left, as far as the broker has counted."""
+    """`rest_num` is the number of messages that are left, as far as the broker has counted.
 
-    pop_time: Long
-    invisible_time: Long
-    revive_qid: Long
-    rest_num: Long
+    The numbers may be absent in an answer without messages.
+    """
+
+    pop_time: Long = 0
+    invisible_time: Long = 0
+    revive_qid: Long = 0
+    rest_num: Long = 0
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
     order_count_info: str | None = None

@@ -10,7 +10,7 @@ PLACE = "consumerGroup topic queueId"
 # With javap from rocketmq-remoting 5.4.0: the fields that are CFNotNull, and the others.
 JAVA = [
     (pop.PopMessage, f"{PLACE} maxMsgNums invisibleTime pollTime bornTime initMode", "expType exp order attemptId"),
-    (pop.PopMessageReply, "popTime invisibleTime reviveQid restNum", "startOffsetInfo msgOffsetInfo orderCountInfo"),
+    (pop.PopMessageReply, "", "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo orderCountInfo"),
     (pop.AckMessage, f"{PLACE} extraInfo offset", ""),
     (pop.BatchAckMessage, "", ""),
     (pop.ChangeInvisibleTime, f"{PLACE} extraInfo offset invisibleTime", ""),

@@ -1,0 +1,1 @@
+"""Pop consumption: brokers choose the messages of each consumer, and each message is acknowledged by itself."""

@@ -1,0 +1,59 @@
+"""Gives failed messages of a pop back: each becomes visible again after a delay, or ends in the dead-letter queue.
+
+    give back     change the invisible time to the delay: the broker delivers the message again after that
+    reject        send a copy to the retry topic without any tries left, whose broker buries it; then acknowledge
+
+The delays are those of `Retries`: 10 s for the first failure, and longer for each further one, unless the program wants
+another delay. Source: ConsumeMessagePopConcurrentlyService, Java 5.4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.retries import FIRST_RETRY_LEVEL, Retries
+from sparrowmq.client.popping.popped_message import PoppedMessage
+from sparrowmq.client.popping.pops import Pops
+from sparrowmq.protocol.delay_levels import DelayLevels
+
+_LEVELS: Final = DelayLevels.parse()
+
+
+class PopRetries:
+    """Gives back the failed messages of one group.
+
+    Args:
+        retries: for messages that were not popped, and for copies to the dead-letter queue.
+        max_reconsume_times: failures before a message goes to the dead-letter queue.
+    """
+
+    def __init__(self, pops: Pops, retries: Retries, max_reconsume_times: int) -> None:
+        self._pops = pops
+        self._retries = retries
+        self._max_reconsume_times = max_reconsume_times
+
+    async def give_back(self, message: ReceivedMessage) -> None:
+        """Have the message delivered again later. Raises: SparrowError."""
+        if not isinstance(message, PoppedMessage):
+            await self._retries.give_back(message)
+        elif message.reconsume_times >= self._max_reconsume_times:
+            await self.reject(message)
+        else:
+            await self._pops.change_invisible(message.receipt, delay_s(message))
+            message.receipt.is_spent = True
+
+    async def reject(self, message: ReceivedMessage) -> None:
+        """Put the message into the group's dead-letter queue, with the reason. Raises: SparrowError."""
+        await self._retries.reject(message)
+        if isinstance(message, PoppedMessage):
+            await self._pops.ack([message.receipt])
+
+
+def delay_s(message: ReceivedMessage) -> float:
+    """The wait before the next delivery of a message that failed."""
+    wish = message._wish
+    if wish.delay_s is not None:
+        return wish.delay_s
+    level = wish.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+    return _LEVELS.delay_ms(level) / 1000

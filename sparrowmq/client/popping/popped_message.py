@@ -1,0 +1,70 @@
+"""A message that was popped, and its receipt, with which it is acknowledged."""
+
+from __future__ import annotations
+
+from sparrowmq.client.consuming.received import Owner, ReceivedMessage
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
+
+
+class Receipt:
+    """The right to acknowledge one message, until the message becomes visible again.
+
+    Attributes:
+        topic: the full name of the topic that was popped.
+        handle: the words of the handle.
+        text: the handle as the broker gave it.
+        visible_s: the time of the clock at which the message becomes visible again.
+        is_spent: the message was acknowledged, or given back.
+    """
+
+    __slots__ = ("_clock", "handle", "is_spent", "text", "topic", "visible_s")
+
+    def __init__(self, topic: str, text: str, handle: ReceiptHandle, clock: Clock) -> None:
+        self.topic = topic
+        self._clock = clock
+        self.is_spent = False
+        self.renew(text, handle)
+
+    def renew(self, text: str, handle: ReceiptHandle) -> None:
+        """Take another handle, by which the message is invisible from now on."""
+        self.text = text
+        self.handle = handle
+        self.visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until the message becomes visible; negative ones if another consumer may have the message."""
+        return self.visible_s - self._clock.monotonic()
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message that was delivered by a pop."""
+
+    __slots__ = ("receipt",)
+
+    def __init__(
+        self,
+        stored: StoredMessage | PulledMessage,
+        queue: MessageQueue,
+        receipt: Receipt,
+        owner: Owner | None = None,
+        namespace: str = "",
+    ) -> None:
+        super().__init__(stored, queue, None, owner, namespace)
+        self.receipt = receipt
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the message is still invisible to other consumers."""
+        return super().is_current and self.receipt.left_s > 0
+
+
+def receipt_of(message: object) -> Receipt:
+    """The receipt of a message. Raises: ConfigError, it was not popped."""
+    if not isinstance(message, PoppedMessage):
+        raise ConfigError(f"{message!r} was not received by a simple consumer; give a message of `receive`")
+    return message.receipt

@@ -1,0 +1,327 @@
+"""The requests of a group that pops, and the meaning of their answers.
+
+    POP_MESSAGE                    messages of any queue of a topic at one broker, each with a receipt
+    ACK_MESSAGE                    the message is done
+    CHANGE_MESSAGE_INVISIBLETIME   the message becomes visible later, or earlier; it gets a new receipt
+    NOTIFICATION                   wait until a pop would find a message
+
+Receipts go back to the broker that gave them. An ack is repeated after a lost answer: a second one does nothing.
+Brokers filter by the hash of a tag, so a pop brings a few messages too many; they are acknowledged here.
+Source: MQClientAPIImpl.popMessageAsync and processPopResponse, Java 5.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.pulling import messages_in
+from sparrowmq.client.consuming.received import Owner
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.errors import ConfigError, NetworkError, RemoteError, RemoteProtocolError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, Property
+from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.receipt_handle import Kind, OrderCounts, ReceiptHandle, popped_queues
+from sparrowmq.protocol.requests.pop_headers import (
+    ANY_QUEUE,
+    AckMessage,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeReply,
+    Notification,
+    PopMessage,
+    PopMessageReply,
+)
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.session import Session
+
+log = logging.getLogger(__name__)
+
+NOTHING_FOUND: Final = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.NO_MESSAGE,
+        ResponseCode.POLLING_FULL,
+        ResponseCode.POLLING_TIMEOUT,
+    }
+)
+MOST_POPPED: Final = 32  # messages of one pop, at Apache's brokers
+ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
+SETTLE_S: Final = 3.0
+SETTLE_TRIES: Final = 3
+PAUSE_S: Final = 0.5
+AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
+
+
+class Place(NamedTuple):
+    """A topic at one broker: any of its queues there."""
+
+    topic: str
+    broker_name: str
+
+
+class Wish(NamedTuple):
+    """The wish of a consumer for one pop.
+
+    Attributes:
+        most: the most messages to return.
+        hold_s: the time for which the broker waits for the first message.
+        attempt_id: for an orderly pop; the same one gets the same messages again.
+    """
+
+    subscription: Subscription
+    most: int
+    invisible_s: float
+    hold_s: float = 0.0
+    init_mode: int = 0
+    attempt_id: str | None = None
+
+
+class Pops:
+    """Pops and settles the messages of one group.
+
+    Args:
+        spawn: starts tasks that live as long as the consumer.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        network: Network,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._group = group
+        self._network = network
+        self._spawn = spawn
+        self._unsent: list[Receipt] = []
+        self._acking: set[asyncio.Task[None]] = set()
+
+    # Popping --------------------------------------------------------------------------------------------------------
+
+    async def pop(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage]:
+        """Return messages of any queue of the place, perhaps none.
+
+        Raises:
+            ConfigError: the broker cannot pop.
+            SparrowError: there is no answer, or the broker refuses.
+        """
+        session = await self._network.brokers.of(place.broker_name)
+        request = self._pop_request(place, wish)
+        try:
+            answer = await session.call(request, timeout_s=wish.hold_s + ANSWER_S, accept=NOTHING_FOUND)
+        except RemoteError as error:
+            raise explained(error, place.broker_name) from error
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        messages = self._messages(place, answer, owner)
+        tags = wish.subscription.tags
+        wanted = [each for each in messages if not tags or each.tag in tags]
+        if len(wanted) < len(messages):
+            self.ack_soon([each.receipt for each in messages if each.tag not in tags])
+        return wanted
+
+    async def wait(self, place: Place, hold_s: float, *, is_orderly: bool, attempt_id: str | None) -> bool:
+        """Wait until a pop would find a message, and return True; False after `hold_s`. Raises: as `pop`."""
+        session = await self._network.brokers.of(place.broker_name)
+        request = Notification(
+            consumer_group=self._group,
+            topic=place.topic,
+            queue_id=ANY_QUEUE,
+            poll_time=_ms(hold_s),
+            born_time=self._network.clock.now_ms(),
+            order=is_orderly,
+            attempt_id=attempt_id,
+        )
+        try:
+            answer = await session.call(request, timeout_s=hold_s + ANSWER_S)
+        except RemoteError as error:
+            raise explained(error, place.broker_name) from error
+        return answer.header.has_msg
+
+    def _pop_request(self, place: Place, wish: Wish) -> PopMessage:
+        return PopMessage(
+            consumer_group=self._group,
+            topic=place.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=min(wish.most, MOST_POPPED),
+            invisible_time=_ms(wish.invisible_s),
+            poll_time=_ms(wish.hold_s),
+            born_time=self._network.clock.now_ms(),
+            init_mode=wish.init_mode,
+            exp_type=wish.subscription.kind,
+            exp=wish.subscription.expression,
+            order=wish.attempt_id is not None,
+            attempt_id=wish.attempt_id,
+        )
+
+    def _messages(self, place: Place, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
+        header = answer.header
+        queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
+        try:
+            starts = {
+                key: each.start_offset
+                for key, each in popped_queues(header.start_offset_info, header.msg_offset_info).items()
+            }
+            counts = OrderCounts.parse(header.order_count_info)
+            found = messages_in(answer.body, queue, Subscription(place.topic))
+            return [self._message(place, header, each, starts, counts, owner) for each in found]
+        except ConfigError as error:
+            raise RemoteProtocolError(f"{place.broker_name} answered a pop wrongly: {error}") from error
+
+    def _message(
+        self,
+        place: Place,
+        header: PopMessageReply,
+        pulled: PulledMessage,
+        starts: dict[tuple[Kind, int], int],
+        counts: OrderCounts,
+        owner: Owner,
+    ) -> PoppedMessage:
+        stored = pulled.stored
+        text = stored.properties.get(Property.POP_CK)
+        if text is None:
+            kind, queue_id, offset = Kind.of(stored.topic), stored.queue_id, stored.queue_offset
+            start = starts.get((kind, queue_id), offset)
+            times = (header.pop_time, header.invisible_time, header.revive_qid)
+            handle = ReceiptHandle(start, *times, kind, place.broker_name, queue_id, offset)
+            text = str(handle)
+        else:
+            handle = ReceiptHandle.parse(text)
+        queue = MessageQueue(
+            handle.kind.topic_of(place.topic, self._group), place.broker_name, handle.queue_id
+        )
+        receipt = Receipt(place.topic, text, handle, self._network.clock)
+        message = PoppedMessage(pulled, queue, receipt, owner, self._network.namespace)
+        message.reconsume_times = max(
+            message.reconsume_times, counts.of(handle.kind, handle.queue_id, handle.queue_offset)
+        )
+        return message
+
+    # Settling -------------------------------------------------------------------------------------------------------
+
+    async def ack(self, receipts: Sequence[Receipt]) -> None:
+        """Acknowledge messages. Raises: SparrowError, some could not be acknowledged; the others are."""
+        for receipt in receipts:
+            receipt.is_spent = True
+        left, error = list(receipts), None
+        for attempt in range(SETTLE_TRIES):
+            if attempt:
+                await self._network.clock.sleep(PAUSE_S)
+            left, error = await self._ack_once(left)
+            if not isinstance(error, NetworkError):
+                break
+        if error is not None:
+            raise error
+
+    def ack_soon(self, receipts: Sequence[Receipt]) -> None:
+        """Acknowledge messages in the background, those of one turn of the loop together. Failures are logged."""
+        if not self._unsent:
+            task = self._spawn(self._ack_unsent(), f"ack {self._group}")
+            self._acking.add(task)
+            task.add_done_callback(self._acking.discard)
+        self._unsent += receipts
+
+    async def acked(self) -> None:
+        """Wait until what `ack_soon` got is acknowledged, or failed."""
+        if self._acking:
+            await asyncio.wait(self._acking)
+
+    async def _ack_unsent(self) -> None:
+        receipts, self._unsent = self._unsent, []
+        try:
+            await self.ack(receipts)
+        except SparrowError as error:
+            log.warning(
+                "group %s could not acknowledge some of %d messages; they come again: %s",
+                self._group,
+                len(receipts),
+                error,
+            )
+
+    async def change_invisible(self, receipt: Receipt, seconds: float) -> None:
+        """Let a message become visible so many seconds from now, and renew its receipt. Raises: SparrowError."""
+        handle = receipt.handle
+        broker_name = handle.broker_name
+        session = await self._network.brokers.of(broker_name)
+        request = ChangeInvisibleTime(
+            consumer_group=self._group,
+            topic=handle.kind.topic_of(receipt.topic, self._group),
+            queue_id=handle.queue_id,
+            extra_info=receipt.text,
+            offset=handle.queue_offset,
+            invisible_time=_ms(seconds),
+        )
+        try:
+            answer = await session.call(request, timeout_s=SETTLE_S)
+        except RemoteError as error:
+            raise explained(error, broker_name) from error
+        receipt.renew(*_renewed(handle, answer.header))
+
+    async def _ack_once(self, receipts: list[Receipt]) -> tuple[list[Receipt], SparrowError | None]:
+        """Send all acks before the first answer. Return those that failed, and an error of them."""
+        sessions = [await self._session(each.handle.broker_name) for each in receipts]
+        calls = [
+            each.call(self._ack_request(receipt), timeout_s=SETTLE_S)
+            for each, receipt in zip(sessions, receipts, strict=True)
+            if isinstance(each, Session)
+        ]
+        answers = iter(await asyncio.gather(*calls, return_exceptions=True))
+        results = [next(answers) if isinstance(each, Session) else each for each in sessions]
+        failed: list[Receipt] = []
+        found: SparrowError | None = None
+        for receipt, result in zip(receipts, results, strict=True):
+            if isinstance(result, RemoteError):
+                found = explained(result, receipt.handle.broker_name)
+            elif isinstance(result, SparrowError):
+                failed.append(receipt)
+                found = found or result
+        return failed, found
+
+    async def _session(self, broker_name: str) -> Session | SparrowError:
+        try:
+            return await self._network.brokers.of(broker_name)
+        except SparrowError as error:
+            return error
+
+    def _ack_request(self, receipt: Receipt) -> AckMessage:
+        handle = receipt.handle
+        return AckMessage(
+            consumer_group=self._group,
+            topic=handle.kind.topic_of(receipt.topic, self._group),
+            queue_id=handle.queue_id,
+            extra_info=receipt.text,
+            offset=handle.queue_offset,
+        )
+
+
+def explained(error: RemoteError, broker_name: str) -> SparrowError:
+    """The error of a broker, or advice if the broker cannot pop at all."""
+    if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return error
+    return ConfigError(
+        f"{broker_name} cannot pop: that needs a broker of SparrowMQ or of Apache RocketMQ 5; "
+        'consume with `subscribe` without mode="pop", or with `pull_consumer`'
+    )
+
+
+def _renewed(handle: ReceiptHandle, reply: ChangeInvisibleTimeReply) -> tuple[str, ReceiptHandle]:
+    """The handle after a change, as the broker gave it, or made as Java makes it."""
+    if reply.extra_info:
+        return reply.extra_info, ReceiptHandle.parse(reply.extra_info)
+    changed = handle._replace(
+        start_offset=handle.queue_offset,
+        pop_time_ms=reply.pop_time,
+        invisible_ms=reply.invisible_time,
+        revive_queue=reply.revive_qid,
+        seal="",
+    )
+    return str(changed), changed
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,418 @@
+"""Receives messages one request at a time, and acknowledges each by itself. Brokers share out the messages.
+
+    async with mq.simple_consumer("orders", group="billing") as consumer:
+        for message in await consumer.receive(max_messages=16, invisible_s=30, wait_s=20):
+            await bill(message.json())
+            await consumer.ack(message)
+
+    receive              all brokers of all topics in turn, without waiting, until there are enough messages
+    nothing anywhere     wait at all of them; the first with a message is popped, and the others keep their messages
+    one place only       one request does both
+
+No consumer owns a queue, so there may be more consumers than queues, and a slow message delays no other. A message that
+is not acknowledged within its invisible time is delivered again. Source: SimpleConsumer, Java 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final
+from uuid import uuid4
+
+from sparrowmq.client.arguments import check_count, check_seconds, check_text
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consumer_settings import (
+    SimpleSettings,
+    check_invisible,
+    consume_from_where,
+    subscription,
+)
+from sparrowmq.client.consuming.pulling import UNKNOWN_HERE
+from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.received import Wish as Rejection
+from sparrowmq.client.consuming.retries import Retries
+from sparrowmq.client.home import at_home
+from sparrowmq.client.popping.pop_retries import PopRetries
+from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of
+from sparrowmq.client.popping.pops import AT_ONCE_S, MOST_POPPED, PAUSE_S, Place, Pops, Wish
+from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.tracebacks import short_tracebacks
+from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
+from sparrowmq.loop.background import Background
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
+from sparrowmq.protocol.requests.headers import UnregisterClient
+from sparrowmq.protocol.subscription import Subscription
+
+log = logging.getLogger(__name__)
+
+MOST_MESSAGES: Final = 1024
+HOLD_S: Final = 20.0  # the longest wait of one request
+LEAVE_S: Final = 3.0
+_PASSING: Final = UNKNOWN_HERE | {
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.GO_AWAY,
+}
+
+
+@short_tracebacks
+@at_home()
+class SimpleConsumer:
+    """Receives messages of its topics. Made by `Client.simple_consumer`; use it as an async context manager.
+
+    A cancelled `receive` makes its messages visible to other consumers again. Leaving waits a moment for acks that
+    `message.ack()` has begun; messages that are not acknowledged come again after their invisible time.
+
+    Attributes:
+        group: without the client's namespace.
+        full_group: as brokers know it.
+    """
+
+    def __init__(
+        self,
+        settings: SimpleSettings,
+        subscriptions: Mapping[str, Subscription],
+        network: Network,
+        outbox: Outbox,
+        hooks: Sequence[ConsumeHooks] = (),
+    ) -> None:
+        self.group = network.plain_name(settings.group)
+        self.full_group = settings.group
+        self._settings = settings
+        self._subscriptions = dict(subscriptions)
+        self._network = network
+        self._home = network.home
+        self._background = Background()
+        self._pops = Pops(self.full_group, network, self._background.spawn)
+        retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, outbox)
+        self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
+        self._owner = HandedOut(network.answers, hooks=hooks)
+        self._paces = Paces(network.clock)
+        self._turn = 0
+        self._watching: dict[Place, asyncio.Task[None]] = {}
+        self._attempts: dict[Place, str] = {}
+        self._failing: set[Place] = set()
+        self._is_cut_off = False
+
+    # Receiving ------------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self, max_messages: int = 16, *, invisible_s: float = 30.0, wait_s: float = 20.0
+    ) -> list[ReceivedMessage]:
+        """Wait for messages, and return them; none after `wait_s`. With 0 it asks every broker once.
+
+        Brokers that cannot be reached are tried again and again.
+
+        Args:
+            invisible_s: the time within which each message must be acknowledged. Then it is delivered again.
+        Raises:
+            NoRoute: no name server knows a topic.
+            RemoteError: a broker refuses, as for a filter that it cannot read.
+            ConfigError: a broker cannot pop, or an argument is wrong.
+            ClientClosed: the consumer was not entered, or its client was left.
+        """
+        check_count("max_messages", max_messages, at_most=MOST_MESSAGES)
+        check_invisible("invisible_s", invisible_s)
+        check_seconds("wait_s", wait_s, or_zero=True)
+        clock = self._network.clock
+        deadline = clock.monotonic() + wait_s
+        self._paces.sample()
+        while True:
+            self._check_open()
+            places = await self._places()
+            left_s = max(deadline - clock.monotonic(), 0.0)
+            hold_s = min(left_s, HOLD_S) if len(places) == 1 else 0.0
+            found = await self._round(places, max_messages, invisible_s, hold_s)
+            left_s = deadline - clock.monotonic()
+            if found or left_s <= 0:
+                return list(found)
+            if self._failing.issuperset(places):
+                await clock.sleep(min(PAUSE_S, left_s))
+            elif len(places) > 1:
+                await self._wait_for_any(places, min(left_s, HOLD_S))
+
+    async def _round(
+        self, places: Sequence[Place], max_messages: int, invisible_s: float, hold_s: float
+    ) -> list[PoppedMessage]:
+        """Pop from one place after another until there are enough messages. Each call begins at the next place."""
+        begin = self._turn % len(places)
+        self._turn += 1
+        found: list[PoppedMessage] = []
+        try:
+            for place in (*places[begin:], *places[:begin]):
+                while len(found) < max_messages:
+                    asked = min(max_messages - len(found), MOST_POPPED)
+                    popped = await self._pop(place, asked, invisible_s, 0.0 if found else hold_s)
+                    found += popped
+                    if len(popped) < asked:
+                        break
+        except asyncio.CancelledError:
+            self._show_again(found)
+            raise
+        except SparrowError:
+            if not found:
+                raise  # otherwise the next call raises it
+        return found
+
+    async def _pop(self, place: Place, most: int, invisible_s: float, hold_s: float) -> list[PoppedMessage]:
+        """Pop in a task of its own: if this call is cancelled, the messages of the answer are not lost for long."""
+        attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
+        wanted = self._subscriptions.get(place.topic)
+        if wanted is None:
+            return []
+        wish = Wish(wanted, most, invisible_s, hold_s, self._settings.init_mode, attempt)
+        task = self._background.spawn(self._answer(place, wish), f"pop {place.topic}")
+        try:
+            answer = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._show_answer_again)
+            raise
+        if isinstance(answer, SparrowError):
+            await self._wait_out(place, answer)
+            return []
+        self._failing.discard(place)
+        self._attempts.pop(place, None)
+        for message in answer:
+            message._deliver_to(self._settle)
+        pace = self._paces.of(place.topic)
+        pace.pulls += bool(answer)
+        pace.pulled += len(answer)
+        return answer
+
+    async def _answer(self, place: Place, wish: Wish) -> list[PoppedMessage] | SparrowError:
+        try:
+            return await self._pops.pop(place, wish, self._owner)
+        except SparrowError as error:
+            return error
+
+    async def _wait_out(self, place: Place, error: SparrowError) -> None:
+        """Go on after an error that passes. Raises: the error, if it does not pass."""
+        if isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
+            await self._network.brokers.announce()
+        elif not isinstance(error, NetworkError) and not (
+            isinstance(error, RemoteError) and error.code in _PASSING
+        ):
+            raise error
+        level = logging.DEBUG if place in self._failing else logging.WARNING
+        log.log(level, "cannot pop %s at %s, trying again: %s", *place, error)
+        self._failing.add(place)
+
+    async def _places(self) -> list[Place]:
+        places: list[Place] = []
+        for topic in list(self._subscriptions):
+            route = await self._network.routes.of(topic)
+            names = dict.fromkeys(queue.broker_name for queue in route.readable)
+            places += (Place(topic, name) for name in names)
+        self._failing.intersection_update(places)
+        if not places:
+            raise ConfigError(
+                "no topic is subscribed, or none can be read now; call `subscribe(topic)` first"
+            )
+        return places
+
+    async def _wait_for_any(self, places: Sequence[Place], wait_s: float) -> None:
+        """Wait until one of the places may have a message. Requests that still wait are kept for the next call."""
+        self._watching = {place: task for place, task in self._watching.items() if not task.done()}
+        for place in places:
+            if place not in self._watching:
+                self._watching[place] = self._background.spawn(self._watch(place), f"wait for {place.topic}")
+        tasks = [self._watching[place] for place in places]
+        waiting = asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            await self._network.clock.wait_for(waiting, wait_s)
+
+    async def _watch(self, place: Place) -> None:
+        try:
+            order = self._settings.order
+            await self._pops.wait(place, HOLD_S, is_orderly=order, attempt_id=self._attempts.get(place))
+        except SparrowError as error:
+            log.debug("cannot wait for %s at %s: %s", *place, error)
+            await self._network.clock.sleep(PAUSE_S)
+
+    # Settling -------------------------------------------------------------------------------------------------------
+
+    async def ack(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
+        """Acknowledge a message, or many. A message that is settled already is left out.
+
+        Raises:
+            SparrowError: some could not be acknowledged, and may be delivered again; the others are acknowledged.
+            ConfigError: one was not received by a simple consumer.
+        """
+        many = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
+        receipts = [(each, receipt_of(each)) for each in many]
+        unspent = [(each, receipt) for each, receipt in receipts if not receipt.is_spent]
+        for each, _ in unspent:
+            each._settle = None
+            self._paces.of(each.full_topic).done += 1
+        await self._pops.ack([receipt for _, receipt in unspent])
+
+    async def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
+        """Let the message be delivered again so many seconds from now, if it is not acknowledged before.
+
+        Raises:
+            ConfigError: it was not received by a simple consumer, or is settled already.
+            SparrowError: the broker does not answer, or refuses, as for a message that is visible again.
+        """
+        check_invisible("seconds", seconds)
+        receipt = receipt_of(message)
+        if receipt.is_spent:
+            raise ConfigError(f"{message!r} is settled already, so its invisible time cannot be changed")
+        await self._pops.change_invisible(receipt, seconds)
+
+    async def dead_letter(self, message: ReceivedMessage, reason: str = "rejected") -> None:
+        """Put the message into the group's dead-letter queue, and acknowledge it.
+
+        Raises:
+            ConfigError: it was not received by a simple consumer, or the reason is no text.
+            SparrowError: no broker accepted it, or it could not be acknowledged. Then it is delivered again.
+        """
+        check_text("reason", reason)
+        receipt_of(message)
+        message._settle = None
+        message._wish = Rejection(reason=reason)
+        await self._retries.reject(message)
+
+    def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        """Settle a message in the background: `message.ack()`, `message.process()` and the like."""
+        receipt = receipt_of(message)
+        pace = self._paces.of(message.full_topic)
+        if outcome is Outcome.DONE:
+            pace.done += 1
+            self._pops.ack_soon([receipt])
+        else:
+            pace.failed += 1
+            self._background.spawn(self._give_back(message, outcome), "give back")
+
+    async def _give_back(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        give_back = self._retries.reject if outcome is Outcome.REJECTED else self._retries.give_back
+        try:
+            await give_back(message)
+        except SparrowError as error:
+            log.warning("cannot give back %r; it comes again after its invisible time: %s", message, error)
+
+    def _show_answer_again(self, task: asyncio.Task[list[PoppedMessage] | SparrowError]) -> None:
+        answer = None if task.cancelled() else task.result()
+        if isinstance(answer, list):
+            self._show_again(answer)
+
+    def _show_again(self, messages: Sequence[PoppedMessage]) -> None:
+        """Make messages that no program has seen visible again."""
+        for message in messages:
+            if self._background.is_open:
+                self._background.spawn(self._show(message), "show again")
+
+    async def _show(self, message: PoppedMessage) -> None:
+        with suppress(SparrowError):
+            await self._pops.change_invisible(message.receipt, AT_ONCE_S)
+
+    # What is consumed -----------------------------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
+        """Receive another topic, or change the filter of one. All consumers of the group must do the same."""
+        topic = self._network.full_name(topic)
+        self._subscriptions[topic] = subscription(topic, tag, where, self._network.clock.now_ms())
+        await self._network.brokers.announce()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive no more messages of a topic. All consumers of the group must do the same."""
+        self._subscriptions.pop(self._network.full_name(topic), None)
+        await self._network.brokers.announce()
+
+    # Life -----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> SimpleConsumer:
+        """Join the group.
+
+        Raises:
+            ClientClosed, ConfigError
+        """
+        self._network.check_open()
+        self._background.check_new()
+        self._network.membership.add_consumer(self)
+        try:
+            await self._background.__aenter__()
+            for topic in list(self._subscriptions):
+                with suppress(SparrowError):
+                    await self._network.routes.of(topic)
+            await self._network.brokers.announce()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._home.is_forked:
+            return  # It receives in the parent.
+        network = self._network
+        try:
+            await network.clock.wait_for(self._pops.acked(), LEAVE_S)
+        except TimeoutError:
+            log.warning(
+                "group %s could not acknowledge everything; some messages come again", self.full_group
+            )
+        finally:
+            network.membership.remove_consumer(self)
+            await network.brokers.tell_all(
+                UnregisterClient(client_id=network.client_id, consumer_group=self.full_group)
+            )
+            await self._background.__aexit__(kind, error, trace)
+
+    def _check_open(self) -> None:
+        if self._is_cut_off or not self._background.is_open:
+            raise ClientClosed(
+                f"the simple consumer of group {self.group} was not entered, or its client was left; "
+                "receive inside its `with` block"
+            )
+
+    # What brokers ask -----------------------------------------------------------------------------------------------
+
+    def _beat(self) -> ConsumerBeat:
+        """Its part of a heartbeat. Java's brokers of 4.9 do not know CONSUME_POP."""
+        return ConsumerBeat(
+            group_name=self.full_group,
+            consume_type="CONSUME_ACTIVELY",
+            message_model="CLUSTERING",
+            consume_from_where=consume_from_where(self._settings.start),
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def _members_changed(self) -> None:
+        """Do nothing: brokers share out the messages."""
+
+    async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Do nothing: the broker has moved the group."""
+
+    def _client_left(self) -> None:
+        """End, because the client was left."""
+        self._is_cut_off = True
+
+    def _running(self) -> ConsumerRunning:
+        """The state of the consumer, for an operator."""
+        return ConsumerRunning(
+            status_table=self._paces.statuses(self._subscriptions),
+            properties={
+                "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
+                "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
+            },
+            subscription_set=list(self._subscriptions.values()),
+        )
+
+    def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
+        """Return nothing: it has no queues of its own."""
+        return {}
+
+    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+        """It has no handler. Raises: RemoteError."""
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the consumer of group {self.group} receives, and has no handler to call",
+        )

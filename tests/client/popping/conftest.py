@@ -1,0 +1,44 @@
+"""A group that pops at a scripted broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sparrowmq.client.consuming.consumer_settings import subscription
+from sparrowmq.client.consuming.received import HandedOut
+from sparrowmq.client.popping.pops import Place, Pops, Wish
+from tests.client.cluster.test_broker_sessions import World
+from tests.client.popping.answers import answers
+
+PLACE = Place("t", "broker-a")
+ALL = subscription("t", None, None, 5)
+
+
+class Popping:
+    """The pops of a group at a scripted broker."""
+
+    def __init__(self, peer) -> None:
+        self.world = World(peer)
+        self.tasks: list[asyncio.Task] = []
+        self.pops = Pops("g", self.world.network, self._spawn)
+        self.owner = HandedOut(self.world.network.answers)
+
+    def _spawn(self, coroutine, name):
+        self.tasks.append(asyncio.create_task(coroutine, name=name))
+        return self.tasks[-1]
+
+    async def pop(self, **wish):
+        return await self.pops.pop(PLACE, Wish(wish.pop("filter", ALL), 16, 30.0, **wish), self.owner)
+
+
+@pytest.fixture
+async def popping(peer) -> AsyncIterator[Popping]:
+    peer.has("t")
+    answers(peer)
+    made = Popping(peer)
+    await made.world.routes.of("t")
+    yield made
+    made.world.pool.close()

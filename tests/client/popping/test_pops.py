@@ -1,0 +1,169 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.consuming.consumer_settings import subscription
+from sparrowmq.client.popping import pops as module
+from sparrowmq.errors import ConfigError, NetworkError, RemoteError, RemoteProtocolError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.pop_headers import ChangeInvisibleTimeReply
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.popping.answers import (
+    ACK,
+    CHANGE,
+    NOTIFICATION,
+    POP,
+    POPPED_MS,
+    fields,
+    found,
+    popped,
+    rec,
+)
+from tests.client.popping.conftest import PLACE
+
+HANDLE = f"5 {POPPED_MS} 30000 2 0 broker-a 1 7"
+
+
+async def test_a_pop_asks_any_queue_and_its_messages_have_receipts(peer, popping):
+    peer.script(POP, popped(rec(7), rec(9)))
+    messages = await popping.pop(hold_s=2.0, init_mode=1)
+    asked = fields(peer, POP)[0]
+    assert asked.pop("bornTime").isdigit()
+    assert asked == {
+        "consumerGroup": "g", "topic": "t", "queueId": "-1", "maxMsgNums": "16", "invisibleTime": "30000",
+        "pollTime": "2000", "initMode": "1", "expType": "TAG", "exp": "*", "order": "false",
+    }  # fmt: skip
+    assert [each.receipt.text for each in messages] == [HANDLE, HANDLE.replace(" 7", " 9")]
+    assert messages[0].queue == MessageQueue("t", "broker-a", 1)
+    assert messages[0].receipt.left_s == 30
+
+
+async def test_a_handle_in_the_record_wins_and_names_the_retry_topic(peer, popping):
+    handle = f"3 {POPPED_MS} 20000 2 1 broker-a 0 4 99 seal"
+    peer.script(POP, popped(rec(7, properties=f"POP_CK\x01{handle}\x02")))
+    (message,) = await popping.pop()
+    assert message.receipt.text == handle
+    assert message.receipt.left_s == 20
+    assert message.queue == MessageQueue("%RETRY%g_t", "broker-a", 0)
+    await popping.pops.ack([message.receipt])
+    assert fields(peer, ACK) == [
+        {"consumerGroup": "g", "topic": "%RETRY%g_t", "queueId": "0", "extraInfo": handle, "offset": "4"}
+    ]
+
+
+@pytest.mark.parametrize("code", ["PULL_NOT_FOUND", "POLLING_TIMEOUT", "POLLING_FULL", "NO_MESSAGE"])
+async def test_nothing_found_is_no_error(peer, popping, code):
+    peer.script(POP, Answer(ResponseCode[code]))
+    assert await popping.pop() == []
+
+
+async def test_messages_of_other_tags_are_acknowledged_here(peer, popping):
+    peer.script(POP, popped(rec(7, "a"), rec(8, "b")))
+    messages = await popping.pop(filter=subscription("t", "a", None, 5))
+    assert [each.tag for each in messages] == ["a"]
+    await popping.pops.acked()
+    assert [each["offset"] for each in fields(peer, ACK)] == ["8"]
+
+
+async def test_an_orderly_pop_counts_former_deliveries(peer, popping):
+    peer.script(POP, popped(rec(7), rec(8), counts="0 1 1;0 qo1%8 4"))
+    messages = await popping.pop(attempt_id="try-1")
+    assert [each.reconsume_times for each in messages] == [1, 4]
+    asked = fields(peer, POP)[0]
+    assert (asked["order"], asked["attemptId"]) == ("true", "try-1")
+
+
+async def test_a_broker_that_cannot_pop_is_named_with_advice(peer, popping):
+    peer.script(
+        POP, Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="request type 200050 not supported")
+    )
+    with pytest.raises(ConfigError, match=r"broker-a cannot pop: .* Apache RocketMQ 5"):
+        await popping.pop()
+    peer.script(NOTIFICATION, Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+    with pytest.raises(ConfigError, match="cannot pop"):
+        await popping.pops.wait(PLACE, 1.0, is_orderly=False, attempt_id=None)
+
+
+async def test_a_damaged_answer_is_the_brokers_fault(peer, popping):
+    peer.script(POP, popped(rec(7), counts="nonsense"))
+    with pytest.raises(RemoteProtocolError, match="broker-a answered a pop wrongly"):
+        await popping.pop()
+
+
+async def test_waiting_ends_when_a_pop_would_find_a_message(peer, popping):
+    peer.script(NOTIFICATION, found())
+    assert await popping.pops.wait(PLACE, 7.0, is_orderly=True, attempt_id="try-1")
+    asked = fields(peer, NOTIFICATION)[0]
+    assert (asked["pollTime"], asked["order"], asked["attemptId"], asked["queueId"]) == (
+        "7000",
+        "true",
+        "try-1",
+        "-1",
+    )
+
+
+async def test_acks_of_one_turn_travel_together_and_are_repeated_after_a_lost_connection(peer, popping):
+    peer.script(POP, popped(rec(7), rec(8)))
+    messages = await popping.pop()
+    for each in messages:
+        popping.pops.ack_soon([each.receipt])
+    assert len(popping.tasks) == 1
+    await popping.pops.acked()
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
+    assert all(each.receipt.is_spent for each in messages)
+
+    peer.script(ACK, None, None)  # no answers: the connection ends first
+    waiting = asyncio.create_task(popping.pops.ack([each.receipt for each in messages]))
+    while len(fields(peer, ACK)) < 4:
+        await asyncio.sleep(0.001)
+    for session in peer.sessions:
+        session.abort()
+    while popping.world.brokers.live(peer.address):
+        await asyncio.sleep(0.001)
+    while not waiting.done():
+        await popping.world.clock.advance(module.PAUSE_S)
+        await asyncio.sleep(0.001)
+    await waiting
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"] * 3
+
+
+async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, popping):
+    peer.script(POP, popped(rec(7), rec(8)))
+    messages = await popping.pop()
+    peer.script(ACK, Answer(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
+    with pytest.raises(RemoteError, match="offset is illegal"):
+        await popping.pops.ack([each.receipt for each in messages])
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
+    peer.script(ACK, Answer(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
+    popping.pops.ack_soon([messages[0].receipt])  # is only logged
+    await popping.pops.acked()
+
+
+async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, popping):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await popping.pop()
+    message.receipt.handle = message.receipt.handle._replace(broker_name="gone")
+    waiting = asyncio.create_task(popping.pops.ack([message.receipt]))
+    while not waiting.done():
+        await popping.world.clock.advance(module.PAUSE_S)
+        await asyncio.sleep(0.001)
+    with pytest.raises(NetworkError, match="gone"):
+        await waiting
+
+
+async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await popping.pop()
+    await popping.pops.change_invisible(message.receipt, 1.5)
+    asked = fields(peer, CHANGE)[0]
+    assert asked == {
+        "consumerGroup": "g", "topic": "t", "queueId": "1", "extraInfo": HANDLE, "offset": "7", "invisibleTime": "1500",
+    }  # fmt: skip
+    assert message.receipt.text == f"7 {POPPED_MS + 5} 1500 3 0 broker-a 1 7"
+    assert message.receipt.left_s == 1.5
+
+    whole = f"7 {POPPED_MS + 9} 1000 0 0 broker-a 1 7 -1 seal"
+    peer.script(CHANGE, Answer(header=ChangeInvisibleTimeReply(POPPED_MS + 9, 1000, 0, whole)))
+    await popping.pops.change_invisible(message.receipt, 1)
+    assert message.receipt.text == whole

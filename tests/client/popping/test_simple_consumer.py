@@ -1,0 +1,266 @@
+import asyncio
+
+import pytest
+
+import sparrowmq
+from sparrowmq.client.client import connect
+from sparrowmq.client.hooks import Hooks
+from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.conftest import until
+from tests.client.popping.answers import (
+    ACK,
+    CHANGE,
+    NOTHING,
+    NOTIFICATION,
+    POP,
+    answers,
+    fields,
+    found,
+    popped,
+    rec,
+)
+from tests.client.scripted import Scripted, stored
+
+
+@pytest.fixture
+async def mq(peer):
+    peer.has("t")
+    answers(peer)
+    async with connect(peer.address) as client:
+        yield client
+
+
+@pytest.fixture
+async def consumer(mq):
+    async with mq.simple_consumer("t", group="g") as entered:
+        yield entered
+
+
+@pytest.fixture
+async def other(peer, mq):
+    """A second broker, which has the topic, too."""
+    async with Scripted("broker-b") as second:
+        answers(second)
+        peer.has("t", others={"broker-b": second.address})
+        yield second
+
+
+async def test_messages_are_received_and_acknowledged_one_by_one(peer, consumer):
+    peer.script(POP, popped(rec(7), rec(8)))
+    first, second = await consumer.receive(2, invisible_s=12, wait_s=3)
+    asked = fields(peer, POP)[0]
+    assert (asked["maxMsgNums"], asked["invisibleTime"], asked["pollTime"]) == ("2", "12000", "3000")
+    await consumer.ack(second)
+    assert [each["offset"] for each in fields(peer, ACK)] == ["8"]
+    await consumer.ack([first, second])  # the second one is settled already
+    assert [each["offset"] for each in fields(peer, ACK)] == ["8", "7"]
+
+
+async def test_nothing_there_is_an_empty_answer(peer, consumer):
+    assert await consumer.receive(wait_s=0) == []
+    assert len(fields(peer, POP)) == 1
+
+
+async def test_a_heartbeat_has_the_subscriptions_and_goes_out_before_the_first_pop(peer, mq):
+    async with mq.simple_consumer("t", group="g", tag="a", start="earliest") as consumer:
+        await consumer.receive(wait_s=0)
+        beats = [Heartbeat.decode(each.body) for each in peer.requests(RequestCode.HEART_BEAT)]
+        (beat,) = beats[-1].consumer_data_set
+        assert (beat.group_name, beat.consume_type, beat.message_model) == (
+            "g",
+            "CONSUME_ACTIVELY",
+            "CLUSTERING",
+        )
+        assert [(each.topic, each.expression) for each in beat.subscription_data_set] == [("t", "a")]
+        asked = fields(peer, POP)[0]
+        assert (asked["exp"], asked["initMode"]) == ("a", "0")
+    assert fields(peer, RequestCode.UNREGISTER_CLIENT)[0]["consumerGroup"] == "g"
+
+
+async def test_many_messages_are_asked_for_in_portions_that_apache_gives(peer, consumer):
+    peer.script(POP, popped(*map(rec, range(32))), popped(*map(rec, range(32, 40))))
+    assert len(await consumer.receive(100)) == 40
+    assert [each["maxMsgNums"] for each in fields(peer, POP)] == ["32", "32"]
+
+
+async def test_each_broker_has_its_turn_to_be_first(peer, other, consumer):
+    for broker in (peer, other):
+        broker.usual[POP] = lambda _: popped(rec(7))
+    brokers = [(await consumer.receive(1))[0].queue.broker_name for _ in range(4)]
+    assert brokers in (["broker-a", "broker-b"] * 2, ["broker-b", "broker-a"] * 2)
+    assert all(each["pollTime"] == "0" for each in fields(peer, POP))
+    assert {each.queue.broker_name for each in await consumer.receive(2)} == {"broker-a", "broker-b"}
+
+
+async def test_with_several_brokers_it_waits_at_all_and_keeps_the_requests(peer, other, consumer):
+    receiving = asyncio.create_task(consumer.receive())
+    await until(lambda: fields(peer, NOTIFICATION) and fields(other, NOTIFICATION))
+    other.script(POP, popped(rec(7)))
+    waiting = other.requests(NOTIFICATION)[0]
+    other.sessions[0].reply(waiting, 0, found().header)
+    assert [each.queue.broker_name for each in await receiving] == ["broker-b"]
+    assert await consumer.receive(wait_s=0.05) == []
+    assert len(fields(peer, NOTIFICATION)) == 1
+
+
+async def test_a_broker_that_is_away_is_waited_out(peer, other, consumer):
+    await other._server.stop()
+    peer.script(POP, NOTHING, popped(rec(7)))
+    peer.usual[NOTIFICATION] = lambda _: found()
+    assert len(await consumer.receive(1)) == 1
+
+
+async def test_errors_that_stay_are_raised_and_those_that_pass_are_not(peer, consumer):
+    peer.script(POP, Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="cannot parse"))
+    with pytest.raises(RemoteError, match="cannot parse"):
+        await consumer.receive()
+    beats = len(fields(peer, RequestCode.HEART_BEAT))
+    peer.script(POP, Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), popped(rec(7)))
+    assert len(await consumer.receive()) == 1
+    assert len(fields(peer, RequestCode.HEART_BEAT)) == beats + 1
+
+
+async def test_a_broker_without_pop_is_named_with_advice(peer, consumer):
+    peer.script(POP, Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+    with pytest.raises(ConfigError, match="cannot pop"):
+        await consumer.receive()
+
+
+async def test_a_topic_that_is_missing_is_an_error(consumer):
+    await consumer.subscribe("missing")
+    with pytest.raises(NoRoute):
+        await consumer.receive()
+    await consumer.unsubscribe("missing")
+    await consumer.unsubscribe("t")
+    with pytest.raises(ConfigError, match="no topic is subscribed"):
+        await consumer.receive()
+
+
+async def test_a_cancelled_receive_makes_its_messages_visible_again(peer, consumer):
+    peer.script(POP, None)
+    receiving = asyncio.create_task(consumer.receive())
+    await until(lambda: fields(peer, POP))
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    answer = popped(rec(7))
+    peer.sessions[0].reply(peer.requests(POP)[0], 0, answer.header, None, answer.body)
+    await until(lambda: fields(peer, CHANGE))
+    assert [(each["offset"], each["invisibleTime"]) for each in fields(peer, CHANGE)] == [("7", "10")]
+
+
+async def test_a_lost_answer_of_an_orderly_pop_is_asked_for_with_the_same_attempt(peer, mq):
+    async with mq.simple_consumer("t", group="g", order=True) as consumer:
+        peer.script(POP, None, popped(rec(7)), popped(rec(8)))
+        receiving = asyncio.create_task(consumer.receive())
+        await until(lambda: fields(peer, POP))
+        for session in peer.sessions:
+            session.abort()
+        assert len(await receiving) == 1
+        await consumer.receive()
+    first, again, later = (each["attemptId"] for each in fields(peer, POP))
+    assert first == again != later
+    assert fields(peer, POP)[0]["order"] == "true"
+
+
+async def test_the_invisible_time_can_be_changed_until_the_message_is_settled(peer, consumer):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await consumer.receive()
+    await consumer.change_invisible(message, 120)
+    assert [each["invisibleTime"] for each in fields(peer, CHANGE)] == ["120000"]
+    await consumer.ack(message)
+    with pytest.raises(ConfigError, match="settled already"):
+        await consumer.change_invisible(message, 120)
+
+
+async def test_a_dead_letter_is_sent_without_tries_and_then_acknowledged(peer, consumer):
+    peer.script(POP, popped(rec(7, properties="POP_CK\x010 5 30000 0 0 broker-a 1 7\x02")))
+    peer.has("%RETRY%g")
+    (message,) = await consumer.receive()
+    await consumer.dead_letter(message, "no such customer")
+    (sent,) = fields(peer, RequestCode.SEND_MESSAGE_V2)
+    assert (sent["b"], sent["l"]) == ("%RETRY%g", "0")
+    assert "REJECT_REASON\x01no such customer" in sent["i"]
+    assert "POP_CK" not in sent["i"]
+    assert len(fields(peer, ACK)) == 1
+
+
+async def test_a_dead_letter_that_no_broker_accepts_is_not_acknowledged(peer, consumer):
+    peer.script(POP, popped(rec(7)))
+    peer.has("%RETRY%g")
+    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: stored(code=ResponseCode.MESSAGE_ILLEGAL)
+    (message,) = await consumer.receive()
+    with pytest.raises(sparrowmq.SparrowError):
+        await consumer.dead_letter(message)
+    assert not fields(peer, ACK)
+
+
+async def test_a_message_settles_itself_and_hooks_see_it(peer):
+    class Counting(Hooks):
+        seen: list[object]
+
+        def after_consume(self, messages, error) -> None:
+            self.seen.append((messages[0].offset, type(error)))
+
+    hook = Counting()
+    hook.seen = []
+    peer.has("t")
+    answers(peer)
+    peer.script(POP, popped(rec(7), rec(8), rec(9)))
+    async with connect(peer.address, hooks=[hook]) as mq:
+        async with mq.simple_consumer("t", group="g") as consumer:
+            done, failed, taken = await consumer.receive()
+            async with done.process():
+                pass
+            with pytest.raises(LookupError):
+                async with failed.process():
+                    raise LookupError
+            taken.ack()
+            await until(lambda: fields(peer, CHANGE))
+            status = consumer._running().status_table["t"]
+        assert [each["offset"] for each in fields(peer, ACK)] == ["7", "9"]
+    assert [each["offset"] for each in fields(peer, CHANGE)] == ["8"]
+    assert hook.seen == [(7, type(None)), (8, LookupError)]
+    assert status.consume_failed_msgs == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"max_messages": 0}, {"max_messages": 5000}, {"invisible_s": 0}, {"invisible_s": 90_000},
+                  {"invisible_s": True}, {"wait_s": -1}]
+)  # fmt: skip
+async def test_wrong_arguments_are_refused_before_any_request(peer, consumer, arguments):
+    with pytest.raises(ConfigError, match=next(iter(arguments))):
+        await consumer.receive(**arguments)
+    assert not fields(peer, POP)
+
+
+@pytest.mark.parametrize(
+    "tuning", [{"start": "yesterday"}, {"start": []}, {"order": 1}, {"max_reconsume_times": -1}]
+)
+async def test_wrong_settings_are_refused(mq, tuning):
+    with pytest.raises(ConfigError, match=next(iter(tuning))):
+        mq.simple_consumer("t", group="g", **tuning)
+
+
+async def test_it_receives_only_while_it_is_entered(mq):
+    consumer = mq.simple_consumer("t", group="g")
+    with pytest.raises(ClientClosed, match="not entered"):
+        await consumer.receive()
+    async with consumer:
+        assert await consumer.receive(wait_s=0) == []
+        with pytest.raises(ConfigError, match="consumes in group g already"):
+            await mq.simple_consumer("t", group="g").__aenter__()
+        assert await consumer.receive(wait_s=0) == []
+    with pytest.raises(ClientClosed):
+        await consumer.receive()
+
+
+async def test_operators_see_its_subscriptions_and_that_it_has_no_handler(peer, consumer):
+    running = consumer._running()
+    assert [each.topic for each in running.subscription_set] == ["t"]
+    assert consumer._positions_in("t") == {}
+    with pytest.raises(RemoteError, match="has no handler"):
+        await consumer._handle_directly(None, "broker-a")
