@@ -43,7 +43,7 @@ NAMES_OF_OTHERS = (
 )
 
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
-# answer, the user's callbacks, the chores.
+# answer, the user's callbacks, the chores. A gRPC call is dispatched too.
 CATCH_ALL = {
     "sparrowmq/remoting/request_dispatch.py",
     "sparrowmq/remoting/request_in_flight.py",
@@ -55,6 +55,7 @@ CATCH_ALL = {
     "sparrowmq/client/cluster/connection_hooks.py",
     "sparrowmq/client/sending/send_hooks.py",
     "sparrowmq/broker/chores.py",
+    "sparrowmq/http2/exchange.py",
 }
 MAY_WRITE = {"sparrowmq/store/vfs.py"}
 WRITING_CALL = re.compile(

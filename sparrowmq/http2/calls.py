@@ -1,0 +1,121 @@
+"""A gRPC server's methods, as their authors see them.
+
+    def method(call, request: bytes) -> bytes                   a call with one request and one answer; answered at once
+    async def method(call, request: bytes) -> bytes             ... that may wait
+    Streaming(method), with
+    async def method(call, requests, send) -> None              any number of requests and answers
+
+A method raises GrpcError to end its call with a status. If the client cancels the call, goes away, or its time is over,
+the method's task is cancelled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+
+class Status(IntEnum):
+    """The codes of grpc-status."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class GrpcError(Exception):
+    """Ends a call with a status other than OK.
+
+    Attributes:
+        code: of `Status`.
+        message: for the client's user: what is wrong and what to do.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(slots=True)
+class Caller:
+    """The client of a connection.
+
+    Attributes:
+        host, port: as the socket has them, or the header of a proxy.
+        certificate: the common name in its verified certificate.
+    """
+
+    host: str = "?"
+    port: int = 0
+    certificate: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Call:
+    """One call.
+
+    Attributes:
+        method: its path, as `/package.Service/Method`.
+        metadata: headers by their lower-case names; the values of a repeated one are joined by commas.
+        peer: the client.
+        authority: the host and port that the client asked for.
+    """
+
+    __slots__ = ("_deadline", "_now", "authority", "metadata", "method", "peer")
+
+    def __init__(
+        self,
+        method: str,
+        metadata: Mapping[str, str],
+        peer: Caller,
+        authority: str = "",
+        *,
+        deadline: float | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.method = method
+        self.metadata = metadata
+        self.peer = peer
+        self.authority = authority
+        self._deadline = deadline
+        self._now = now
+
+    @property
+    def time_left_s(self) -> float | None:
+        """The time until the client gives up; None if it waits forever."""
+        return None if self._deadline is None else max(0.0, self._deadline - self._now())
+
+
+Unary: TypeAlias = Callable[[Call, bytes], bytes | Awaitable[bytes]]
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+StreamHandler: TypeAlias = Callable[[Call, AsyncIterator[bytes], Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """Marks a method that gets a stream of requests, or sends a stream of answers, or both."""
+
+    handler: StreamHandler
+
+
+Method: TypeAlias = Unary | Streaming

@@ -1,0 +1,135 @@
+"""The headers of a request: out of a compressed block, checked (RFC 9113, section 8), as names and values.
+
+`hpack` decompresses. It stops at HARD_LIST_BYTES, so a small block cannot become a large list; after that the table
+that both sides share is lost, and the connection with it. A list between the limit of the settings and that one is
+refused by an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from hpack import Decoder
+from hpack.exceptions import HPACKError
+
+from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
+
+HARD_LIST_BYTES: Final = 256 * 1024
+ENTRY_BYTES: Final = 32  # that each header counts besides its name and value (RFC 7541, section 4.1)
+
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_BAD_VALUE: Final = re.compile(rb"[\0\r\n]")
+_PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")
+_OF_A_CONNECTION: Final = (
+    b"connection",
+    b"keep-alive",
+    b"proxy-connection",
+    b"transfer-encoding",
+    b"upgrade",
+)
+
+
+class BadHeaders(Exception):
+    """The headers of one request or its trailers break a rule; its stream is reset."""
+
+
+class RequestHeaders:
+    """The headers of one request.
+
+    Attributes:
+        headers: the other headers, by their lower-case names; values of a repeated name are joined by commas.
+        body_bytes: the announced size of the body; -1 if there is none.
+        list_bytes: their size as SETTINGS_MAX_HEADER_LIST_SIZE counts.
+    """
+
+    __slots__ = ("authority", "body_bytes", "headers", "list_bytes", "method", "path")
+
+    def __init__(self, method: str, path: str, authority: str) -> None:
+        self.method = method
+        self.path = path
+        self.authority = authority
+        self.headers: dict[str, str] = {}
+        self.body_bytes = -1
+        self.list_bytes = 0
+
+
+class HeaderReader:
+    """Decompresses the header blocks of one connection, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(HARD_LIST_BYTES)
+
+    def read(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the names and values of a block.
+
+        Raises:
+            ConnectionFault: it cannot be decompressed, or becomes too large.
+        """
+        try:
+            return list(self._decoder.decode(block, raw=True))
+        except HPACKError as error:
+            if "larger than" in str(error):
+                raise ConnectionFault(ENHANCE_YOUR_CALM, str(error)) from error
+            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from error
+        except (IndexError, ValueError) as error:
+            raise ConnectionFault(COMPRESSION_ERROR, f"a broken header block: {error}") from error
+
+
+def request_of(pairs: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
+    """Return the request that headers describe.
+
+    Raises:
+        BadHeaders: they are not those of a request.
+    """
+    pseudo: dict[bytes, bytes] = {}
+    request = RequestHeaders("", "", "")
+    headers = request.headers
+    size = 0
+    is_regular = False
+    for name, value in pairs:
+        size += len(name) + len(value) + ENTRY_BYTES
+        if name[:1] == b":":
+            if is_regular or name in pseudo or name not in _PSEUDO:
+                raise BadHeaders(f"the header {name!r} is unknown, repeated, or behind others")
+            pseudo[name] = value
+            continue
+        is_regular = True
+        _check(name, value)
+        text, key = value.decode("latin-1"), name.decode("ascii")
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
+    request.list_bytes = size
+    request.method = pseudo.get(b":method", b"").decode("latin-1")
+    request.path = pseudo.get(b":path", b"").decode("latin-1")
+    request.authority = pseudo.get(b":authority", b"").decode("latin-1")
+    if not request.method or not request.path or not pseudo.get(b":scheme"):
+        raise BadHeaders("one of :method, :scheme and :path is missing")
+    if "content-length" in headers:
+        request.body_bytes = _size(headers["content-length"])
+    return request
+
+
+def check_trailers(pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Check the headers behind a body.
+
+    Raises:
+        BadHeaders: they are not allowed there.
+    """
+    for name, value in pairs:
+        _check(name, value)
+
+
+def _check(name: bytes, value: bytes) -> None:
+    if not _NAME.fullmatch(name):
+        raise BadHeaders(f"a header may not be called {name[:60]!r} here")
+    if name in _OF_A_CONNECTION or (name == b"te" and value != b"trailers"):
+        raise BadHeaders(f"the header {name!r} is of HTTP/1")
+    if _BAD_VALUE.search(value):
+        raise BadHeaders(f"the value of {name!r} has a line end or a NUL")
+
+
+def _size(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise BadHeaders(f"content-length is {text[:60]!r}")
+    return int(text)

@@ -1,0 +1,157 @@
+"""A gRPC server: a listening socket, the sessions of its clients, and the tasks of their calls.
+
+async with GrpcServer({"/package.Service/Method": method}) as server:
+    port = await server.start("127.0.0.1", 0)
+    ...
+    await server.drain(5.0)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from sparrowmq.http2.calls import Method
+from sparrowmq.http2.limits import Limits
+from sparrowmq.http2.session import Hall, Session
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.log_limit import LogLimit
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+CHECKS_IN_LIMIT: Final = 3  # within the shortest time limit
+DRAIN_LOOK_S: Final = 0.02
+
+
+class GrpcServer:
+    """A server of gRPC methods; an async context manager, whose end closes all connections and cancels all calls.
+
+    Args:
+        methods: by path, as `/package.Service/Method`.
+        turn: the loop's turn, if the methods answer through it.
+        setting: what to change if the port cannot be used.
+    Attributes:
+        sessions: the live connections.
+        port: the real one, after `start`.
+        refused: the number of connections that were closed because there were too many.
+    """
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        limits: Limits | None = None,
+        *,
+        clock: Clock | None = None,
+        turn: Turn | None = None,
+        setting: str = "grpcServerPort",
+    ) -> None:
+        self.sessions: set[Session] = set()
+        self.refused = 0
+        self.port = 0
+        self._held_bytes = 0
+        self._limits = limits or Limits()
+        self._clock = clock or SystemClock()
+        self._setting = setting
+        self._background = Background()
+        self._door: Door | None = None
+        self._hall = Hall(
+            methods,
+            self._limits,
+            self._clock,
+            turn or Turn(),
+            self._spawn,
+            self._begun,
+            self.sessions.discard,
+            self._holds,
+            LogLimit(self._clock),
+        )
+
+    async def __aenter__(self) -> GrpcServer:
+        await self._background.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        self.close()
+        if self._door is not None:
+            await self._door.closed()
+        await self._background.__aexit__(*error)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, inside the `async with`. Returns the port: port 0 takes a free one.
+
+        Raises:
+            ConfigError: the address cannot be used.
+            ClientClosed: it is outside.
+        """
+        self._background.spawn(self._check_sessions(), name="gRPC sessions")
+        self._door = Door(host, port, self._setting)
+        await self._door.open(self._protocol, BACKLOG)
+        self.port = self._door.port
+        return self.port
+
+    async def drain(self, most_s: float) -> None:
+        """Accept no more connections and calls, and return when the open calls have ended, or after `most_s`."""
+        if self._door is not None:
+            await self._door.all_begun()
+            self._door.close()
+        for session in list(self.sessions):
+            session.drain()
+        end = self._clock.monotonic() + most_s
+        while self._is_busy and self._clock.monotonic() < end:
+            await self._clock.sleep(DRAIN_LOOK_S)
+        for session in list(self.sessions):
+            session.close()
+
+    def close(self) -> None:
+        """Stop listening, and end all connections."""
+        if self._door is not None:
+            self._door.close()
+        for session in list(self.sessions):
+            session.close()
+
+    @property
+    def _is_busy(self) -> bool:
+        return any(session.connection.streams for session in self.sessions)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._background.spawn(work)
+
+    def _protocol(self) -> Any:
+        return Session(self._hall)
+
+    def _begun(self, session: Session) -> None:
+        if len(self.sessions) >= self._limits.connections:
+            self.refused += 1
+            session.abort()
+        else:
+            self.sessions.add(session)
+
+    async def _check_sessions(self) -> None:
+        limits = self._limits
+        shortest_s = min(
+            limits.opening_s, limits.partial_s, limits.unread_s, limits.idle_s, limits.ping_after_s
+        )
+        self._clock.age(0)  # notice pauses from now on
+        while True:
+            await self._clock.sleep(shortest_s / CHECKS_IN_LIMIT)
+            for session in list(self.sessions):
+                session.check()
+
+    def _holds(self, session: Session, change: int) -> None:
+        self._held_bytes += change
+        if change > 0 and self._held_bytes > self._limits.held_bytes:
+            self._end_largest()
+
+    def _end_largest(self) -> None:
+        """End the connection whose requests hold most memory, as all together hold too much."""
+        session = max(self.sessions, key=lambda each: each.connection.held_bytes, default=None)
+        if session is not None:
+            text = "ending the gRPC connection of %s: its requests hold too much memory"
+            self._hall.lines.log(log, logging.WARNING, text, session.address)
+            session.abort()

@@ -1,0 +1,154 @@
+"""The client's side of HTTP/2 for tests, frame by frame: what a correct client never sends can be sent too."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import hpack
+
+from sparrowmq.http2 import frames
+
+KINDS = {
+    frames.DATA: "data",
+    frames.HEADERS: "headers",
+    frames.RST_STREAM: "reset",
+    frames.SETTINGS: "settings",
+    frames.PING: "ping",
+    frames.GOAWAY: "goaway",
+    frames.WINDOW_UPDATE: "window",
+    frames.CONTINUATION: "continuation",
+}
+OPENING = frames.PREFACE + frames.settings_frame({})
+CALL = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/test.Test/Echo"),
+    (":authority", "here"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+]
+
+
+def block(pairs=CALL):
+    """The header block of some headers, which needs no table."""
+    return b"".join(b"\0" + _string(name.encode()) + _string(value.encode()) for name, value in pairs)
+
+
+def path(name, *more):
+    """The headers of a call of another method."""
+    return [(key, name if key == ":path" else value) for key, value in CALL] + list(more)
+
+
+def _string(raw):
+    return bytes(hpack.hpack.encode_integer(len(raw), 7)) + raw
+
+
+def headers(stream_id, pairs=CALL, flags=frames.END_HEADERS):
+    return frames.frame(frames.HEADERS, flags, stream_id, block(pairs))
+
+
+def data(stream_id, payload, flags=0):
+    return frames.frame(frames.DATA, flags, stream_id, payload)
+
+
+def message(stream_id, body, flags=frames.END_STREAM):
+    return data(stream_id, b"\0" + len(body).to_bytes(4, "big") + body, flags)
+
+
+def call(stream_id, body=b"", pairs=CALL):
+    return headers(stream_id, pairs) + message(stream_id, body)
+
+
+def split(raw):
+    """The frames in some bytes: kind, flags, stream, payload."""
+    found = []
+    while raw:
+        size = int.from_bytes(raw[:3], "big")
+        kind, flags = raw[3], raw[4]
+        found.append((KINDS.get(kind, kind), flags, int.from_bytes(raw[5:9], "big"), raw[9 : 9 + size]))
+        raw = raw[9 + size :]
+    return found
+
+
+class Peer:
+    """A client that sends bytes and reads frames."""
+
+    def __init__(self, reader, writer):
+        self.reader = reader
+        self.writer = writer
+        self._decoder = hpack.Decoder()
+
+    def send(self, *pieces):
+        self.writer.write(b"".join(pieces))
+
+    async def next(self):
+        """The next frame, or None at the end of the connection."""
+        try:
+            head = await asyncio.wait_for(self.reader.readexactly(9), 60)
+            payload = await asyncio.wait_for(self.reader.readexactly(int.from_bytes(head[:3], "big")), 60)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        kind = KINDS.get(head[3], head[3])
+        if kind == "headers":
+            payload = dict(self._decoder.decode(payload))
+        return kind, head[4], int.from_bytes(head[5:9], "big"), payload
+
+    async def until(self, kind, stream_id=None):
+        """The next frame of a kind, or None at the end of the connection."""
+        while (found := await self.next()) is not None:
+            if found[0] == kind and stream_id in (None, found[2]):
+                return found
+        return None
+
+    async def answer(self, stream_id):
+        """The body and the last headers of a stream."""
+        body, last = b"", {}
+        while (found := await self.next()) is not None:
+            kind, flags, of, payload = found
+            if of != stream_id:
+                continue
+            if kind == "data":
+                body += payload
+            elif kind == "headers":
+                last = payload
+                if flags & frames.END_STREAM:
+                    break
+            elif kind == "reset":
+                return body, {"reset": int.from_bytes(payload, "big")}
+        return body, last
+
+    async def is_served(self):
+        """Whether the connection still handles pings; its other frames are thrown away."""
+        self.send(frames.frame(frames.PING, 0, 0, b"are you?"))
+        return await self.until("ping") is not None
+
+
+@asynccontextmanager
+async def connected(port, opening=OPENING):
+    """A connection to a server."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(opening)
+        yield Peer(reader, writer)
+    finally:
+        writer.close()
+
+
+class Record:
+    """A receiver of a `Connection` that notes what it gets."""
+
+    def __init__(self):
+        self.events = []
+
+    def request(self, stream, request, is_end):
+        self.events.append(("request", stream.stream_id, request.path, is_end))
+
+    def body(self, stream, data, is_end):
+        self.events.append(("body", stream.stream_id, data, is_end))
+
+    def ended(self, stream):
+        self.events.append(("ended", stream.stream_id))
+
+    def drained(self, stream):
+        self.events.append(("drained", stream.stream_id))

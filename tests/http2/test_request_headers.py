@@ -1,0 +1,96 @@
+"""The headers of requests."""
+
+from __future__ import annotations
+
+import hpack
+import pytest
+
+from sparrowmq.http2 import frames
+from sparrowmq.http2.frames import ConnectionFault
+from sparrowmq.http2.request_headers import (
+    HARD_LIST_BYTES,
+    BadHeaders,
+    HeaderReader,
+    check_trailers,
+    request_of,
+)
+from tests.http2.peer_frames import CALL
+
+MORE = [("x-a", "1"), ("x-a", "2"), ("content-length", "12"), ("x-b", "é")]
+
+
+def raw(*more, base=CALL):
+    return [(name.encode(), value.encode("latin-1")) for name, value in [*base, *more]]
+
+
+def without(name):
+    return [pair for pair in CALL if pair[0] != name]
+
+
+def test_a_request_is_read():
+    request = request_of(raw(*MORE))
+    assert (request.method, request.path, request.authority) == ("POST", "/test.Test/Echo", "here")
+    assert request.headers["x-a"] == "1,2"
+    assert request.headers["x-b"] == "é"
+    assert request.body_bytes == 12
+    assert request.list_bytes == sum(len(name) + len(value) + 32 for name, value in raw(*MORE))
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        raw(base=without(":method")),
+        raw(base=without(":path")),
+        raw(base=without(":scheme")),
+        raw(base=[(name, "" if name == ":path" else value) for name, value in CALL]),
+        raw((":path", "/other")),
+        raw(base=[*CALL[:1], *CALL]),
+        raw(base=[(":status", "200"), *CALL]),
+        raw(("X-Upper", "1")),
+        raw(("", "1")),
+        raw(("a b", "1")),
+        raw(("connection", "close")),
+        raw(("transfer-encoding", "chunked")),
+        raw(("te", "gzip")),
+        raw(("x", "a\nb")),
+        raw(("x", "a\rb")),
+        raw(("x", "a\0b")),
+        raw(("content-length", "-1")),
+        raw(("content-length", "1,1")),
+        raw(("content-length", "²")),
+    ],
+)
+def test_wrong_headers_are_refused(pairs):
+    with pytest.raises(BadHeaders):
+        request_of(pairs)
+
+
+def test_trailers_are_checked():
+    check_trailers([(b"x-last", b"1")])
+    with pytest.raises(BadHeaders):
+        check_trailers([(b":path", b"/")])
+
+
+def test_blocks_share_the_table_of_their_connection():
+    encoder, reader = hpack.Encoder(), HeaderReader()
+    first, second = encoder.encode(CALL), encoder.encode(CALL)
+    assert len(second) < len(first)
+    assert reader.read(first) == raw() == reader.read(second)
+
+
+@pytest.mark.parametrize(
+    "block", [b"\xff", b"\x80", b"\xbe", b"\0\x05abc", b"\x3f\xff\xff\x7f", b"\xff" * 50]
+)
+def test_a_broken_block_ends_the_connection(block):
+    with pytest.raises(ConnectionFault) as caught:
+        HeaderReader().read(block)
+    assert caught.value.code == frames.COMPRESSION_ERROR
+
+
+def test_a_small_block_does_not_become_a_large_list():
+    """A bomb: one long header that enters the table, and then its number many times."""
+    reader = HeaderReader()
+    block = b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000 + b"\xbe" * (HARD_LIST_BYTES // 4000 + 1)
+    with pytest.raises(ConnectionFault) as caught:
+        reader.read(block)
+    assert caught.value.code == frames.ENHANCE_YOUR_CALM
