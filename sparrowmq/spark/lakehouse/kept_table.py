@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,6 +28,12 @@ from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
 from sparrowmq.spark.lakehouse.day_files import DayFile
 from sparrowmq.spark.lakehouse.freshness import Freshness
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.lakehouse.recorded_progress import (
+    compared,
+    demand_same_batch,
+    held_by,
+    record_of,
+)
 from sparrowmq.spark.lakehouse.table_progress import (
     Progress,
     copied,
@@ -49,7 +55,6 @@ from sparrowmq.spark.source.incarnations import advanced, incarnations_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, share
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import DataType
 
 # Something that waits for a person, such as a folder without permission, is tried again so often.
@@ -168,8 +173,13 @@ class KeptTable:
         """The age of the oldest message that the table lacks."""
         return self._freshness.age_s(self.monotonic())
 
-    def begin(self) -> None:
-        """Lock the table, and find its place. Raises: ConfigError, it is another table, or another run works on it."""
+    def begin(self) -> str:
+        """Lock the table, and find its place.
+
+        Returns: How its state was repaired, in words; "" if it was as it should be.
+        Raises:
+            ConfigError: it is another table, or another run works on it, or it is not known which messages it has.
+        """
         self._holding.enter_context(locked(self.state))
         try:
             self.settled = begun_at(self.root, self.settled) or self.settled
@@ -177,16 +187,36 @@ class KeptTable:
             if progress is None:
                 progress = taken_over(self.state, self.settled)
                 if progress is not None:
-                    keep_progress(self.state, Progress(progress.batch, progress.start, progress.end, False))
-                    if progress.is_done:
-                        keep_progress(self.state, progress)
+                    self._keep_whole(progress)
                     put_aside(self.state)
-            self._progress = progress or Progress()
+            progress, why = self._repaired(progress or Progress())
         except BaseException:
+            self._lakes = None
             self._holding.close()
             raise
-        places = self._progress.end if self._progress.is_done else self._progress.start
-        self._positions = copied(places)
+        self._progress = progress
+        self._positions = copied(progress.end if progress.is_done else progress.start)
+        return why
+
+    def _repaired(self, progress: Progress) -> tuple[Progress, str]:
+        """The progress, or the one behind what the tables have, if it is not theirs."""
+        rows, errors = self._open()
+        has, rejects = held_by(rows), held_by(errors)
+        found = compared(self.root, self.state, progress, has, rejects)
+        self._lakes = None
+        if not found.why:
+            return replace(progress, rows=has.last, errors=rejects.last), ""
+        if found.fields is not None:
+            self.settled.fields = found.fields
+        keep(self.state, self.settled)
+        self._keep_whole(found.progress)
+        return found.progress, f"{found.why}; it goes on behind what the table has"
+
+    def _keep_whole(self, progress: Progress) -> None:
+        """Keep the plan, and that it is done."""
+        keep_progress(self.state, replace(progress, is_done=False))
+        if progress.is_done:
+            keep_progress(self.state, progress)
 
     def close(self) -> None:
         """Let go of open files, and of the lock."""
@@ -311,6 +341,7 @@ class KeptTable:
 
         Raises:
             OSError, and what the format raises: nothing, or one of the two, was added; the next attempt adds the rest.
+            ConfigError: another run has written to the table, with another copy of the state.
         """
         begin = self.monotonic()
         assert self._progress is not None
@@ -320,14 +351,33 @@ class KeptTable:
         shape = ArrowRows(self.settled.mode, self.types.kinds(self.settled.fields))
         good = self._staged_files([file for each in written for file in each.rows], batch)
         rejects = self._staged_files([file for each in written for file in each.errors], batch)
-        rewritten = self.state / "rewritten"
-        added = _add(rows, batch, good, shape.schema, rewritten)
-        bad = _add(errors, batch, rejects, shape.error_schema, rewritten)
-        self._progress = self._progress.done()
+        known = self._progress.rows, self._progress.errors
+        added = self._add(rows, known[0], Staged(good, shape.schema), errors, is_half=bool(rejects))
+        bad = self._add(errors, known[1], Staged(rejects, shape.error_schema), rows)
+        self._progress = self._progress.done(rows.last_batch(), errors.last_batch())
         keep_progress(self.state, self._progress)
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
         self._count(written, added, bad, self.monotonic() - begin)
+
+    def _add(self, lake: Lake, known: int, staged: Staged, other: Lake, *, is_half: bool = False) -> int:
+        """Add files unless the table has the batch; returns how many rows were added.
+
+        Args:
+            known: the last batch that this run knows of. other: the table, or its table of errors.
+        """
+        assert self._progress is not None
+        if not staged.files:
+            return 0
+        batch, last = self._progress.batch, lake.last_batch()
+        if last != known:
+            demand_same_batch(self.root, lake, self._progress)
+        if batch <= last:
+            return 0
+        widen(lake, staged.schema, self.state / "rewritten")
+        record = record_of(self._progress, self.settled, other=other.last_batch(), is_half=is_half)
+        lake.commit(batch, replace(staged, record=record))
+        return staged.rows
 
     def _count(self, written: Sequence[Written], rows: int, errors: int, commit_s: float) -> None:
         assert self._progress is not None
@@ -352,7 +402,8 @@ class KeptTable:
         self.why, self.is_permanent, self.failures_in_a_row = "", False, 0
 
     def _staged_files(self, files: Sequence[DayFile], batch: int) -> list[StagedFile]:
-        prefix = f"{self.settled.writer}-{batch:09}"
+        # A name of its own for each attempt: a rival run has files of the same batch.
+        prefix = f"{self.settled.writer}-{batch:09}-{uuid.uuid4().hex}"
         return [
             StagedFile(
                 Path(file.path),
@@ -406,12 +457,3 @@ class KeptTable:
 
 
 _FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
-
-
-def _add(lake: Lake, batch: int, files: list[StagedFile], schema: pa.Schema, rewritten: Path) -> int:
-    """Add files unless the table has the batch; returns how many rows were added."""
-    if not files or batch <= lake.last_batch():
-        return 0
-    widen(lake, schema, rewritten)
-    lake.commit(batch, Staged(files, schema))
-    return sum(file.rows for file in files)

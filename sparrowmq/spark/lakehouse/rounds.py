@@ -161,8 +161,8 @@ class Rounds:
         table.look(held, partial(plan.starts, otherwise="earliest"), plan.new_start)
 
     def _begin(self, table: KeptTable) -> bool:
-        if not table.is_begun and table.may_try():
-            self._attempt(table, table.begin)
+        if not table.is_begun and table.may_try() and (repaired := self._attempt(table, table.begin)):
+            self.say(f"{table.topic}: {repaired}")
         return table.is_begun
 
     # Working ------------------------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """The progress of one table: which messages its last batch has, written before the batch is begun.
 
     STATE/lake.json     {"v":1,"batch":7,"start":{...},"end":{...}}      the batch at hand, or the last one
-    STATE/lake.done     7                                                the last batch that is done
+    STATE/lake.done     7 7 3        the last batch that is done, and those of the table and of its table of errors
 
 Batch -1 is where the table begins.
 
 A start after a crash does the batch again that is not done, with the same messages. The table and its table of errors
 know their last batch, so each adds a batch once. The file of the done batch may be older than it should be: then one
-batch is done again, and adds nothing.
+batch is done again, and adds nothing. `recorded_progress.py` finds a state that is not the one of its tables.
 
 A table that the pipeline `table` began has Spark's checkpoint. It is taken over once, and put aside, so that
 no later stream goes on from it.
@@ -33,12 +33,19 @@ _ASIDE: Final = "checkpoint.taken-over"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The batch at hand, or the last one. `start` and `end`: the next offset of each queue before and after it."""
+    """The batch at hand, or the last one.
+
+    Attributes:
+        start, end: the next offset of each queue before and after it.
+        rows, errors: the last batches of the table and of its table of errors that are known.
+    """
 
     batch: int = -1
     start: Offsets = field(default_factory=Offsets)
     end: Offsets = field(default_factory=Offsets)
     is_done: bool = True
+    rows: int = -1
+    errors: int = -1
 
     @property
     def offsets(self) -> Offsets:
@@ -47,10 +54,11 @@ class Progress:
 
     def next(self, start: Offsets, end: Offsets) -> Progress:
         """The batch after this one; `start` also has the queues that appeared since."""
-        return Progress(self.batch + 1, copied(start), end, False)
+        return replace(self, batch=self.batch + 1, start=copied(start), end=end, is_done=False)
 
-    def done(self) -> Progress:
-        return replace(self, is_done=True)
+    def done(self, rows: int, errors: int) -> Progress:
+        """The same batch, behind which the tables have these last batches."""
+        return replace(self, is_done=True, rows=rows, errors=errors)
 
 
 def copied(offsets: Offsets) -> Offsets:
@@ -62,7 +70,8 @@ def keep_progress(state: Path, progress: Progress) -> None:
     """Write the plan of a batch, or that it is done."""
     state.mkdir(parents=True, exist_ok=True)
     if progress.is_done and progress.batch >= 0:
-        _replace(state / _DONE, str(progress.batch), is_safe=False)
+        numbers = f"{progress.batch} {progress.rows} {progress.errors}"
+        _replace(state / _DONE, numbers, is_safe=False)
     else:
         start, end = to_json(progress.start), to_json(progress.end)
         plan = {"v": VERSION, "batch": progress.batch, "start": start, "end": end}
@@ -79,9 +88,15 @@ def kept_progress(state: Path) -> Progress | None:
         progress = Progress(int(plan["batch"]), from_json(plan["start"]), from_json(plan["end"]), False)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path} is damaged; restore it from a backup") from None
-    done = state / _DONE
-    is_done = done.exists() and done.read_text().strip() == str(progress.batch)
-    return progress.done() if is_done or progress.batch < 0 else progress
+    batch, rows, errors = _done(state / _DONE)
+    return replace(progress, is_done=progress.batch in (-1, batch), rows=rows, errors=errors)
+
+
+def _done(path: Path) -> tuple[int, int, int]:
+    """The three numbers of the file, -1 for one that it lacks; earlier releases wrote only the first."""
+    words = path.read_text().split() if path.exists() else []
+    batch, rows, errors, *_ = [*(int(word) for word in words if word.lstrip("-").isdigit()), -1, -1, -1]
+    return batch, rows, errors
 
 
 def taken_over(state: Path, settled: Settled) -> Progress | None:

@@ -32,11 +32,19 @@ def test_a_planned_batch_is_found_again_until_it_is_done(tmp_path):
     again = kept_progress(tmp_path)
     assert again is not None and again.end.incarnations == {("orders", "broker-a"): 7}
     assert (planned.batch, planned.is_done, planned.start) == (0, False, {ONE: 5, TWO: 0})
-    keep_progress(tmp_path, planned.done())
-    assert kept_progress(tmp_path) == planned.done()
-    after = planned.done().next(planned.offsets, Offsets({ONE: 10, TWO: 3}))
+    done = planned.done(rows=0, errors=-1)
+    keep_progress(tmp_path, done)
+    assert kept_progress(tmp_path) == done
+    after = done.next(planned.offsets, Offsets({ONE: 10, TWO: 3}))
     keep_progress(tmp_path, after)
-    assert kept_progress(tmp_path) == after and after.batch == 1
+    assert kept_progress(tmp_path) == after and (after.batch, after.rows, after.errors) == (1, 0, -1)
+
+
+def test_the_note_of_an_earlier_release_says_only_which_batch_is_done(tmp_path):
+    planned = Progress(3, Offsets({ONE: 5}), Offsets({ONE: 9}), False)
+    keep_progress(tmp_path, planned)
+    (tmp_path / "lake.done").write_text("3")
+    assert kept_progress(tmp_path) == planned.done(-1, -1)
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -167,6 +167,9 @@ class Run:
 class Mishaps:
     """Runs with mishaps between them; after each, a run that goes on has all messages once."""
 
+    # Of the state, to be lost or replaced by older ones.
+    parts = ("", "", "checkpoint", "table.json", "checkpoint/reached.json", "catalog.db", "errors")
+
     def __init__(self, folder: Path, kind: str, seed: int) -> None:
         self.chance = Random(seed)
         self.kind = kind
@@ -217,11 +220,10 @@ class Mishaps:
 
     def mishap(self) -> str:
         """Let something happen, and return what it was."""
-        parts = ("", "", "checkpoint", "table.json", "checkpoint/reached.json", "catalog.db", "errors")
         what = self.chance.choice(
             ["lost", "older state", "older state", "older table", "older both", "older errors"]
         )
-        name, part = self.chance.choice(self.kept), self.chance.choice(parts)
+        name, part = self.chance.choice(self.kept), self.chance.choice(self.parts)
         if what == "lost":
             lost = self.folders["state"] / part
             shutil.rmtree(lost) if lost.is_dir() else lost.unlink(missing_ok=True)
