@@ -16,6 +16,7 @@ COMMANDS: Final = (
     tables.publish,
     tables.backfill,
     tables.compact,
+    tables.redrive,
     tables.archive,
     topics.mirror,
     topics.dedup,

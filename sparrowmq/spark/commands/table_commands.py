@@ -1,4 +1,4 @@
-"""Topics and tables: `sparrowmq pipeline table`, `publish`, `backfill`, `compact` and `archive`."""
+"""Topics and tables: `sparrowmq pipeline table`, `publish`, `backfill`, `redrive`, `compact` and `archive`."""
 
 from __future__ import annotations
 
@@ -116,6 +116,19 @@ def archive(name_server: str | None, **given: Any) -> Any:
     """Add the new messages of TOPIC to an archive; sparrowmq.spark.pipelines.archived reads both, archive and topic."""
     servers = None if given["store"] else name_server
     return shared.pipelines().archive(name_server=servers, **given)
+
+
+@click.command()
+@click.argument("table", type=_PATH)
+@shared.dry_run
+@shared.ends_well
+def redrive(**given: Any) -> Any:
+    """Try the errors of TABLE again, after its columns have become wider; those that fit become rows.
+
+    Errors that do not fit stay, with the reason of now. In the report, `read` are the errors that were tried, `written`
+    those that became rows, and `errors` those that stay.
+    """
+    return shared.pipelines().redrive(**given)
 
 
 @click.command()

@@ -15,6 +15,7 @@ from sparrowmq.spark.pipelines.dedup import dedup
 from sparrowmq.spark.pipelines.lag_report import Lag, lag
 from sparrowmq.spark.pipelines.mirror import mirror
 from sparrowmq.spark.pipelines.publish import publish
+from sparrowmq.spark.pipelines.redrive import redrive
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.sql import Answer, sql
 from sparrowmq.spark.pipelines.table import preview, table
@@ -36,6 +37,7 @@ __all__ = [
     "mirror",
     "preview",
     "publish",
+    "redrive",
     "sql",
     "table",
     "trace",

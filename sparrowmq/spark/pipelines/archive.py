@@ -25,7 +25,7 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, settle, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, settle, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.blocks import Span
@@ -79,7 +79,7 @@ def _archive_store(
     settled = settle(root, settled)
     if settled.begin is not None:
         raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
-    with runner.at_work(state_of(root)), runner.timed():
+    with held(root, runner), runner.timed():
         writer = TableWriter(root, settled, runner.report, f"-{broker}")
         parts = LogParts(state_of(root) / f"stored-{broker}.json", runner, numbered(writer, files))
         found = [Span(file, 0, file.size) for file in files]

@@ -19,8 +19,9 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
+from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.log_files import log_files, written
 
@@ -57,7 +58,8 @@ def backfill(
     if runner.dry_run:
         runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
         return runner.report
-    with runner.at_work(state_of(root)), runner.timed():
+    with held(root, runner), runner.timed():
+        finish_retry(root, settled)
         known = numbered(TableWriter(root, settled, runner.report, _LANE), files)
         if known and len(settled.begin[settled.topic]) > 1:
             raise ConfigError(

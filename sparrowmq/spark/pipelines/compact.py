@@ -16,7 +16,8 @@ from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.begun_table import begun, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import begun, held, state_of
+from sparrowmq.spark.pipelines.tables.retries import finish_retry
 
 
 def today() -> date:
@@ -52,7 +53,9 @@ def compact(
     oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
     runner, state = Runner(dry_run=dry_run, say=say), state_of(root)
     report = runner.report
-    with runner.timed(), nullcontext() if dry_run else runner.at_work(state):
+    with runner.timed(), nullcontext() if dry_run else held(root, runner):
+        if not dry_run:
+            finish_retry(root, settled)
         for path, own_state in ((root, state), (root.with_name(f"{root.name}.errors"), state / "errors")):
             if not path.exists():
                 continue

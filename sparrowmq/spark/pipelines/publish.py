@@ -53,7 +53,7 @@ def publish(
         where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
         running: as `Running` has them; `options` are those of the sink.
     Raises:
-        ConfigError: it is no such table, another run sends it, or `backfill` has added rows since it was sent.
+        ConfigError: it is no such table, another run sends it, or it got older rows since it was sent.
         PythonException: a task failed for good; run it again to go on.
     """
     runner = Runner(**running)
@@ -116,8 +116,9 @@ def _stored(folder: Path, table: str | Path) -> dict[str, int]:
     was = snapshot.load(folder / _STORED_FILE, dict[str, int])
     if was is not None and was != now:
         raise ConfigError(
-            f"`backfill` has added rows to {table} since it was sent, and rows go in the order of their offsets; "
-            "publish it to another topic, or choose the rows that are lacking by a condition of their own (where)"
+            f"`backfill` or `redrive` has added rows to {table} since it was sent, and rows go in the order of "
+            "their offsets; publish it to another topic, or choose the rows that are lacking by a condition of their "
+            "own (where)"
         )
     return now
 

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.lake.lake import FORMATS, OWN_FOLDER
-from sparrowmq.spark.pipelines.running.folders import local_path, locked
+from sparrowmq.spark.pipelines.lake.lake import FORMATS
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of, starting_at
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
 
@@ -75,8 +76,8 @@ def table(
     settled = begun_at(root, asked) or asked
     source = _source(name_server, settled, runner.options)
     state = state_of(root)
-    # The table is locked beside its state: a copy of the state would allow a second run.
-    with runner.at_work(state, f"table {topic}"), locked(root / OWN_FOLDER):
+    with held(root, runner, f"table {topic}"):
+        finish_retry(root, settled)
         writer = TableWriter(root, settled, runner.report)
         given = with_defaults(source, _ROWS_PER_BATCH)
         place = writer.resume(state / "checkpoint", runner.say)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
+from tests.spark.pipelines.tables.test_retries import make
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -78,3 +79,14 @@ def test_archive_and_backfill_end_with_one_line_of_json(topic, folder, tmp_path,
     args = ["backfill", str(tmp_path / "t"), "--store", str(folder / "broker-0")]
     assert json.loads(CliRunner().invoke(pipeline, args).stdout)["written"] == 0
     assert "looks for messages" in CliRunner().invoke(pipeline, [*args, "--dry-run"]).stderr
+
+
+def test_redrive_ends_with_one_line_of_json(tmp_path):
+    refused = CliRunner().invoke(pipeline, ["redrive", str(tmp_path / "none")])
+    assert refused.exit_code == 1
+    assert "is no table; the pipeline `table` makes them" in refused.output
+    root = make(tmp_path, "parquet")
+    looked = CliRunner().invoke(pipeline, ["redrive", str(root), "--dry-run"])
+    assert "3 errors would become rows, 3 would stay" in looked.stderr
+    report = json.loads(CliRunner().invoke(pipeline, ["redrive", str(root)]).stdout)
+    assert (report["read"], report["written"], report["errors"]) == (6, 3, 3)

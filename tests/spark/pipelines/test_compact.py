@@ -93,8 +93,9 @@ def test_what_is_no_table_or_is_written_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="is no table"):
         compact(tmp_path / "none")
     keep(state_of(tmp_path / "t"), Settled("t", "parquet", "raw", None))
-    with locked(state_of(tmp_path / "t")), pytest.raises(ConfigError, match="another run is at work"):
-        compact(tmp_path / "t")
+    for folder in (state_of(tmp_path / "t"), tmp_path / "t" / ".sparrowmq"):
+        with locked(folder), pytest.raises(ConfigError, match="another run is at work"):
+            compact(tmp_path / "t")
     with pytest.raises(ConfigError, match="give 1 or more"):
         compact(tmp_path / "t", keep_days=0)
 

@@ -120,7 +120,9 @@ def test_rows_that_a_backfill_added_since_are_not_taken_to_be_sent(topic, where,
     sent = table(topic.name, table_of, once=True, options=late, **where).written
     assert publish(table_of, again, **where).written == sent
     assert backfill(table_of, folder / "broker-0", **given).written == 40 - sent > 0
-    with pytest.raises(ConfigError, match=r"`backfill` has added rows .* publish it to another topic, or"):
+    with pytest.raises(
+        ConfigError, match=r"`backfill` or `redrive` has added rows .* publish it to another topic, or"
+    ):
         publish(table_of, again, **where)
     before = " or ".join(f"_mq.queueId = {queue} and _mq.queueOffset < {end}" for queue, end in begin.items())
     assert publish(table_of, again, where=before, **where).written == 40 - sent

@@ -21,7 +21,7 @@ import psutil
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
-from sparrowmq.spark.pipelines import preview, table
+from sparrowmq.spark.pipelines import preview, redrive, table
 from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
@@ -128,6 +128,23 @@ def test_a_table_is_gone_on_with_as_it_was_begun(topic, run, tmp_path):
     with pytest.raises(ConfigError, match="was begun with format 'parquet', not 'delta'"):
         run("delta")
     assert run("parquet").written == 0
+
+
+def test_a_schema_is_extended_and_errors_are_tried_again(topic, run, tmp_path):
+    topic.send_bodies([b'{"id":1,"more":"m"}', b'{"id":2.5}', b'{"id":"x"}'])
+    assert run("delta", mode="schema", schema="id bigint").errors == 2
+    with pytest.raises(ConfigError, match="the column id as bigint, which cannot become date"):
+        run("delta", mode="schema", schema="id date")
+    assert run("delta", mode="schema", schema="id double, more string").written == 0
+    report = redrive(tmp_path / "table", say=lambda _: None)
+    assert (report.written, report.errors) == (1, 1)
+    topic.send_bodies([b'{"id":4,"more":"n"}'])
+    assert run("delta", mode="schema", schema="id double, more string").written == 1
+    rows = rows_of("delta", tmp_path / "table")
+    assert sorted((row["id"], row["more"]) for row in rows if row["id"] != 2.5) == [(1.0, None), (4.0, "n")]
+    assert len(rows) == 3
+    (error,) = rows_of("delta", tmp_path / "table.errors")
+    assert (error["reason"], error["body"]) == ("id is no double", b'{"id":"x"}')
 
 
 def begin_of(path):

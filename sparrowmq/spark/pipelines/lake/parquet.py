@@ -54,7 +54,7 @@ class Folder:
         return max((int(path.stem) for path in found), default=-1)
 
     def record(self) -> str | None:
-        return _record_in(self._commits)
+        return _record_of(max(self._commits.glob("[0-9]*.json"), default=None))
 
     def columns(self) -> dict[str, pa.DataType]:
         """As the newest file of a batch has them; files that were put together may lack newer columns."""
@@ -66,7 +66,6 @@ class Folder:
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
         moves = {str(file.path): str(place.path / file.name) for file in staged.files}
-        self._commits.mkdir(parents=True, exist_ok=True)
         commit = self._commits / f"{batch:09}.json"
         self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
         self._finish()
@@ -130,6 +129,7 @@ class Folder:
 
     def _write(self, path: Path, said: Mapping[str, Any], *, is_new: bool = False) -> None:
         """Write the whole file or nothing, also if the power fails. Raises: ConfigError, it is new, and is there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".tmp")
         with open(new, "w") as file:
             json.dump(said, file)
@@ -150,14 +150,13 @@ class Folder:
 
 
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of a table."""
-    return _record_in(folder / OWN_FOLDER)
+    """The record of the last batch of a table, whichever writer's."""
+    found = folder.glob(f"{OWN_FOLDER}*/[0-9]*.json")
+    return _record_of(max(found, key=os.path.getmtime, default=None))
 
 
-def _record_in(commits: Path) -> str | None:
-    for commit in sorted(commits.glob("[0-9]*.json"))[-1:]:
-        return str(json.loads(commit.read_text()).get("record") or "") or None
-    return None
+def _record_of(commit: Path | None) -> str | None:
+    return str(json.loads(commit.read_text()).get("record") or "") or None if commit else None
 
 
 def _move(moves: Mapping[str, str]) -> None:

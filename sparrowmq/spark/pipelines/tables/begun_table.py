@@ -1,19 +1,25 @@
-"""The settings of a table, which its first start fixes for all later starts: `table.json` in the state's folder."""
+"""The settings of a table: `table.json` in the state's folder. A later start may only extend the schema."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.lake.lake import record_at
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.running.folders import demand_same
-from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole
+from sparrowmq.spark.pipelines.lake.widening import fits
+from sparrowmq.spark.pipelines.running.folders import demand_same, locked
+from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole, arrow_types
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.running.runner import Runner
 
 
 @dataclass
@@ -40,9 +46,10 @@ class Settled:
                 return Whole()
         return self.objects()
 
-    def objects(self) -> Objects:
-        """The shape of rows in the modes json and schema."""
-        return Objects(self.fields, is_closed=self.mode == "schema", depth=self.depth)
+    def objects(self, fields: Mapping[str, str] | None = None) -> Objects:
+        """The shape of rows in the modes json and schema; with other columns than now if there are `fields`."""
+        fields = self.fields if fields is None else fields
+        return Objects(fields, is_closed=self.mode == "schema", depth=self.depth)
 
     def begins(self) -> dict[MessageQueue, int]:
         """The first offset of each queue that the table takes from brokers; a queue made later has none."""
@@ -52,6 +59,17 @@ class Settled:
             for broker, queues in brokers.items()
             for queue, offset in queues.items()
         }
+
+
+@contextmanager
+def held(root: Path, runner: Runner, name: str = "") -> Iterator[None]:
+    """Hold the state of a table, and the table itself: a copy of the state would allow a second run.
+
+    Raises:
+        ConfigError: as `Runner.at_work`.
+    """
+    with runner.at_work(state_of(root), name), locked(root / OWN_FOLDER):
+        yield
 
 
 def settle(root: Path, settled: Settled) -> Settled:
@@ -64,7 +82,11 @@ def settle(root: Path, settled: Settled) -> Settled:
 
 
 def begun_at(root: Path, settled: Settled) -> Settled | None:
-    """Return the settings of an earlier start. Raises: ConfigError, they are others."""
+    """Return the settings of an earlier start, with a schema that may have got more and wider columns.
+
+    Raises:
+        ConfigError: they are others.
+    """
     found = begun(root)
     if found is None:
         if next(root.glob(f"**/{DAY}=*/*.parquet"), None) is not None:
@@ -73,16 +95,33 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
                 "it, or name another folder"
             )
         return None
-    fixed = ("topic", "format", "mode", "schema")
-    now = {name: getattr(settled, name) for name in fixed}
-    demand_same(f"the table at {root}", asdict(found), now)
+    what = f"the table at {root}"
+    demand_same(what, asdict(found), {name: getattr(settled, name) for name in ("topic", "format", "mode")})
     if ("registry" in (found.bodies or {})) != ("registry" in (settled.bodies or {})):
         raise ConfigError(
             f"the table at {root} was begun {'with' if found.bodies and 'registry' in found.bodies else 'without'} "
             "a registry, and its bodies are read accordingly; name another folder"
         )
     found.bodies = settled.bodies  # a registry may move, and a file may get new fields
-    return found
+    if found.schema == settled.schema:
+        return found
+    return replace(found, schema=settled.schema, fields=extended(what, found.fields, settled.fields))
+
+
+def extended(what: str, known: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a new schema. Raises: ConfigError, it lacks one of the columns `known`, or changes one."""
+    old, new = arrow_types(known), arrow_types(asked)
+    for name, ddl in known.items():
+        if name not in asked:
+            raise ConfigError(
+                f"{what} has the column {name}, and the schema lacks it; add `{name} {ddl}` to the schema"
+            )
+        if not fits(old[name], new[name]):
+            raise ConfigError(
+                f"{what} has the column {name} as {ddl}, which cannot become {asked[name]}: a type can only become "
+                "one that holds all its values; name another folder for another type"
+            )
+    return dict(asked)
 
 
 def begun(root: Path) -> Settled | None:

@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.tables.retries import PLAN, Plan
 from sparrowmq.spark.stored.blocks import LogFile, Span
 from sparrowmq.store.layout import offset_name
 
@@ -54,11 +55,17 @@ def numbered(writer: TableWriter, files: Sequence[LogFile]) -> int:
 
 
 def added(state: Path) -> dict[str, int]:
-    """Return by broker the last batch with rows of stored logs; it changes when rows are added."""
+    """Return by broker the last batch with rows of stored logs, and that of errors that became rows.
+
+    It changes when a table gets rows that are older than others.
+    """
     found: dict[str, int] = {}
     for path in sorted(state.glob("stored-*.json")):
         noted = snapshot.load(path, _Noted) or _Noted()
         found[path.stem] = noted.last_batch if noted.writing is None else noted.writing.batch
+    plan = snapshot.load(state / PLAN, Plan)
+    if plan is not None:
+        found["retried"] = plan.batch
     return {name: batch for name, batch in found.items() if batch >= 0}
 
 

@@ -35,10 +35,11 @@ class Record(msgspec.Struct, frozen=True):
     """A commit's own words about its batch.
 
     Attributes:
-        start, end: the offsets of the batch as Spark's checkpoint has them; None for rows of a stored log.
+        start, end: the offsets of the batch as Spark's checkpoint has them; None for rows of a stored log, and for
+            errors that became rows.
         is_half: the batch has errors, too, which are committed next.
         other: the last batch of the other table when this one was committed.
-        settled: the settings of the table.
+        settled: the settings of the table, with the columns that the batch was read with.
     """
 
     batch: int
@@ -68,13 +69,16 @@ class Reached(msgspec.Struct, frozen=True):
 
 def parsed(text: str | None) -> Record | None:
     """A record from a commit; None if it has none that this release can read."""
-    if not text:
-        return None
     try:
-        found = msgspec.json.decode(text, type=Record)
+        return msgspec.json.decode(text, type=Record) if text else None
     except msgspec.MsgspecError:
         return None
-    return found if found.end is not None else None
+
+
+def placed(text: str | None) -> Record | None:
+    """A record with offsets, from a commit; None if it has none."""
+    found = parsed(text)
+    return found if found is not None and found.end is not None else None
 
 
 def place_behind(rows: Record | None, errors: Record | None) -> dict[str, Any] | None:

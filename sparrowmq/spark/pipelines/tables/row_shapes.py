@@ -123,6 +123,12 @@ class Objects:
         return rows.where(f.col(_REASON).isNotNull()).select(*OWN, f.col(_REASON).alias("reason"), "body")
 
 
+def arrow_types(fields: Mapping[str, str]) -> dict[str, pa.DataType]:
+    """The types of columns in files."""
+    schema = arrow_schema(StructType([StructField(name, type_of(ddl)) for name, ddl in fields.items()]))
+    return {field.name: field.type for field in schema}
+
+
 def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
     """The columns of a schema that a user wrote, as `id bigint, name string`. `spark` is what reads DDL.
 

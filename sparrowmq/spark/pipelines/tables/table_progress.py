@@ -21,6 +21,7 @@ from sparrowmq.spark.pipelines.tables.progress import (
     parsed,
     passes,
     place_behind,
+    placed,
 )
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json
 
@@ -43,6 +44,7 @@ class TableProgress:
         self._checkpoint: Checkpoint | None = None
         self._had: dict[str, Offsets] = {}
         self._reached = Reached()
+        self._fields: dict[str, str] | None = None
 
     def resume(self, folder: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
         """Compare the tables with the checkpoint in `folder`, and prepare for writing.
@@ -52,7 +54,7 @@ class TableProgress:
             ConfigError: it is not known which messages the table has.
         """
         settled, last = self._settled, {name: each.last_batch() for name, each in self._tables.items()}
-        records = {name: parsed(each.record()) for name, each in self._tables.items()}
+        records = {name: placed(each.record()) for name, each in self._tables.items()}
         rows, errors = records[ROWS], records[ERRORS]
         self._reached = Reached.load(folder)
         self._had = {name: from_json(each.end) for name, each in records.items() if each and each.end}
@@ -109,6 +111,19 @@ class TableProgress:
             self._note(table, batch)
         return staged.rows
 
+    def columns(self, batch: int) -> dict[str, str] | None:
+        """Return the columns for a batch of which one table has messages already; None for other batches.
+
+        They are those that the messages were read with. With wider ones, a message would be in both tables, or in none.
+        """
+        self._fields = None
+        for table, lake in self._tables.items():
+            if batch <= lake.last_batch() or self._overlap(table, batch) is not None:
+                record = parsed(lake.record())
+                self._fields = dict(record.settled["fields"]) if record is not None else None
+                break
+        return self._fields
+
     def _overlap(self, table: str, batch: int) -> Offsets | None:
         """Return the offsets behind which a table lacks rows, if a batch begins before them."""
         had = self._had.get(table)
@@ -126,7 +141,8 @@ class TableProgress:
         if self._checkpoint is not None:
             start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
         other = self._tables[ROWS if table == ERRORS else ERRORS].last_batch()
-        return Record(batch, start, end, is_half, other, asdict(self._settled)).text()
+        settled = asdict(self._settled) | ({} if self._fields is None else {"fields": self._fields})
+        return Record(batch, start, end, is_half, other, settled).text()
 
     def _note(self, table: str, batch: int) -> None:
         """Note a commit, so that a table which is restored to before it is noticed."""

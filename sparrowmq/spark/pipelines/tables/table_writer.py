@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructField, StructType
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.rewriting import holds, widen
 from sparrowmq.spark.pipelines.lake.widening import retypes
@@ -21,13 +21,11 @@ from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
-from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, behind
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, arrow_types, behind
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
-from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -64,7 +62,16 @@ class TableWriter:
         return max(self._rows.last_batch(), self._errors.last_batch())
 
     def resume(self, checkpoint: Path, say: Say) -> dict[str, Any] | None:
-        """Find out where the stream is to begin. Returns and raises: as `TableProgress.resume`."""
+        """Find out where the stream is to begin. Returns: as `TableProgress.resume`.
+
+        Raises:
+            ConfigError: as there, or a new schema has a type that does not hold the values of a column.
+        """
+        for name in _not_held(self._rows, self.settled.fields):
+            raise ConfigError(
+                f"{self.root} has integers in {name} that {self.settled.fields[name]} does not hold exactly; "
+                "make the column decimal(38,0) or string"
+            )
         return self._progress.resume(checkpoint, say)
 
     def write(self, messages: DataFrame, batch: int) -> str:
@@ -105,6 +112,8 @@ class TableWriter:
             shape = self._encoded.shape(messages, batch)
             self._settle(shape.fields)
             return shape
+        if (fields := self._progress.columns(batch)) is not None:
+            return self.settled.objects(fields)
         self._settle(grown(self.settled, messages, self._rows))
         return self.settled.objects()
 
@@ -161,15 +170,18 @@ def fields_for(found: Found, fields: Mapping[str, str], table: Lake | None) -> d
     chosen = columns(found, known, OWN)
     if table is None:
         return chosen
-    wanted = arrow_schema(StructType([StructField(name, type_of(ddl)) for name, ddl in chosen.items()]))
-    long = [
-        field.name
-        for field in wanted
-        if field.name in present
-        and retypes(present[field.name], field.type)
-        and not holds(table, field.name, field.type)
-    ]
+    long = _not_held(table, chosen)
     return columns(found, known, OWN, long) if long else chosen
+
+
+def _not_held(table: Lake, fields: Mapping[str, str]) -> list[str]:
+    """The columns of a table with values that the type in `fields` does not hold exactly."""
+    present = table.columns()
+    return [
+        name
+        for name, kind in arrow_types(fields).items()
+        if name in present and retypes(present[name], kind) and not holds(table, name, kind)
+    ]
 
 
 def _summaries(depth: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

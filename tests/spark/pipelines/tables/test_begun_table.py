@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, settle, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, begun_at, extended, settle, state_of
 
 # As earlier releases wrote it.
 KEPT: dict[str, Any] = {
@@ -56,3 +56,38 @@ def test_other_settings_are_refused(tmp_path, other, complaint):
     settle(tmp_path / "orders", Settled("orders", "parquet", "raw", None))
     with pytest.raises(ConfigError, match=complaint):
         settle(tmp_path / "orders", Settled(*other))
+
+
+def with_schema(schema, fields):
+    return Settled("orders", "parquet", "schema", schema, fields)
+
+
+def test_a_later_start_may_extend_the_schema(tmp_path):
+    first = settle(tmp_path / "orders", with_schema("id int", {"id": "int"}))
+    wider = with_schema("id bigint, more struct<a: int>", {"id": "bigint", "more": "struct<a:int>"})
+    found = begun_at(tmp_path / "orders", wider)
+    assert found is not None
+    assert (found.schema, found.fields, found.writer) == (wider.schema, wider.fields, first.writer)
+    assert begun(tmp_path / "orders") == first  # until the caller keeps it
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "complaint"),
+    [
+        ({"id": "int", "a": "string"}, {"id": "int"}, "the schema lacks it; add `a string` to the schema"),
+        ({"id": "string"}, {"id": "bigint"}, "the column id as string, which cannot become bigint"),
+        ({"id": "bigint"}, {"id": "boolean"}, "which cannot become boolean"),
+        ({"id": "boolean"}, {"id": "string"}, "which cannot become string"),
+        ({"at": "struct<a:int,b:int>"}, {"at": "struct<a:int>"}, "which cannot become struct<a:int>"),
+        ({"of": "array<double>"}, {"of": "array<float>"}, "which cannot become array<float>"),
+    ],
+)
+def test_a_schema_that_would_lose_values_is_refused(known, asked, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        extended("the table at T", known, asked)
+
+
+def test_columns_become_wider_and_more():
+    known = {"a": "int", "b": "struct<x:float>", "c": "decimal(5,2)"}
+    asked = {"c": "decimal(9,2)", "b": "struct<x:double,y:map<string,int>>", "a": "string", "d": "date"}
+    assert extended("the table at T", known, asked) == asked

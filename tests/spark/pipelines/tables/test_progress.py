@@ -15,6 +15,7 @@ from sparrowmq.spark.pipelines.tables.progress import (
     difference,
     parsed,
     place_behind,
+    placed,
 )
 
 
@@ -36,9 +37,11 @@ def planned(folder, *ends, first=0, begin=None):
 
 def test_a_record_survives_the_commit_and_one_of_a_stored_log_has_no_place():
     said = record(7, (1, 2), (3, 4), is_half=True, other=6)
-    assert parsed(said.text()) == said
-    assert parsed(Record(7, None, None, False, -1, {}).text()) is None
-    assert parsed("") is parsed(None) is parsed("{") is None
+    assert parsed(said.text()) == placed(said.text()) == said
+    stored = Record(7, None, None, False, -1, {})
+    assert parsed(stored.text()) == stored
+    assert placed(stored.text()) is None
+    assert parsed("") is parsed(None) is placed(None) is parsed("{") is None
 
 
 @pytest.mark.parametrize(

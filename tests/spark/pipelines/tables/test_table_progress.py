@@ -34,14 +34,15 @@ def test_no_mishap_loses_or_doubles_a_row(tmp_path, kind, rounds):
 def run(topic, tmp_path):
     """Runs the pipeline once; returns what it says beside its batches."""
 
-    def run(kind):
+    def run(kind, mode="json", schema=None):
         said: list[str] = []
         report = table(
             topic.name,
             tmp_path / "orders",
             name_server=topic.options["nameServer"],
             format=kind,
-            mode="json",
+            mode=mode,
+            schema=schema,
             once=True,
             spark=topic.spark,
             options={"maxOffsetsPerTrigger": "20"},
@@ -110,3 +111,25 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
     with locked(root / ".sparrowmq"), pytest.raises(ConfigError, match="another run is at work"):
         run(kind)
     assert found(tmp_path, kind) == wanted(100)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.guards("TableProgress.columns: self._overlap(table, batch) is not None -> False")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp_path, kind):
+    """The message is in no table yet, and fits the columns of now: but the batch of its rows is there."""
+    topic.send_bodies([b'{"id":1}', b'{"id":2}', b'{"id":"text"}'])
+    assert run(kind, "schema", "id bigint") == []
+    for name in ("orders.errors", "orders.state"):
+        shutil.rmtree(tmp_path / name)
+    topic.send_bodies([b'{"id":"more"}'])
+    (line,) = run(kind, "schema", "id string")
+    assert "its state was lost" in line
+    topic.send_bodies([b'{"id":"new"}'])
+    assert run(kind, "schema", "id string") == []
+    state = tmp_path / "orders.state"
+    rows = rows_of(kind, tmp_path / "orders", state)
+    errors = rows_of(kind, tmp_path / "orders.errors", state / "errors")
+    assert sorted(row["id"] for row in rows) == ["1", "2", "new"]
+    assert sorted(bytes(row["body"]) for row in errors) == [b'{"id":"more"}', b'{"id":"text"}']

@@ -9,6 +9,7 @@ from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.row_shapes import Objects
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from tests.spark.pipelines.lake.tables import KINDS, as_all_see_it, rows_of
 
@@ -142,3 +143,43 @@ def test_columns_that_could_not_be_kept_are_not_in_use(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         writer._settle({"a": "bigint", "b": "string"})
     assert settled.fields == {"a": "bigint"}
+
+
+@pytest.mark.guards("TableProgress.columns: batch <= lake.last_batch() -> False")
+def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(
+    topic, tmp_path, monkeypatch
+):
+    """Killed between the two tables, and then the columns became wider: the message must not vanish."""
+    topic.send_bodies([b'{"id":1}', b'{"id":"text"}'])
+    root = tmp_path / "orders"
+    first = writer(root, "schema", fields={"id": "bigint"})
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "bad", _die)
+        with pytest.raises(_DeadError):
+            first.write(topic.read(), 0)
+    again = writer(root, "schema", fields={"id": "string"})
+    assert again.write(topic.read(), 0) == "0 rows, 1 errors"
+    assert [row["reason"] for row in rows_of("parquet", tmp_path / "orders.errors", root)] == [
+        "id is no bigint"
+    ]
+    assert again.write(topic.read(), 1) == "2 rows, 0 errors"
+    assert sorted(row["id"] for row in rows_of("parquet", root, root)) == ["1", "1", "text"]
+
+
+class _DeadError(Exception):
+    pass
+
+
+def _die(*_args):
+    raise _DeadError
+
+
+def test_a_schema_whose_type_does_not_hold_the_values_is_refused(topic, tmp_path):
+    topic.send_bodies([b'{"id":9007199254740993}'])
+    writer(tmp_path / "orders", "schema", fields={"id": "bigint"}).write(topic.read(), 0)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text("{}")
+    with pytest.raises(ConfigError, match="has integers in id that double does not hold exactly"):
+        writer(tmp_path / "orders", "schema", fields={"id": "double"}).resume(checkpoint, print)
+    writer(tmp_path / "orders", "schema", fields={"id": "string"}).resume(checkpoint, print)
