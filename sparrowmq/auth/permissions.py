@@ -31,6 +31,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests import headers
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck, Heartbeat, LockQueues
+from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.header import Request
 
@@ -193,6 +194,12 @@ def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
         yield topic, SUB
 
 
+def _of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    for ack in BatchAcks.of_request(body).acks:
+        yield ack.topic, SUB
+        yield retry_topic(ack.consumer_group), SUB
+
+
 NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_queue,
     RequestCode.GET_MAX_OFFSET: _of_queue,
@@ -205,6 +212,7 @@ NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterat
     RequestCode.LOCK_BATCH_MQ: _of_locks,
     RequestCode.UNLOCK_BATCH_MQ: _of_locks,
     RequestCode.CHECK_CLIENT_CONFIG: _of_filter,
+    RequestCode.BATCH_ACK_MESSAGE: _of_acks,
     RequestCode.VIEW_MESSAGE_BY_ID: _of_record,
     RequestCode.CONSUMER_SEND_MSG_BACK: _of_giving_back,
 }

@@ -31,6 +31,7 @@ from sparrowmq.broker.handlers.groups_handler import GroupHandler
 from sparrowmq.broker.handlers.inspect_handler import InspectHandler
 from sparrowmq.broker.handlers.leadership_handler import LeadershipHandler
 from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
+from sparrowmq.broker.handlers.pop_parts import pop_parts, pops_of
 from sparrowmq.broker.handlers.progress_handler import ProgressHandler
 from sparrowmq.broker.handlers.pull_handler import PullHandler, PullRules
 from sparrowmq.broker.handlers.query_handler import QueryHandler
@@ -351,6 +352,7 @@ class Broker:
         stored = storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics))
         times = store.intake.put_times
         status = Status(settings, figures, clock, times, lambda: self._told() | repeats.told())
+        pops = pops_of(store, state, writer, clock, self._turn, figures)
         sends = SendHandler(store, writer, topics, groups, send_rules(settings, store), figures, repeats)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
@@ -364,6 +366,7 @@ class Broker:
             *role,
             Part((TransactionHandler(store, transactions),)),
             *batch_parts(store, writer, topics, settings, clock, figures),
+            pop_parts(store, state, pops, filters, consumption, settings, clock, self._quotas),
             clients.part(),
             locks.part(),
             status.part(),

@@ -36,6 +36,7 @@ from sparrowmq.loop.watermark import Waiter, Watermark
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.headers import PullMessage
+from sparrowmq.protocol.requests.pop_headers import Notification, PopMessage
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage, release
@@ -57,7 +58,7 @@ class HeldLimits:
 
 @mypyc_attr(acyclic=True)
 class Held:
-    """One held pull.
+    """One held pull, or pop.
 
     Attributes:
         selector: the filter; None for a pull that only waits.
@@ -79,11 +80,17 @@ class Held:
         "usages",
     )
 
-    def __init__(self, header: PullMessage, selector: Selector | None, peer: Peer) -> None:
+    def __init__(
+        self,
+        header: PullMessage | PopMessage | Notification,
+        selector: Selector | None,
+        peer: Peer,
+        next_offset: int = 0,
+    ) -> None:
         self.header = header
         self.selector = selector
         self.peer = peer
-        self.next_offset = header.queue_offset
+        self.next_offset = next_offset
         self.scanned: Read | None = None
         self.later = Later()
         self.line: _Line | None = None
@@ -180,6 +187,11 @@ class HeldPulls:
         if end is not None:
             self._wait(held, end)
         return held.later
+
+    def waiting_for(self, end: Watermark) -> int:
+        """Return how many pulls wait until `end` rises."""
+        line = self._lines.get(end)
+        return 0 if line is None else len(line.pulls)
 
     def _refuse(self, count: int) -> None:
         self.refused += 1

@@ -38,6 +38,7 @@ class Offsets:
         unlogged: the group, topic and queue of each offset that changed and is not in the log yet.
         on_delete: called with the name of a group whose offsets are deleted, at once.
         mark: returns the part of the journal that the offsets have.
+        on_move: called with the group, the topic, the queue and the offset of a commit that changes something.
     Raises:
         BadStore: neither the file at `path` nor one of its copies can be read.
     """
@@ -46,6 +47,7 @@ class Offsets:
         self.unlogged: set[tuple[str, str, int]] = set()
         self.on_delete: Callable[[str], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
+        self.on_move: Callable[[str, str, int, int], object] | None = None
         self._table: OffsetTable = _load(path) if known is None else known
         # The file may have very many offsets, so the fast encoder writes it.
         self.file = SavedFile(path, self._saved, msgspec.json.encode)
@@ -62,6 +64,8 @@ class Offsets:
             queues[queue_id] = offset
             self.unlogged.add((group, topic, queue_id))
             self.file.touch()
+            if self.on_move is not None:
+                self.on_move(group, topic, queue_id, offset)
 
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
         """Lower each offset that is after the end of its queue to that end.

@@ -150,7 +150,14 @@ def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
 
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
 # These requests wait on purpose when there is nothing to return yet.
-_HELD: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_HELD: Final = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+    }
+)
 
 # The reasons under which errors count; another RemoteError counts under the name of its code.
 _REASON_OF: Final = {

@@ -162,13 +162,13 @@ class PullHandler:
         """Send the client to the master after a pause. Unlike Java, which answers at once, so clients loop while the
         master is gone.
         """
-        return self.held.hold(Held(header, None, peer), None, SENT_AWAY_S)
+        return self.held.hold(Held(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
 
     def _hold(self, header: PullMessage, selector: Selector, peer: Peer) -> Later:
         self._consumption.held()
         end = self._store.queues.obtain(header.topic, header.queue_id).end
         timeout_s = min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000
-        return self.held.hold(Held(header, selector, peer), end, timeout_s)
+        return self.held.hold(Held(header, selector, peer, header.queue_offset), end, timeout_s)
 
     def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
         """Return the answer to a held pull, if it has one now.
@@ -176,6 +176,7 @@ class PullHandler:
         If reads passed messages without a match, the answer at the end of the wait is "retry at once from here".
         """
         header, selector = held.header, held.selector
+        assert isinstance(header, PullMessage)
         if selector is None:
             return _sent_away() if is_over else None
         if is_over and held.scanned is not None:
@@ -280,7 +281,7 @@ class PullHandler:
             kind = header.expression_type
             if kind and kind != TAG:
                 return self._filters.selector(kind, header.subscription)
-            return _selector_of(header.subscription or ALL)
+            return selector_of(header.subscription or ALL)
         subscription = self._known_subscription(header)
         if subscription.kind != TAG:
             return self._filters.selector(subscription.kind, subscription.expression)
@@ -328,7 +329,7 @@ def _of_codes(codes: frozenset[int]) -> Selector:
     return Selector(codes or None)
 
 
-def _selector_of(expression: str) -> Selector:
+def selector_of(expression: str) -> Selector:
     return _usual_selector(expression) if len(expression) <= LONGEST_KEPT else _parsed(expression)
 
 

@@ -30,6 +30,19 @@ _OF_MASTER: Final = frozenset(
 )
 
 
+_POPS: Final = frozenset(
+    {
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    }
+)
+
+
 def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
     """Return a guard that refuses what a slave may not do, and then asks `guard`.
 
@@ -52,6 +65,11 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "Message store is slave mode, so end transaction is forbidden; its master has the half message",
+            )
+        if row.code in _POPS:
+            raise RemoteError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "this broker is a slave; its master has the state of popped messages",
             )
         if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             raise RemoteError(

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.offsets import OffsetTable
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
@@ -45,6 +46,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
         no_group: the name of a deleted group; its offsets stay.
         offsets: new offsets by queue id, by "topic@group".
         no_offsets: the group whose offsets are all deleted.
+        pops: steps of pop consumption (pop_steps.py).
     """
 
     mark: str = ""
@@ -57,6 +59,7 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     no_group: str = ""
     offsets: dict[str, dict[int, int]] = {}
     no_offsets: str = ""
+    pops: list[bytes] = []
 
     def entry(self, now_ms: int, host: bytes) -> Entry:
         """The message that stores it. A snapshot's begin has a tag, so it is found in the queue's entries."""
@@ -92,6 +95,7 @@ class Tables:
         self.groups: dict[str, GroupConfig] = {}
         self.groups_version = DataVersion()
         self.offsets: OffsetTable = {}
+        self.pops = PopTable()
         self.deleted: dict[str, int] = {}
         self.is_whole = False
 
@@ -116,6 +120,7 @@ class Tables:
             self.deleted[change.no_topic] = at
             for topics in self.offsets.values():
                 topics.pop(change.no_topic, None)
+            self.pops.drop_topic(change.no_topic)
         for group in change.groups:
             self.groups[group.group_name] = group
         if change.no_group:
@@ -127,4 +132,6 @@ class Tables:
             self.offsets.setdefault(group_name, {}).setdefault(topic_name, {}).update(queues)
         if change.no_offsets:
             self.offsets.pop(change.no_offsets, None)
+            self.pops.drop_group(change.no_offsets)
+        self.pops.apply_all(change.pops)
         self.is_whole = self.is_whole or change.mark == END

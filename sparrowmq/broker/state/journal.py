@@ -1,8 +1,9 @@
-"""The journal: a master writes each change of its topics, groups and offsets to its log.
+"""The journal: a master writes each change of its topics, groups, offsets and pops to its log.
 
     topics, groups    one record a change, in the turn of the change: before the message that made the topic
     offsets           commits that wait for an answer: one record for all of a turn
                       other commits, such as those of pulls: one record a second, with the queues that changed
+    pops              all steps of a turn: before offsets, which follow from them
     a snapshot        before the first record; when the changes since the last one take four times its size;
                       when the log has gone on to another file, because retention deletes the oldest ones
 
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
@@ -36,7 +37,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
-from sparrowmq.remoting.request_dispatch import Later
+from sparrowmq.remoting.request_dispatch import Answer, Later
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,16 @@ class JournalRules:
 
     files_count: bool = True
     is_alone: Callable[[], bool] = lambda: True
+
+
+class LoggedPops(Protocol):
+    """The pop state, whose changes the journal takes."""
+
+    def take_steps(self) -> Iterator[list[bytes]]:
+        """Yield the steps since the last call."""
+
+    def snapshot(self) -> Iterator[list[bytes]]:
+        """Yield the present state as steps."""
 
 
 class Journal:
@@ -98,7 +109,10 @@ class Journal:
         self._end = store.end  # of the last record
         self._problem: SparrowError | None = None  # why the log lacks a change
         self._is_told = False
-        self._waiting: list[Later] = []
+        # The commits and acknowledgements that wait, each with its answer.
+        self._waiting: list[tuple[Later, Answer | None]] = []
+        self._commits_wait = False
+        self._pops: LoggedPops | None = None
         self._is_writing = False
         topics.on_put, topics.on_delete, topics.mark = self._topic, self._no_topic, self._mark
         groups.on_put, groups.on_delete, groups.mark = self._group, self._no_group, self._mark
@@ -147,42 +161,61 @@ class Journal:
         self._note(Change(no_offsets=group))
 
     def note_offsets(self) -> None:
-        """Write the offsets that changed since the last call."""
+        """Write the offsets that changed since the last call, and pops before them."""
+        self.note_pops()
         if not self._offsets.unlogged:
             return
         unlogged, self._offsets.unlogged = self._offsets.unlogged, set()
         for piece in self._of_queues(sorted(unlogged)):
             self._note(Change(offsets=piece))
 
+    def watch_pops(self, pops: LoggedPops) -> None:
+        """Write pops, too, from now on."""
+        self._pops = pops
+
+    def note_pops(self) -> None:
+        """Write the steps of pops since the last call."""
+        if self._pops is not None:
+            for steps in self._pops.take_steps():
+                self._note(Change(pops=steps))
+
     def commit_soon(self) -> Later:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
+        self._commits_wait = True
+        return self.answer_soon(None)
+
+    def answer_soon(self, answer: Answer | None) -> Later:
+        """Return the answer to a change of pops. It leaves when the change is as safe as an acknowledged message."""
         if not self._waiting:
-            self._turn.write(self._log_commits)
+            self._turn.write(self._log_waiting)
         later = Later()
-        self._waiting.append(later)
+        self._waiting.append((later, answer))
         return later
 
-    def _log_commits(self) -> None:
+    def _log_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
+        commits_wait, self._commits_wait = self._commits_wait, False
         asked = []
-        for later in waiting:
+        for later, answer in waiting:
             if later.command is not None and later.command.flag & ONEWAY_FLAG:
                 later.answer(None, None)
             else:
-                asked.append(later)
+                asked.append((later, answer))
+        self.note_pops()
         if not asked:
             return
-        self.note_offsets()
+        if commits_wait:
+            self.note_offsets()
         if self._problem is not None:
             self._answer(asked, None if self._rules.files_count else self._problem)
         else:
             self._store.safety(True).when(self._end, partial(self._answer, asked))
 
-    def _answer(self, asked: list[Later], error: BaseException | None) -> None:
+    def _answer(self, asked: list[tuple[Later, Answer | None]], error: BaseException | None) -> None:
         problem = self._unsafe(error)
         refusal = None if problem is None else _refusal("the offset is committed", problem)
-        for later in asked:
-            later.answer(None, refusal)
+        for later, answer in asked:
+            later.answer(answer if refusal is None else None, refusal)
 
     async def safe(self, done: str) -> bool:
         """Return True when all changes are on disk, and at slaves if answers wait for these.
@@ -310,6 +343,9 @@ class Journal:
         keys = [(group, topic, queue) for group, topic, queues in self._offsets.all() for queue in queues]
         for piece in self._of_queues(keys):
             yield Change(offsets=piece)
+        if self._pops is not None:
+            for steps in self._pops.snapshot():
+                yield Change(pops=steps)
         yield Change(mark=END)
 
     def _shares(self, names: list[str], extra: int) -> Iterator[list[str]]:

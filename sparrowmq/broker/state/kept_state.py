@@ -14,6 +14,7 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
+from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.replay import Found, Saved, recover
@@ -44,6 +45,7 @@ class KeptState:
         found: the state that the log had.
         is_from_log: whether the log counted for all tables.
         is_foreign: whether another program has written one of the files, which counts now.
+        pops: the state of pop consumption. After another program it is unknown, and begins at the offsets.
         journal: of a master; `lead` sets it.
         follower: of a slave; `follow` sets it.
     """
@@ -54,6 +56,7 @@ class KeptState:
     found: Found
     is_from_log: bool
     is_foreign: bool
+    pops: PopTable
     journal: Journal | None = None
     follower: Follower | None = None
 
@@ -89,7 +92,8 @@ class KeptState:
             if is_new:
                 file.touch()
         is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved, counts, strict=True))
-        return KeptState(topics, groups, offsets, found, all(counts), is_foreign)
+        pops = PopTable() if is_foreign or found.begin is None else tables.pops
+        return KeptState(topics, groups, offsets, found, all(counts), is_foreign, pops)
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.

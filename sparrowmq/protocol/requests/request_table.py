@@ -15,6 +15,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests import admin_headers as admin
 from sparrowmq.protocol.requests import headers as client
 from sparrowmq.protocol.requests import namesrv_headers as namesrv
+from sparrowmq.protocol.requests import pop_headers as pop
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.header import Header, Request
 
@@ -110,6 +111,13 @@ _SERVED = (
         client.GetConsumerListByGroup,
         client.LockBatchMq,
         client.UnlockBatchMq,
+        pop.PopMessage,
+        pop.AckMessage,
+        pop.BatchAckMessage,
+        pop.ChangeInvisibleTime,
+        pop.PeekMessage,
+        pop.Notification,
+        pop.Polling,
     ),
     *_served(
         Role.BROKER,
@@ -267,14 +275,6 @@ _UNSERVED = (
         RequestCode.QUERY_ASSIGNMENT,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-        RequestCode.POP_ROLLBACK,
     ),
     *_unserved(
         "not yet: needs topics whose queues move between brokers (5.x static topics)",
@@ -318,6 +318,7 @@ _UNSERVED = (
     ),
     *_unserved(
         "never: no client sends this request any more",
+        RequestCode.POP_ROLLBACK,
         RequestCode.QUERY_BROKER_OFFSET,
         RequestCode.GET_TOPIC_CONFIG_LIST,
         RequestCode.GET_TOPIC_NAME_LIST,

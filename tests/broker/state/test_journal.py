@@ -124,7 +124,7 @@ async def changes_of(live: Live) -> list[bytes]:
     return [bytes(record.decode(each).body) for view in found.views for each in record.walk(view)]
 
 
-@pytest.mark.guards("Journal._log_commits: true asked")
+@pytest.mark.guards("Journal._log_waiting: true asked")
 async def test_commits_of_one_turn_are_one_record(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await make(live)

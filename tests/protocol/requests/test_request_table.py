@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests import admin_headers, headers, namesrv_headers
+from sparrowmq.protocol.requests import admin_headers, headers, namesrv_headers, pop_headers
 from sparrowmq.protocol.requests.request_table import (
     BY_CODE,
     ROWS,
@@ -46,7 +46,7 @@ def test_the_header_and_the_reply_of_a_row_travel(row: Row) -> None:
 def test_every_request_header_stands_in_the_table() -> None:
     found = {
         kind
-        for module in (headers, namesrv_headers, admin_headers)
+        for module in (headers, namesrv_headers, admin_headers, pop_headers)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request
     }
@@ -56,7 +56,7 @@ def test_every_request_header_stands_in_the_table() -> None:
 def test_every_reply_stands_in_the_table() -> None:
     found = {
         kind
-        for module in (headers, namesrv_headers, admin_headers)
+        for module in (headers, namesrv_headers, admin_headers, pop_headers)
         for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, Header)
@@ -81,7 +81,7 @@ def test_a_row_names_the_fields_that_hold_its_resource() -> None:
 
 
 def test_who_may_write_or_read_a_thing_is_told_by_the_header_or_asked_by_the_handler() -> None:
-    by_body = {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+    by_body = {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.BATCH_ACK_MESSAGE}
     for row in ROWS:
         if row.served_by and row.access in (Access.READ, Access.WRITE):
             assert row.topic or row.group or row.code in by_body, row.name

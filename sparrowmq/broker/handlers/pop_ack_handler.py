@@ -1,0 +1,156 @@
+"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053).
+
+A handle is valid as long as the message is with the consumer that has it: its token must be the one of the last pop or
+change. A message whose time is over can still be acknowledged, until another consumer gets it. The answer leaves when
+the change is as safe as an acknowledged message.
+
+    the message is acknowledged already      success: the answer to the first request may have been lost
+    the handle is not valid, or not ours     208, and nothing happens
+
+Unlike Java, which answers success to nearly all requests, and takes every handle whose numbers fit.
+Source: AckMessageProcessor and ChangeInvisibleTimeProcessor, Java 5.4.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Final
+
+from sparrowmq.broker.pop.pop_queue import PopQueue
+from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.broker.state.journal import Journal
+from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
+from sparrowmq.protocol.requests.pop_headers import (
+    AckMessage,
+    BatchAck,
+    BatchAckMessage,
+    BatchAcks,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeReply,
+)
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, Later, handles
+
+_MOST_ACKS: Final = 4096  # messages of one request
+
+
+class PopAckHandler:
+    """Take acknowledgements.
+
+    Args:
+        journal: None at a slave, where the guard refuses these requests.
+    """
+
+    def __init__(self, pops: Pops, journal: Journal | None, clock: Clock, broker_name: str) -> None:
+        self._pops = pops
+        self._journal = journal
+        self._clock = clock
+        self._broker_name = broker_name
+
+    @handles(AckMessage)
+    def ack(self, header: AckMessage, body: bytes, peer: Peer) -> Answer | Later:
+        """Acknowledge one message."""
+        handle = self._handle(header)
+        queue = self._pops.known(header.topic, header.consumer_group, header.queue_id)
+        if queue is None:
+            raise _unknown(header.topic, header.offset)
+        if _is_done(queue, header.offset):
+            return self._answer(None)
+        if not _is_valid(queue, header.offset, handle.revive_queue):
+            raise _unknown(header.topic, header.offset)
+        self._pops.settle(queue, [header.offset])
+        return self._answer(None)
+
+    @handles(BatchAckMessage)
+    def ack_batch(self, header: BatchAckMessage, body: bytes, peer: Peer) -> Answer | Later:
+        """Acknowledge messages of several pops. Those without a valid handle are left out."""
+        acks = BatchAcks.of_request(body).acks
+        if not acks:
+            raise RemoteError(ResponseCode.NO_MESSAGE, "the request names no message")
+        left = _MOST_ACKS
+        for each in acks:
+            offsets = list(_offsets_of(each))
+            left -= len(offsets)
+            if left < 0:
+                raise RemoteError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"a request acknowledges at most {_MOST_ACKS} messages; send several requests",
+                )
+            queue = self._pops.known(_topic_of(each), each.consumer_group, each.queue_id)
+            valid = [offset for offset in offsets if queue and _is_valid(queue, offset, each.revive_queue_id)]
+            if queue is not None and valid:
+                self._pops.settle(queue, valid)
+        return self._answer(None)
+
+    @handles(ChangeInvisibleTime)
+    def change(self, header: ChangeInvisibleTime, body: bytes, peer: Peer) -> Answer | Later:
+        """Let a message become visible at another time."""
+        handle = self._handle(header)
+        if header.invisible_time < 0:
+            raise RemoteError(ResponseCode.INVALID_PARAMETER, "invisibleTime must be 0 or more")
+        queue = self._pops.known(header.topic, header.consumer_group, header.queue_id)
+        if queue is None or not _is_valid(queue, header.offset, handle.revive_queue):
+            raise _unknown(header.topic, header.offset)
+        now_ms = self._clock.now_ms()
+        token = self._pops.change(queue, header.offset, now_ms, now_ms + header.invisible_time)
+        new = handle._replace(pop_time_ms=now_ms, invisible_ms=header.invisible_time, revive_queue=token)
+        reply = ChangeInvisibleTimeReply(now_ms, header.invisible_time, token, str(new))
+        return self._answer(Answer(header=reply))
+
+    def _handle(self, header: AckMessage | ChangeInvisibleTime) -> ReceiptHandle:
+        try:
+            handle = ReceiptHandle.parse(header.extra_info)
+        except ConfigError as error:
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        place = (header.queue_id, header.offset)
+        if handle.broker_name != self._broker_name or (handle.queue_id, handle.queue_offset) != place:
+            raise _unknown(header.topic, header.offset)
+        return handle
+
+    def _answer(self, answer: Answer | None) -> Answer | Later:
+        if self._journal is None:
+            return answer or Answer()
+        return self._journal.answer_soon(answer)
+
+
+def _is_done(queue: PopQueue, offset: int) -> bool:
+    return 0 <= offset < queue.next_offset and queue.cell(offset) is None
+
+
+def _is_valid(queue: PopQueue, offset: int, token: int) -> bool:
+    cell = queue.cell(offset) if offset >= 0 else None
+    return cell is not None and cell.token == token
+
+
+def _topic_of(ack: BatchAck) -> str:
+    kind = Kind(int(ack.retry)) if ack.retry in ("1", "2") else Kind.NORMAL
+    return kind.topic_of(ack.topic, ack.consumer_group)
+
+
+def _offsets_of(ack: BatchAck) -> Iterator[int]:
+    try:
+        bits = int.from_bytes(base64.b64decode(ack.bits, validate=True), "little")
+    except (binascii.Error, ValueError) as error:
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL, "the bits of an acknowledgement are not base64"
+        ) from error
+    if bits.bit_count() > _MOST_ACKS:
+        raise RemoteError(
+            ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MOST_ACKS} messages"
+        )
+    while bits:
+        yield ack.start_offset + (bits & -bits).bit_length() - 1
+        bits &= bits - 1
+
+
+def _unknown(topic: str, offset: int) -> RemoteError:
+    return RemoteError(
+        ResponseCode.NO_MESSAGE,
+        f"the receipt handle of message {offset} of topic {topic} is not valid: the message was given to another "
+        "consumer, its invisible time was changed, or the handle was not given by this broker",
+    )

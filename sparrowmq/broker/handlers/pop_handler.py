@@ -1,0 +1,263 @@
+"""POP_MESSAGE (200050), PEEK_MESSAGE (200052), NOTIFICATION (200054) and POLLING_INFO (200055): messages of any queue.
+
+    pop ── messages ── their records, and the parts of their handles
+        └─ none     ── hold until one comes ── or 210: the time is over; 209: too many wait
+
+A handle is made by the client, as by those of Java, from the header of the answer. So a word of ours at its end would
+be lost. But every client sends the revive queue back, and we have none: it is a random token, and a handle without the
+right one does nothing.
+Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor and PollingInfoProcessor, Java 5.4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from sparrowmq.broker.filters import Filters
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.pull_handler import selector_of
+from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
+from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.pop.pop_waits import PopWaits
+from sparrowmq.broker.pop.popping import MOST, Popped, Popping, Wish
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.waiting import settled
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.receipt_handle import message_offsets_text, start_offsets_text
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.pop_headers import (
+    ANY_QUEUE,
+    FROM_NEWEST,
+    Notification,
+    NotificationReply,
+    PeekMessage,
+    Polling,
+    PollingReply,
+    PopMessage,
+    PopMessageReply,
+)
+from sparrowmq.protocol.selector import ALL, Selector
+from sparrowmq.protocol.subscription import TAG
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, Later, handles
+
+_LONGEST_HOLD_MS: Final = 60_000
+_LONGEST_INVISIBLE_MS: Final = 7 * 86_400_000
+_SHORTEST_HOLD_S: Final = 1.0  # for a read that goes on
+
+_Asks = PopMessage | PeekMessage | Notification
+
+
+class PopHandler:
+    """Answer pops."""
+
+    def __init__(
+        self,
+        popping: Popping,
+        waits: PopWaits,
+        topics: Topics,
+        groups: Groups,
+        filters: Filters,
+        consumption: Consumption,
+        clock: Clock,
+        limits: HeldLimits | None = None,
+    ) -> None:
+        self._popping = popping
+        self._waits = waits
+        self._topics = topics
+        self._groups = groups
+        self._filters = filters
+        self._consumption = consumption
+        self._clock = clock
+        self._turns: Counter[tuple[str, str]] = Counter()
+        self.held = HeldPulls(clock, self._serve_held, limits)
+
+    @handles(PopMessage)
+    def pop(self, header: PopMessage, body: bytes, peer: Peer) -> Answer | Later | Awaitable[Answer | Later]:
+        """Return messages, and hide them."""
+        self._check(header, peer)
+        if not 0 <= header.invisible_time <= _LONGEST_INVISIBLE_MS:
+            raise RemoteError(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime is {header.invisible_time} ms; it must be between 0 and {_LONGEST_INVISIBLE_MS}",
+            )
+        return self._selected(header, lambda selector: self._pop(header, selector, peer))
+
+    @handles(PeekMessage)
+    def peek(self, header: PeekMessage, body: bytes, peer: Peer) -> Answer:
+        """Return messages, and hide none."""
+        self._check(header, peer)
+        popped = self._popping.peek(self._wish(header), self._clock.now_ms())
+        return self._answer(header, popped)
+
+    @handles(Notification)
+    def notify(self, header: Notification, body: bytes, peer: Peer) -> Answer | Later:
+        """Answer when there is a message."""
+        self._check(header, peer)
+        answer = self._notice(header)
+        return answer or self._hold(header, ALL, peer) or Answer(0, NotificationReply(False, False))
+
+    @handles(Polling)
+    def polling(self, header: Polling, body: bytes, peer: Peer) -> PollingReply:
+        """Return how many pops of a group wait for a topic."""
+        return PollingReply(self.held.waiting_for(self._waits.bell(header.topic, header.consumer_group)))
+
+    def _selected(
+        self, header: PopMessage, then: Callable[[Selector], Answer | Later]
+    ) -> Answer | Later | Awaitable[Answer | Later]:
+        if not header.exp:
+            return then(ALL)
+        if not header.exp_type or header.exp_type == TAG:
+            return then(selector_of(header.exp))
+        selector = self._filters.selector(header.exp_type, header.exp)
+        if isinstance(selector, Selector):
+            return then(selector)
+        return settled(in_slices(_after(selector, then)))
+
+    def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> Answer | Later:
+        popped = self._popping.pop(self._wish(header, selector), self._clock.now_ms())
+        if popped.count:
+            return self._answer(header, popped)
+        later = self._hold(header, selector, peer, popped.is_cut)
+        return later or self._answer(header, popped)
+
+    def _hold(
+        self, header: PopMessage | Notification, selector: Selector, peer: Peer, goes_on: bool = False
+    ) -> Later | None:
+        """Hold a request, if it wants to wait. Raises: RemoteError, POLLING_FULL."""
+        timeout_s = min(header.poll_time, _LONGEST_HOLD_MS) / 1000
+        if goes_on:
+            timeout_s = max(timeout_s, _SHORTEST_HOLD_S)
+        if timeout_s <= 0:
+            return None
+        topic, group = header.topic, header.consumer_group
+        try:
+            later = self.held.hold(Held(header, selector, peer), self._waits.bell(topic, group), timeout_s)
+        except RemoteError as full:
+            raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
+        self._waits.watch(topic, self._topic(header).read_queue_nums)
+        if goes_on:
+            self._waits.ring_soon(topic, group)
+        return later
+
+    def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
+        """Return the answer to a held request, if it has one now."""
+        header = held.header
+        if isinstance(header, Notification):
+            answer = self._notice(header)
+            if answer is None and is_over:
+                answer = Answer(0, NotificationReply(False, False))
+        else:
+            assert isinstance(header, PopMessage) and held.selector is not None
+            popped = self._popping.pop(self._wish(header, held.selector), self._clock.now_ms())
+            is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
+            answer = self._answer(header, popped) if popped.count or is_over else None
+            if popped.is_cut:
+                self._waits.ring_soon(header.topic, header.consumer_group)
+        if answer is None:
+            self._waits.watch(header.topic, self._topic(header).read_queue_nums)
+        return answer
+
+    def _notice(self, header: Notification) -> Answer | None:
+        wish = self._wish(header)
+        found = self._popping.has_any(wish, self._clock.now_ms())
+        return Answer(0, NotificationReply(True, False)) if found else None
+
+    def _answer(self, header: PopMessage | PeekMessage, popped: Popped) -> Answer:
+        topic, group = header.topic, header.consumer_group
+        for queue in popped.queues:
+            self._consumption.took(group, topic, len(queue.offsets), queue.queue_id, popped.size)
+        if not popped.count:
+            self._consumption.took(group, topic, 0)
+        reply = PopMessageReply(
+            pop_time=popped.pop_ms,
+            invisible_time=header.invisible_time if isinstance(header, PopMessage) else 0,
+            revive_qid=popped.token,
+            rest_num=self._popping.rest(topic, group, self._all_of(header)),
+            start_offset_info=start_offsets_text(popped.queues),
+            msg_offset_info=message_offsets_text(popped.queues),
+        )
+        if popped.count:
+            return Answer(ResponseCode.SUCCESS, reply, "FOUND", popped.views)
+        code = ResponseCode.POLLING_TIMEOUT if isinstance(header, PopMessage) else ResponseCode.PULL_NOT_FOUND
+        return Answer(code, reply, "NO_MESSAGE_IN_QUEUE")
+
+    def _wish(self, header: _Asks, selector: Selector = ALL) -> Wish:
+        place = (header.topic, header.consumer_group, self._queue_ids(header))
+        if isinstance(header, Notification):
+            return Wish(*place, 1, is_orderly=bool(header.order))
+        count = max(1, header.max_msg_nums)
+        if isinstance(header, PeekMessage):
+            return Wish(*place, count)
+        return Wish(
+            *place,
+            count,
+            header.invisible_time,
+            selector,
+            from_end=header.init_mode == FROM_NEWEST,
+            is_orderly=bool(header.order),
+            attempt_id=header.attempt_id or "",
+        )
+
+    def _queue_ids(self, header: _Asks) -> Sequence[int]:
+        """The queues to look at: one, or all from another one on each time."""
+        ids = self._all_of(header)
+        if header.queue_id != ANY_QUEUE:
+            return ids
+        key = (header.topic, header.consumer_group)
+        self._turns[key] = first = (self._turns[key] + 1) % max(len(ids), 1)
+        return (*ids[first:], *ids[:first])
+
+    def _all_of(self, header: _Asks) -> Sequence[int]:
+        if header.queue_id != ANY_QUEUE:
+            return (header.queue_id,)
+        return range(self._topic(header).read_queue_nums)
+
+    def _topic(self, header: _Asks) -> TopicConfig:
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! It is created by mqadmin updateTopic, "
+                "or by a send where autoCreateTopicEnable is true",
+            )
+        return topic
+
+    def _check(self, header: _Asks, peer: Peer) -> None:
+        broker = self._topics.broker_name
+        if not self._topics.permission & Perm.READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker}] pop message is forbidden: its brokerPermission is {self._topics.permission}",
+            )
+        if not isinstance(header, Notification) and header.max_msg_nums > MOST:
+            raise RemoteError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{broker}] pop message's num is greater than {MOST}",
+            )
+        topic = self._topic(header)
+        if not topic.perm & Perm.READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden"
+            )
+        if not ANY_QUEUE <= header.queue_id < topic.read_queue_nums:
+            raise RemoteError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+            )
+        if not self._groups.ensure(header.consumer_group).consume_enable:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+
+
+def _after(compiling: Steps[Selector], then: Callable[[Selector], Answer | Later]) -> Steps[Answer | Later]:
+    return then((yield from compiling))

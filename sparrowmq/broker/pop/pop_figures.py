@@ -1,0 +1,26 @@
+"""The figures of pop consumption."""
+
+from __future__ import annotations
+
+from sparrowmq.broker.pop.pops import Pops
+from sparrowmq.metrics.figures import Figures
+
+
+def show(pops: Pops, figures: Figures) -> None:
+    """Add the figures."""
+    figures.gauge(
+        "sparrowmq_pop_messages",
+        "popped messages that are not acknowledged: with consumers, or visible again",
+        lambda: pops.invisible,
+    )
+    figures.counters(
+        "sparrowmq_pop_total",
+        "popped messages: given to consumers, acknowledged, not acknowledged in time, moved to dead-letter queues",
+        ("what",),
+        lambda: [
+            (("taken",), pops.taken),
+            (("acknowledged",), pops.settled),
+            (("expired",), pops.expired),
+            (("dead",), pops.buried),
+        ],
+    )

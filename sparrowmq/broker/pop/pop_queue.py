@@ -1,0 +1,241 @@
+"""The state of one queue for one group: which messages are with consumers, and until when.
+
+    0 ......... front ........................... next ........... end of the queue
+      done        done, or given to a consumer          given to no consumer yet
+                  (invisible, or visible again)
+
+`front` is the group's committed offset: the first message that is not done. So the lag and the tools of operators work
+as for other consumers. Messages between front and next are kept in chunks of 64, 24 bytes for each. A chunk whose
+messages are all done is deleted. So one stuck message costs one chunk, however many messages behind it are done.
+
+A message that becomes visible again goes to `ready`, and is given out again before new messages.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sparrowmq.broker.pop.pop_steps import (
+    AnyStep,
+    Begun,
+    Changed,
+    Dropped,
+    Restored,
+    Settled,
+    Taken,
+    offsets_of,
+    runs_of,
+)
+
+CHUNK: Final = 64  # messages
+_CELL: Final = Struct("<qqIHH")  # pop_ms, due_ms, token, attempt, is_ready
+_READY_AT: Final = 22  # of is_ready, within a cell
+_READY: Final = Struct("<H")
+NEVER_MS: Final = 1 << 62
+
+
+class Cell(NamedTuple):
+    """One message that is not done.
+
+    Attributes:
+        pop_ms: when a consumer got it, or last changed its time; `due_ms`: when it becomes visible again.
+        token: of its valid handle.
+        attempt: the number of its deliveries.
+        is_ready: whether it is visible again.
+    """
+
+    pop_ms: int
+    due_ms: int
+    token: int
+    attempt: int
+    is_ready: int
+
+
+class Chunk:
+    """64 messages. Attributes: at_ms: when to look for messages that become visible."""
+
+    __slots__ = ("at_ms", "cells", "live")
+
+    def __init__(self, live: int = 0, cells: bytes = b"") -> None:
+        self.live = live
+        self.cells = bytearray(cells or _CELL.size * CHUNK)
+        self.at_ms = NEVER_MS
+
+
+class PopQueue:
+    """The state of one queue for one group.
+
+    Attributes:
+        next_offset: the first message that no consumer got.
+        count: the number of messages that are not done.
+        ready: a heap of the messages that are visible again. It may have others too: look at the cell.
+        chunks: by number, which is the offset of their first message / 64.
+        attempt_id: of the last orderly pop, and `attempted`: its messages.
+    """
+
+    __slots__ = (
+        "_numbers",
+        "attempt_id",
+        "attempted",
+        "chunks",
+        "count",
+        "group",
+        "next_offset",
+        "queue_id",
+        "ready",
+        "topic",
+    )
+
+    def __init__(self, topic: str, group: str, queue_id: int, next_offset: int) -> None:
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.next_offset = next_offset
+        self.count = 0
+        self.chunks: dict[int, Chunk] = {}
+        self.ready: list[int] = []
+        self.attempt_id = ""
+        self.attempted: list[int] = []
+        self._numbers: list[int] = []  # a heap of the chunks' numbers, and of some deleted ones
+
+    @property
+    def front(self) -> int:
+        """The first message that is not done."""
+        numbers = self._numbers
+        while numbers:
+            chunk = self.chunks.get(numbers[0])
+            if chunk is not None:
+                return numbers[0] * CHUNK + (chunk.live & -chunk.live).bit_length() - 1
+            heapq.heappop(numbers)
+        return self.next_offset
+
+    def cell(self, offset: int) -> Cell | None:
+        """Return what is known of a message; None if it is done, or no consumer got it."""
+        number, index = divmod(offset, CHUNK)
+        chunk = self.chunks.get(number)
+        if chunk is None or not chunk.live >> index & 1:
+            return None
+        return Cell._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
+
+    def live_offsets(self) -> Iterator[int]:
+        """Yield the messages that are not done, in their order."""
+        for number in sorted(self.chunks):
+            live = self.chunks[number].live
+            while live:
+                yield number * CHUNK + (live & -live).bit_length() - 1
+                live &= live - 1
+
+    def next_ready(self, now_ms: int) -> int | None:
+        """Take the first message that is visible again out of `ready`; None if there is none."""
+        while self.ready:
+            offset = heapq.heappop(self.ready)
+            cell = self.cell(offset)
+            if cell is not None and cell.is_ready and cell.due_ms <= now_ms:
+                return offset
+        return None
+
+    def put_back(self, offset: int) -> None:
+        """Undo `next_ready`."""
+        heapq.heappush(self.ready, offset)
+
+    def apply(self, step: AnyStep) -> None:
+        """Take a step of this queue."""
+        match step:
+            case Taken():
+                for offset in offsets_of(step.runs):
+                    self._set(offset, Cell(step.pop_ms, step.due_ms, step.token, step.attempt, 0))
+                self.next_offset = max(self.next_offset, step.next_offset)
+            case Settled():
+                for offset in offsets_of(step.runs):
+                    self._clear(offset)
+            case Changed():
+                cell = self.cell(step.offset)
+                if cell is not None:
+                    self._set(step.offset, Cell(step.pop_ms, step.due_ms, step.token, cell.attempt, 0))
+            case Begun():
+                self._begin(step.next_offset)
+            case Restored():
+                self._restore(step.number, step.live, step.cells)
+            case Dropped():
+                self._begin(self.next_offset)
+
+    def look(self, number: int, now_ms: int) -> list[int]:
+        """Find the messages of a chunk that are visible again now. The chunk's `at_ms` says when to look again."""
+        chunk = self.chunks.get(number)
+        if chunk is None:
+            return []
+        found, at_ms = [], NEVER_MS
+        live = chunk.live
+        for index, (_, due_ms, _, _, is_ready) in enumerate(_CELL.iter_unpack(chunk.cells)):
+            if not live >> index & 1 or is_ready:
+                continue
+            if due_ms > now_ms:
+                at_ms = min(at_ms, due_ms)
+                continue
+            _READY.pack_into(chunk.cells, index * _CELL.size + _READY_AT, 1)
+            offset = number * CHUNK + index
+            heapq.heappush(self.ready, offset)
+            found.append(offset)
+        chunk.at_ms = at_ms
+        return found
+
+    def cut(self, end: int) -> None:
+        """Forget messages from `end` on, which the log does not have."""
+        for offset in [offset for offset in self.live_offsets() if offset >= end]:
+            self._clear(offset)
+        self.next_offset = min(self.next_offset, end)
+
+    def snapshot(self) -> Iterator[AnyStep]:
+        """Yield steps that make the present state. The state may change between them, by steps that are logged too."""
+        place = (self.topic, self.group, self.queue_id)
+        numbers = sorted(self.chunks)
+        yield Begun(*place, self.next_offset)
+        for number in numbers:
+            chunk = self.chunks.get(number)
+            if chunk is not None:
+                yield Restored(*place, number, chunk.live, bytes(chunk.cells))
+
+    def settled(self, offsets: list[int]) -> Settled:
+        """The step that acknowledges messages."""
+        return Settled(self.topic, self.group, self.queue_id, runs_of(sorted(offsets)))
+
+    def _begin(self, next_offset: int) -> None:
+        self.chunks.clear()
+        self.ready.clear()
+        self._numbers.clear()
+        self.count = 0
+        self.attempt_id, self.attempted = "", []
+        self.next_offset = next_offset
+
+    def _set(self, offset: int, cell: Cell) -> None:
+        number, index = divmod(offset, CHUNK)
+        chunk = self.chunks.get(number)
+        if chunk is None:
+            chunk = self.chunks[number] = Chunk()
+            heapq.heappush(self._numbers, number)
+        if not chunk.live >> index & 1:
+            chunk.live |= 1 << index
+            self.count += 1
+        _CELL.pack_into(chunk.cells, index * _CELL.size, *cell)
+
+    def _clear(self, offset: int) -> None:
+        number, index = divmod(offset, CHUNK)
+        chunk = self.chunks.get(number)
+        if chunk is None or not chunk.live >> index & 1:
+            return
+        chunk.live ^= 1 << index
+        self.count -= 1
+        if not chunk.live:
+            del self.chunks[number]
+
+    def _restore(self, number: int, live: int, cells: bytes) -> None:
+        before = self.chunks.pop(number, None)
+        self.count += live.bit_count() - (before.live.bit_count() if before is not None else 0)
+        self.chunks[number] = Chunk(live, cells)
+        heapq.heappush(self._numbers, number)
+        for index, cell in enumerate(_CELL.iter_unpack(cells)):
+            if live >> index & 1 and cell[4]:
+                heapq.heappush(self.ready, number * CHUNK + index)

@@ -1,0 +1,125 @@
+"""The steps of pop consumption, as the journal of a master has them. Applied in their order, they make the state.
+
+    Taken      messages were given to a consumer: offsets as runs (begin, count, begin, count, ...), and the next
+               offset that no consumer got. Skipped messages, which no consumer wants, are acknowledged
+    Settled    messages were acknowledged, or moved to the dead-letter queue
+    Changed    a message becomes visible at another time, and has another handle
+    Begun      a queue begins, or begins again after a reset: all before `next_offset` is acknowledged
+    Restored   one chunk of a queue, in a snapshot behind its Begun
+    Dropped    a queue is deleted
+
+A message that becomes visible again makes no step: its time says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from sparrowmq.errors import RemoteProtocolError
+
+_LARGEST_PIECE: Final = 128 << 10  # bytes of steps in one record
+
+
+class Step(msgspec.Struct, array_like=True, frozen=True):
+    """A step of one queue of one group."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+class Taken(Step, array_like=True, frozen=True, tag=0):
+    """Attributes: attempt: the number of this delivery, from 1 on; token: of the handles."""
+
+    runs: list[int]
+    next_offset: int
+    pop_ms: int
+    due_ms: int
+    token: int
+    attempt: int
+
+
+class Settled(Step, array_like=True, frozen=True, tag=1):
+    """The messages are done."""
+
+    runs: list[int]
+
+
+class Changed(Step, array_like=True, frozen=True, tag=2):
+    """The message has another time and another token."""
+
+    offset: int
+    pop_ms: int
+    due_ms: int
+    token: int
+
+
+class Begun(Step, array_like=True, frozen=True, tag=3):
+    """The queue has no state but this."""
+
+    next_offset: int
+
+
+class Restored(Step, array_like=True, frozen=True, tag=4):
+    """A chunk as it is; `live` has a bit for each message that is not acknowledged."""
+
+    number: int
+    live: int
+    cells: bytes
+
+
+class Dropped(Step, array_like=True, frozen=True, tag=5):
+    """The queue has no state."""
+
+
+AnyStep = Taken | Settled | Changed | Begun | Restored | Dropped
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(AnyStep).decode
+
+
+def encoded(steps: Iterable[AnyStep]) -> Iterator[list[bytes]]:
+    """Encode steps, as lists of the size of one record."""
+    piece: list[bytes] = []
+    size = 0
+    for step in steps:
+        content = _encode(step)
+        piece.append(content)
+        size += len(content)
+        if size > _LARGEST_PIECE:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def decoded(piece: Iterable[bytes]) -> Iterator[AnyStep]:
+    """Decode the steps of one record. Raises: RemoteProtocolError."""
+    try:
+        for content in piece:
+            yield _decode(content)
+    except msgspec.MsgspecError as error:
+        raise RemoteProtocolError(f"a step of pop consumption cannot be read: {error}") from error
+
+
+def runs_of(offsets: list[int]) -> list[int]:
+    """Return rising offsets as runs: begin, count, begin, count, ..."""
+    if not offsets:
+        return []
+    runs = [offsets[0], 1]
+    for before, offset in pairwise(offsets):
+        if offset == before + 1:
+            runs[-1] += 1
+        else:
+            runs += [offset, 1]
+    return runs
+
+
+def offsets_of(runs: list[int]) -> Iterator[int]:
+    """Yield the offsets of runs."""
+    for i in range(0, len(runs), 2):
+        yield from range(runs[i], runs[i] + runs[i + 1])

@@ -1,0 +1,291 @@
+"""Pop consumption of one master: every change of the pop state, its way to the log, and messages that come back.
+
+    pop, ack, change ── a step ── the state in memory ── the group's offset
+                          └────── the journal, at the end of the turn (state/journal.py)
+    time is over     ── ready ── waiting consumers wake; after too many deliveries: %DLQ%group
+
+The journal has each step before the offset that follows from it. So after a crash the steps decide: an offset in the
+log is the same, or older. A commit from elsewhere, such as a reset by an operator, begins the queue again; that is a
+step too. A slave does nothing with the steps in its log. When it becomes the master, its start reads them.
+
+Times are looked at by chunk of 64 messages, so an acknowledged message leaves no timer behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from itertools import chain
+from time import perf_counter
+from typing import Final, Protocol
+
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, Cell, PopQueue
+from sparrowmq.broker.pop.pop_steps import AnyStep, Begun, Changed, Dropped, Taken, encoded, runs_of
+from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.loop.clock import Clock, Timer
+from sparrowmq.loop.slices import SLICE_S
+from sparrowmq.loop.turn import Turn
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+_LEAST_WAIT_S: Final = 0.01  # one timer for all messages of so long
+_TOKENS: Final = (1 << 31) - 1000  # Java reads the token as an int; 999 has a meaning there
+_FEW: Final = 1000
+_AGAIN_MS: Final = 1000  # after a dead letter could not be stored
+
+_Times = list[tuple[int, int, PopQueue, int]]  # a heap: time, a number, the queue and its chunk
+
+
+class Journaling(Protocol):
+    """The journal's part for pops."""
+
+    def note_pops(self) -> None:
+        """Write the steps since the last call."""
+
+
+class Pops:
+    """The pop state of a master.
+
+    Args:
+        table: the state that the log had at the start.
+        journal: writes the steps; None at a slave, which has no steps.
+    Attributes:
+        on_ready: called with the topic and group whose messages are visible again.
+        bury: called with a queue, an offset and its cell when its time is over. Returns whether the message has no
+            tries left and is a dead letter now.
+        taken, settled, expired, buried: the numbers of messages since the start.
+    """
+
+    def __init__(
+        self,
+        table: PopTable,
+        store: MessageStore,
+        offsets: Offsets,
+        clock: Clock,
+        turn: Turn,
+        journal: Journaling | None,
+    ) -> None:
+        self.table = table
+        self.on_ready: Callable[[str, str], object] = lambda topic, group: None
+        self.bury: Callable[[PopQueue, int, Cell], bool] = lambda queue, offset, cell: False
+        self.taken = self.settled = self.expired = self.buried = 0
+        self._store = store
+        self._offsets = offsets
+        self._clock = clock
+        self._turn = turn
+        self._journal = journal
+        self._steps: list[AnyStep] = []
+        self._is_noting = False
+        self._times: _Times = []
+        self._most_times = _FEW
+        self._sequence = 0
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        if journal is not None:
+            self._adopt()
+
+    @property
+    def invisible(self) -> int:
+        """The number of messages that are with consumers, or visible again."""
+        return sum(queue.count for queue in self.table)
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    def queue(self, topic: str, group: str, queue_id: int, from_end: bool) -> PopQueue:
+        """Return a queue's state; begin it at the group's offset, or else at the end of the queue or its beginning."""
+        known = self.known(topic, group, queue_id)
+        if known is not None:
+            return known
+        offset = self._offsets.query(group, topic, queue_id)
+        if offset is None:
+            stored = self._store.queues.get(topic, queue_id)
+            low, high = (stored.min_offset, stored.max_offset) if stored is not None else (0, 0)
+            # As in Java, the last message is the first that a new group gets.
+            offset = max(low, high - 1) if from_end else low
+        self.step(Begun(topic, group, queue_id, offset))
+        self._offsets.on_move = self._moved
+        queue = self.table.get(topic, group, queue_id)
+        assert queue is not None
+        return queue
+
+    def known(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
+        """Return a queue's state, unless the group's offsets or the messages were deleted: then there is none."""
+        queue = self.table.get(topic, group, queue_id)
+        if queue is None:
+            return None
+        if self._offsets.query(group, topic, queue_id) is None or queue.next_offset > self._end(queue):
+            self.step(Dropped(topic, group, queue_id))
+            return None
+        return queue
+
+    def step(self, step: AnyStep) -> None:
+        """Make a change: here, in the group's offset and in the journal."""
+        queue = self.table.apply(step)
+        self._steps.append(step)
+        if not self._is_noting and self._journal is not None:
+            self._is_noting = True
+            self._turn.write(self._note)
+        if not isinstance(step, Dropped):
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.front)
+
+    def take(
+        self, queue: PopQueue, offsets: list[int], next_offset: int, until: Cell, attempt: int | None = None
+    ) -> None:
+        """Give messages to a consumer.
+
+        Args:
+            until: the times and the token; its attempt is not used.
+            attempt: the number of this delivery; None: one more than before.
+        """
+        by_attempt: dict[int, list[int]] = {}
+        for offset in offsets:
+            before = queue.cell(offset)
+            number = attempt or (1 if before is None else min(before.attempt + 1, 0xFFFF))
+            by_attempt.setdefault(number, []).append(offset)
+        place = (queue.topic, queue.group, queue.queue_id)
+        times = (until.pop_ms, until.due_ms, until.token)
+        for number, some in by_attempt.items() or ((1, list[int]()),):
+            self.step(Taken(*place, runs_of(some), next_offset, *times, number))
+        self.taken += len(offsets)
+        for number in dict.fromkeys(offset // CHUNK for offset in offsets):
+            self._look_at(queue, number, until.due_ms)
+
+    def settle(self, queue: PopQueue, offsets: list[int]) -> None:
+        """Acknowledge messages."""
+        self.settled += len(offsets)
+        self.step(queue.settled(offsets))
+        if queue.attempted:  # an orderly pop may wait for this
+            self.on_ready(queue.topic, queue.group)
+
+    def change(self, queue: PopQueue, offset: int, pop_ms: int, due_ms: int) -> int:
+        """Let a message become visible at another time. Returns the token of its new handle."""
+        token = new_token()
+        self.step(Changed(queue.topic, queue.group, queue.queue_id, offset, pop_ms, due_ms, token))
+        self._look_at(queue, offset // CHUNK, due_ms)
+        return token
+
+    def _moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Begin a queue again whose offset another than this has set."""
+        queue = self.table.get(topic, group, queue_id)
+        if queue is not None and queue.front != offset:
+            self.step(Begun(topic, group, queue_id, offset))
+            self.on_ready(topic, group)
+
+    def _adopt(self) -> None:
+        """Make the state of the log fit to its queues and to the groups' offsets."""
+        for queue in self.table:
+            committed, end = self._offsets.query(queue.group, queue.topic, queue.queue_id), self._end(queue)
+            if queue.next_offset > end:
+                queue.cut(end)
+            if committed is not None and queue.front < committed <= end:
+                self.step(Begun(queue.topic, queue.group, queue.queue_id, committed))
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.front)
+            for number in queue.chunks:
+                self._look_at(queue, number, 0)
+        if self.table.groups:
+            self._offsets.on_move = self._moved
+
+    def _end(self, queue: PopQueue) -> int:
+        return self._store.queues.max_offset(queue.topic, queue.queue_id)
+
+    # The journal ----------------------------------------------------------------------------------------------------
+
+    def take_steps(self) -> Iterator[list[bytes]]:
+        """Yield the steps since the last call, as records of the journal."""
+        steps, self._steps = self._steps, []
+        return encoded(steps)
+
+    def snapshot(self) -> Iterator[list[bytes]]:
+        """Yield the present state, as records of the journal."""
+        for piece in encoded(chain.from_iterable(queue.snapshot() for queue in self.table)):
+            yield from self.take_steps()
+            yield piece
+
+    def _note(self) -> None:
+        self._is_noting = False
+        if self._journal is not None:
+            self._journal.note_pops()
+
+    # Messages that come back ----------------------------------------------------------------------------------------
+
+    def _look_at(self, queue: PopQueue, number: int, at_ms: int) -> None:
+        """Look at a chunk at a time, at the latest."""
+        chunk = queue.chunks.get(number)
+        if chunk is None or chunk.at_ms <= at_ms:
+            return
+        chunk.at_ms = at_ms
+        self._sequence += 1
+        heapq.heappush(self._times, (at_ms, self._sequence, queue, number))
+        if len(self._times) > self._most_times:
+            self._drop_old_times()
+        if self._timer is None or at_ms < self._timer_ms:
+            self._set_timer()
+
+    def _drop_old_times(self) -> None:
+        self._times = [each for each in self._times if _is_valid(each)]
+        heapq.heapify(self._times)
+        self._most_times = max(_FEW, 2 * len(self._times))
+
+    def _set_timer(self, is_cut: bool = False) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._times:
+            self._timer_ms = self._times[0][0]
+            wait_s = (self._timer_ms - self._clock.now_ms()) / 1000
+            if wait_s <= 0 and is_cut:
+                asyncio.get_running_loop().call_soon(self._ring)
+            else:
+                self._timer = self._clock.call_later(max(_LEAST_WAIT_S, wait_s), self._ring)
+
+    def _ring(self) -> None:
+        """Look at the chunks whose time is over, for a moment."""
+        now_ms, until_s = self._clock.now_ms(), perf_counter() + SLICE_S
+        woken: dict[tuple[str, str], bool] = {}
+        while self._times and self._times[0][0] <= now_ms and perf_counter() < until_s:
+            due = heapq.heappop(self._times)
+            _, _, queue, number = due
+            if _is_valid(due):
+                found = queue.look(number, now_ms)
+                self._again(queue, number)
+                if found and self._come_back(queue, found):
+                    woken[queue.topic, queue.group] = True
+        self._set_timer(is_cut=True)
+        for topic, group in woken:
+            self.on_ready(topic, group)
+
+    def _again(self, queue: PopQueue, number: int) -> None:
+        chunk = queue.chunks[number]
+        at_ms, chunk.at_ms = chunk.at_ms, NEVER_MS
+        if at_ms < NEVER_MS:
+            self._look_at(queue, number, at_ms)
+
+    def _come_back(self, queue: PopQueue, offsets: list[int]) -> bool:
+        """Count messages that are visible again, and bury the dead ones. Returns whether any others are left."""
+        dead = []
+        for offset in offsets:
+            cell = queue.cell(offset)
+            if cell is not None and self.bury(queue, offset, cell):
+                dead.append(offset)
+        self.expired += len(offsets)
+        if dead:
+            self.buried += len(dead)
+            self.step(queue.settled(dead))
+        return len(dead) < len(offsets)
+
+
+def new_token() -> int:
+    """Return the token of handles, which no client can guess."""
+    return secrets.randbelow(_TOKENS) + 1000
+
+
+def _is_valid(due: tuple[int, int, PopQueue, int]) -> bool:
+    """Whether this is the time at which the chunk is looked at next."""
+    at_ms, _, queue, number = due
+    chunk = queue.chunks.get(number)
+    return chunk is not None and chunk.at_ms == at_ms

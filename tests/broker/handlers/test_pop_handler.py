@@ -1,0 +1,148 @@
+"""Pops, asked of a whole broker."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.headers import QueryConsumerOffset
+from sparrowmq.protocol.requests.pop_headers import Notification, PeekMessage, Polling
+from tests.broker.live import live_broker
+from tests.broker.pop_live import ack, change, messages, pop, pop_all, pop_request
+
+
+async def committed(live, queue_id=0, topic="orders"):
+    answer = await live.session.call(QueryConsumerOffset("poppers", topic, queue_id))
+    return answer.header.offset
+
+
+async def test_a_popped_message_is_hidden_until_its_time_is_over(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"one")
+        await broker.send(b"two", queue_id=1)
+        first = await pop_all(broker)
+        assert sorted((each.body, each.reconsume_times) for each in first) == [(b"one", 0), (b"two", 0)]
+        assert await pop(broker) == []
+        assert await pop(broker, consumer_group="others") != []
+        await clock.advance(29.9)
+        assert await pop(broker) == []
+        await clock.advance(0.2)
+        again = await pop_all(broker)
+        assert sorted((each.body, each.reconsume_times) for each in again) == [(b"one", 1), (b"two", 1)]
+
+
+async def test_an_acknowledged_message_never_comes_again_and_moves_the_offset(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for body in (b"a", b"b", b"c"):
+            await broker.send(body)
+        popped = await pop(broker, queue_id=0)
+        await broker.session.call(ack(popped[1]))
+        assert await committed(broker) == 0
+        await broker.session.call(ack(popped[0]))
+        assert await committed(broker) == 2
+        await clock.advance(31)
+        assert [each.body for each in await pop(broker)] == [b"c"]
+
+
+async def test_a_change_moves_the_time_and_only_the_new_handle_counts(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"slow")
+        (slow,) = await pop(broker)
+        changed = (await broker.session.call(change(slow, 100_000))).header
+        with pytest.raises(RemoteError, match="not valid") as refused:
+            await broker.session.call(ack(slow))
+        assert refused.value.code == ResponseCode.NO_MESSAGE
+        await clock.advance(99)
+        assert await pop(broker) == []
+        await broker.session.call(ack(slow, changed.extra_info))
+        assert await committed(broker) == 1
+        await broker.session.call(ack(slow, changed.extra_info))  # again, after a lost answer
+
+
+async def test_a_pop_waits_for_a_message_of_any_queue(tmp_path):
+    async with live_broker(tmp_path) as broker:
+        await broker.send(b"first")
+        assert len(await pop(broker)) == 1
+        waiting = asyncio.ensure_future(pop(broker, poll_time=20_000))
+        noticing = asyncio.ensure_future(
+            broker.session.call(Notification("poppers", "orders", -1, 20_000, 0), timeout_s=30)
+        )
+        while (await broker.session.call(Polling("poppers", "orders", 0))).header.polling_num < 1:
+            await asyncio.sleep(0.01)
+        await broker.send(b"second", queue_id=3)
+        assert [each.body for each in await waiting] == [b"second"]
+        noticing.cancel()
+
+
+async def test_a_waiting_pop_gets_a_message_that_is_visible_again(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"again")
+        (first,) = await pop(broker, invisible_time=5000)
+        waiting = asyncio.ensure_future(pop(broker, poll_time=20_000))
+        await asyncio.sleep(0.1)
+        await clock.advance(5.2)
+        assert [(each.body, each.reconsume_times) for each in await waiting] == [(b"again", 1)]
+        with pytest.raises(RemoteError, match="not valid"):
+            await broker.session.call(ack(first))
+
+
+async def test_a_wait_ends_with_its_time(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"one")
+        await pop(broker)
+        waiting = asyncio.ensure_future(
+            broker.session.call(pop_request(poll_time=3000), accept={210}, timeout_s=30)
+        )
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await clock.advance(3.2)
+        answer = await waiting
+        assert (answer.code, answer.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+        assert messages(answer) == []
+
+
+async def test_a_filter_skips_messages_for_good(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock, property_filter=True) as broker:
+        for tag in ("a", "b", "a"):
+            await broker.send(tag.encode(), properties={"TAGS": tag, "n": "1" if tag == "a" else "2"})
+        assert [each.body for each in await pop(broker, exp="b", exp_type="TAG")] == [b"b"]
+        assert await committed(broker) == 1  # the first was skipped; the second is with its consumer
+        found = await pop(broker, consumer_group="others", exp="n = 2", exp_type="SQL92")
+        assert [each.body for each in found] == [b"b"]
+        assert await pop(broker) == []
+
+
+async def test_a_new_group_begins_at_the_end_if_it_wants_to(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for body in (b"old", b"last"):
+            await broker.send(body)
+        assert [each.body for each in await pop(broker, queue_id=0, init_mode=1)] == [b"last"]
+
+
+async def test_a_peek_hides_nothing(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"one")
+        for _ in range(2):
+            answer = await broker.session.call(PeekMessage("orders", 0, 32, "poppers"))
+            assert [each.body for each in messages(answer)] == [b"one"]
+        assert [each.body for each in await pop(broker)] == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 99}, ResponseCode.INVALID_PARAMETER),
+        ({"queue_id": -2}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"exp": "a = ", "exp_type": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+async def test_a_pop_that_cannot_be_is_refused(tmp_path, clock, fields, code):
+    async with live_broker(tmp_path, clock=clock, property_filter=True) as broker:
+        await broker.send(b"one")
+        with pytest.raises(RemoteError) as refused:
+            await broker.session.call(pop_request(**fields))
+        assert refused.value.code == code

@@ -1,0 +1,49 @@
+"""Steps of pop consumption, as records have them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.broker.pop.pop_steps import (
+    AnyStep,
+    Begun,
+    Changed,
+    Dropped,
+    Restored,
+    Settled,
+    Taken,
+    decoded,
+    encoded,
+    offsets_of,
+    runs_of,
+)
+from sparrowmq.errors import RemoteProtocolError
+
+STEPS: list[AnyStep] = [
+    Begun("t", "g", 0, 7),
+    Taken("t", "g", 0, [7, 3, 12, 1], 13, 1000, 2000, 77, 1),
+    Changed("t", "g", 0, 8, 1500, 2500, 78),
+    Settled("t", "g", 0, [7, 1]),
+    Restored("t", "g", 0, 1, (1 << 64) - 1, bytes(1536)),
+    Dropped("t", "g", 0),
+]
+
+
+def test_steps_come_back_from_records():
+    assert [step for piece in encoded(STEPS) for step in decoded(piece)] == STEPS
+
+
+def test_many_steps_take_several_records():
+    pieces = list(encoded([STEPS[4]] * 300))
+    assert len(pieces) > 1 and sum(map(len, pieces)) == 300
+    assert all(sum(map(len, piece)) < 140_000 for piece in pieces)
+
+
+def test_what_is_no_step_is_refused():
+    with pytest.raises(RemoteProtocolError, match="cannot be read"):
+        list(decoded([b"\x93\x09\x01\x02"]))
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_runs_have_the_same_offsets(offsets):
+    assert list(offsets_of(runs_of(sorted(offsets)))) == sorted(offsets)
