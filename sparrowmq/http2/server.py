@@ -15,12 +15,15 @@ from typing import Any, Final
 
 from sparrowmq.http2.calls import Method
 from sparrowmq.http2.limits import Limits
+from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import Hall, Session
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.remoting.tls.opening import Opening
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,8 @@ class GrpcServer:
 
     Args:
         methods: by path, as `/package.Service/Method`.
+        tls: decides by the first byte which connections are encrypted; without it none is.
+        is_behind_proxy: every connection begins with a PROXY header, which names the client.
         turn: the loop's turn, if the methods answer through it.
         setting: what to change if the port cannot be used.
     Attributes:
@@ -47,6 +52,8 @@ class GrpcServer:
         methods: Mapping[str, Method],
         limits: Limits | None = None,
         *,
+        tls: ServerTls | None = None,
+        is_behind_proxy: bool = False,
         clock: Clock | None = None,
         turn: Turn | None = None,
         setting: str = "grpcServerPort",
@@ -57,6 +64,8 @@ class GrpcServer:
         self._held_bytes = 0
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
+        self._tls = tls
+        self._is_behind_proxy = is_behind_proxy
         self._setting = setting
         self._background = Background()
         self._door: Door | None = None
@@ -123,7 +132,13 @@ class GrpcServer:
         return self._background.spawn(work)
 
     def _protocol(self) -> Any:
-        return Session(self._hall)
+        session = Session(self._hall)
+        behind: Session | Opening = session
+        if self._tls is not None:
+            behind = Opening(session, self._tls, self._clock, is_silent=True)
+        if self._is_behind_proxy:
+            return ProxyOpening(behind, session.comes_from, session.drop)
+        return behind
 
     def _begun(self, session: Session) -> None:
         if len(self.sessions) >= self._limits.connections:

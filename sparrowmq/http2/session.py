@@ -83,12 +83,14 @@ class Session:
     """A live connection of a client.
 
     Attributes:
+        address: of the client, as text.
         caller: the client; a proxy's header may replace it before the first bytes.
         closed: it has ended.
     """
 
     def __init__(self, hall: Hall) -> None:
         self.caller = Caller()
+        self.address = "?"
         self.closed = False
         self.connection = Connection(self, hall.limits, hall.clock.monotonic)
         self._hall = hall
@@ -105,11 +107,6 @@ class Session:
         self._stuck_since = 0.0
         self._sent_then = 0
 
-    @property
-    def address(self) -> str:
-        """The client's address."""
-        return str(self.caller)
-
     # What the event loop calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -117,7 +114,7 @@ class Session:
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
-            self.caller.host, self.caller.port = name[0], name[1]
+            self.comes_from(name[0], name[1])
         self._hall.begun(self)
 
     def encrypted(self, transport: asyncio.Transport) -> None:
@@ -128,6 +125,11 @@ class Session:
     def certified(self, name: str) -> None:
         """Note the common name in the client's verified certificate."""
         self.caller.certificate = name
+
+    def comes_from(self, host: str, port: int) -> None:
+        """Note the client's address as the header of a proxy gives it."""
+        self.caller.host, self.caller.port = host, port
+        self.address = str(self.caller)
 
     def data_received(self, data: bytes) -> None:
         self._last_read = self._hall.clock.monotonic()
@@ -158,14 +160,17 @@ class Session:
     # What the server calls ------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Ask the client to begin no more calls here."""
-        self.connection.drain()
-        self._flush_soon()
+        """Ask the client to begin no more calls here. A connection that has not begun ends."""
+        if self.connection.is_settled:
+            self.connection.drain()
+            self._flush_soon()
+        else:
+            self.abort()
 
     def close(self) -> None:
         """End the connection when what is written has left, or at once if the peer does not read."""
         if self._transport is not None and not self.closed:
-            if self.connection.output.is_stopped:
+            if self.connection.output.is_stopped or not self.connection.is_settled:
                 self._transport.abort()
             else:
                 self._write()
@@ -176,21 +181,27 @@ class Session:
         if self._transport is not None and not self.closed:
             self._transport.abort()
 
+    def drop(self, why: str) -> None:
+        """End the connection at once, with a log line."""
+        text = "ending the gRPC connection of %s: %s"
+        self._hall.lines.log(log, logging.WARNING, text, self.address, why)
+        self.abort()
+
     def check(self) -> None:
         """End a peer that is silent, slow or stuck, and calls whose requests never become whole."""
         limits, age = self._hall.limits, self._hall.clock.age
         silent_s = age(self._last_read)
         if not self.connection.is_settled and age(self._began) > limits.opening_s:
-            self._drop("no HTTP/2 settings came in time")
+            self.drop("no HTTP/2 settings came in time")
         elif self.connection.is_partial and silent_s > limits.partial_s:
-            self._drop("an unfinished frame does not grow")
+            self.drop("an unfinished frame does not grow")
         elif self._is_stuck():
-            self._drop("it does not read its answers")
+            self.drop("it does not read its answers")
         elif silent_s > limits.idle_s and not self.connection.streams:
             self.drain()
             self.close()
         elif silent_s > limits.ping_after_s + limits.partial_s and self._pinged_at > self._last_read:
-            self._drop("it does not answer")
+            self.drop("it does not answer")
         elif silent_s > limits.ping_after_s and self._pinged_at <= self._last_read:
             self._pinged_at = self._hall.clock.monotonic()
             self.connection.output.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
@@ -352,8 +363,3 @@ class Session:
                 call.fail(
                     Status.DEADLINE_EXCEEDED, f"the rest of the request did not come within {limit_s:g} s"
                 )
-
-    def _drop(self, why: str) -> None:
-        text = "ending the gRPC connection of %s: %s"
-        self._hall.lines.log(log, logging.WARNING, text, self.address, why)
-        self.abort()

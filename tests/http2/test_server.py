@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import grpc
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
-from tests.http2.peer_frames import call, connected, data, headers, path
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, ServerTlsSettings
+from tests import certificates
+from tests.http2.peer_frames import OPENING, Peer, call, connected, data, headers, path
 
 
 async def test_a_server_starts_inside_its_context_only(methods):
@@ -84,3 +89,64 @@ async def test_the_connection_that_holds_most_ends_when_all_hold_too_much(method
             assert server._held_bytes == 10_000
         async with connected(port) as again:
             assert await again.is_served()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return certificates.authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+async def encrypting(methods, authority, tmp_path):
+    own = certificates.signed(tmp_path, "server", authority)
+    settings = ServerTlsSettings(
+        certificate=own.certificate,
+        key=own.key,
+        trust=authority.certificate,
+        client_auth=ClientAuth.OPTIONAL,
+    )
+    async with GrpcServer(methods.all(), tls=ServerTls(settings, SystemClock())) as server:
+        yield await server.start("127.0.0.1", 0)
+
+
+async def test_one_port_takes_tls_and_plain_text(encrypting, authority, tmp_path, methods):
+    client = certificates.signed(tmp_path, "client", authority)
+    credentials = grpc.ssl_channel_credentials(
+        authority.certificate.read_bytes(), client.key.read_bytes(), client.certificate.read_bytes()
+    )
+    large = bytes(1_000_000)
+    async with grpc.aio.secure_channel(f"127.0.0.1:{encrypting}", credentials) as channel:
+        assert await channel.unary_unary("/test.Test/Echo")(large) == large
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{encrypting}") as channel:
+        assert await channel.unary_unary("/test.Test/Echo")(large) == large
+    assert [call.peer.certificate for call in methods.calls] == ["client", None]
+
+
+async def test_tls_and_a_proxy_go_together(methods, authority, tmp_path):
+    own = certificates.signed(tmp_path, "server", authority)
+    tls = ServerTls(ServerTlsSettings(certificate=own.certificate, key=own.key), SystemClock())
+    async with GrpcServer(methods.all(), tls=tls, is_behind_proxy=True) as server:
+        port = await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 8081\r\n")
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.set_alpn_protocols(["h2"])
+        await writer.start_tls(context, server_hostname="127.0.0.1")
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        peer = Peer(reader, writer)
+        peer.send(OPENING, call(1, b"x"))
+        assert (await peer.answer(1))[1] == {"grpc-status": "0"}
+        assert methods.calls[0].peer.host == "192.0.2.1"
+        writer.close()
+
+
+async def test_a_handshake_that_stops_ends_with_the_server(methods, authority, tmp_path):
+    own = certificates.signed(tmp_path, "server", authority)
+    tls = ServerTls(ServerTlsSettings(certificate=own.certificate, key=own.key), SystemClock())
+    async with GrpcServer(methods.all(), tls=tls) as server:
+        port = await server.start("127.0.0.1", 0)
+        async with connected(port, b"\x16\3\1") as peer:
+            while not server.sessions:
+                await asyncio.sleep(0.01)
+            await server.drain(0.1)
+            assert await peer.next() is None

@@ -186,6 +186,7 @@ def _new_server_context() -> ssl.SSLContext:
     context.options |= (
         ssl.OP_NO_RENEGOTIATION
     )  # a client of TLS 1.2 could ask for one handshake after the other
+    context.set_alpn_protocols(["h2"])  # gRPC clients demand it; others do not ask
     return context
 
 
