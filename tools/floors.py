@@ -36,8 +36,9 @@ FLOORS: Final = (
     {"protocol", "filter"},
     {"store", "remoting", "auth"},
     {"metrics", "http2"},
+    {"proxy"},
     {"namesrv", "broker", "client"},
-    {"sync", "testing", "otel", "once", "console", "schemas"},
+    {"sync", "testing", "otel", "once", "console", "schemas", "mqproxy"},
     {"cli", "spark"},
 )
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
@@ -50,6 +51,7 @@ _ORDER: Final = (
     "auth",
     "metrics",
     "http2",
+    "proxy",
     "broker",
     "namesrv",
     "client",
@@ -58,6 +60,7 @@ _ORDER: Final = (
     "otel",
     "once",
     "schemas",
+    "mqproxy",
     "console",
     "cli",
     "spark",

@@ -1,0 +1,165 @@
+"""The brokers of a cluster, ours or Apache's, as the gRPC port needs them.
+
+Routes, topics and groups are asked for once in some seconds. A route stays in use while no name server answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, Generic, TypeVar
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
+from sparrowmq.protocol.requests.bodies import ClusterTable, GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.proxy.brokers import ASK_S, Groups, OnCheck
+from sparrowmq.proxy.queues import MASTER
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_in_flight import Response
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Header)
+V = TypeVar("V")
+
+FRESH_S: Final = 5.0
+MOST_KEPT: Final = 10_000
+
+
+class Kept(Generic[V]):
+    """Answers that are asked for again after some seconds, and kept while no answer comes."""
+
+    def __init__(self, clock: Clock, ask: Callable[[str], Awaitable[V]]) -> None:
+        self._clock = clock
+        self._ask = ask
+        self._kept: dict[str, tuple[float, V]] = {}
+
+    async def of(self, name: str) -> V:
+        """The answer for a name. Raises: as `ask`, if there is none that was kept."""
+        known = self._kept.get(name)
+        now = self._clock.monotonic()
+        if known is not None and now - known[0] < FRESH_S:
+            return known[1]
+        try:
+            found = await self._ask(name)
+        except NetworkError:
+            if known is None:
+                raise
+            found = known[1]
+        except (NoRoute, RemoteError):
+            self._kept.pop(name, None)
+            raise
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[name] = now, found
+        return found
+
+
+class ClusterBrokers:
+    """The brokers that a network reaches. (An implementation of `proxy.brokers.Brokers`.)"""
+
+    def __init__(self, network: Network, clock: Clock) -> None:
+        self._network = network
+        self._addresses: dict[str, str] = {}
+        self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
+        self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
+        self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
+        self.on_check: OnCheck = lambda *_: None
+        network.membership.on_check = self._check
+
+    async def route(self, topic: str) -> TopicRoute:
+        return await self._routes.of(topic)
+
+    async def topic(self, name: str) -> TopicConfig:
+        return await self._topics.of(name)
+
+    async def group(self, name: str) -> GroupConfig | None:
+        return await self._groups.of(name)
+
+    async def ask(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+        accept: Collection[int] = (),
+    ) -> Response[R]:
+        address = self._addresses.get(broker_name) or await self._find(broker_name)
+        try:
+            session = await self._network.brokers.session(address)
+            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
+        except NetworkError:
+            self._addresses.pop(broker_name, None)  # Another broker may be the master soon.
+            raise
+
+    def announce(self, groups: Groups) -> None:
+        self._network.membership.producers = {group: group for group in groups.producers}
+        self._network.background.spawn(self._network.brokers.announce(), "heartbeat")
+
+    async def _ask_route(self, topic: str) -> TopicRoute:
+        request = GetRoute(topic=topic, accept_standard_json_only=True)
+        servers = self._network.name_servers
+        answer = await servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
+        if answer.code:
+            raise NoRoute(topic, str(servers))
+        route = TopicRoute.decode(answer.body)
+        for row in route.broker_datas:
+            if MASTER in row.broker_addrs:
+                self._addresses[row.broker_name] = row.broker_addrs[MASTER]
+        return route
+
+    async def _ask_topic(self, name: str) -> TopicConfig:
+        route = await self.route(name)
+        for row in route.broker_datas:
+            if MASTER in row.broker_addrs:
+                try:
+                    answer = await self.ask(row.broker_name, GetTopicConfig(topic=name))
+                except RemoteError as error:
+                    if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                        raise
+                    return TopicConfig(name)  # a broker of 4.x
+                return TopicConfig.decode(answer.body)
+        raise NoRoute(name, str(self._network.name_servers))
+
+    async def _ask_group(self, name: str) -> GroupConfig | None:
+        for broker_name in await self._masters():
+            try:
+                answer = await self.ask(broker_name, GetGroupConfig(group=name))
+            except RemoteError as error:
+                if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    return None
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                return None  # a broker of 4.x
+            return GroupConfig.decode(answer.body)
+        raise BrokerUnreachable("any broker", f"none is registered at {self._network.name_servers} now")
+
+    async def _masters(self) -> list[str]:
+        """The names of all brokers with a master. Their addresses are known then."""
+        answer = await self._network.name_servers.call(GetBrokerCluster())
+        table = ClusterTable.decode(answer.body).broker_addr_table
+        found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
+        self._addresses |= found
+        return sorted(found)
+
+    async def _find(self, broker_name: str) -> str:
+        await self._masters()
+        address = self._addresses.get(broker_name)
+        if address is None:
+            raise BrokerUnreachable(broker_name, "no name server knows a master of this name")
+        return address
+
+    def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+        found = [name for name, address in self._addresses.items() if address == peer.address]
+        if found:
+            self.on_check(found[0], header, stored)
+        else:
+            log.warning("%s asks about the transaction of %s, and no route names it", peer.address, stored)

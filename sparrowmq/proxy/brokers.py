@@ -1,0 +1,71 @@
+"""The brokers behind the gRPC port: one interface for a broker in the same process and for a whole cluster.
+
+    LOCAL     the port is the broker's own: requests go to its dispatcher, without a socket (broker/grpc_port.py)
+    CLUSTER   the port is that of `mqproxy`: requests go to the brokers of a cluster (mqproxy/)
+
+A call of a client becomes requests of the remoting protocol, whose answers say the same as to any other client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.request_in_flight import Response
+
+R = TypeVar("R", bound=Header)
+
+ASK_S = 3.0
+
+
+@dataclass(slots=True)
+class Groups:
+    """The groups of all clients of the port, as brokers are to know them.
+
+    Attributes:
+        producers: the producer groups, of which a broker asks a member for the end of a transaction.
+    """
+
+    producers: set[str] = field(default_factory=set)
+
+
+# A broker asks for the end of a transaction: its name, what it asks, and the half message.
+OnCheck = Callable[[str, CheckTransactionState, StoredMessage], object]
+
+
+class Brokers(Protocol):
+    """The brokers that a port serves.
+
+    Attributes:
+        on_check: is called when a broker asks for the end of a transaction of one of `groups`.
+    """
+
+    on_check: OnCheck
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The brokers of a topic. Raises: NoRoute, NetworkError."""
+
+    async def topic(self, name: str) -> TopicConfig:
+        """The settings of a topic. Raises: NoRoute, NetworkError, RemoteError."""
+
+    async def group(self, name: str) -> GroupConfig | None:
+        """The settings of a consumer group; None if there is none. Raises: NetworkError, RemoteError."""
+
+    async def ask(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+        accept: Collection[int] = (),
+    ) -> Response[R]:
+        """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
+
+    def announce(self, groups: Groups) -> None:
+        """Let the brokers know these groups from now on."""

@@ -1,0 +1,78 @@
+"""The settings of a client, as the port answers them: what the client sent, with what the cluster decides.
+
+A producer learns the largest body and how often to try again. A consumer learns from its group's settings when and how
+often a message is delivered again, and whether in order.
+Source: GrpcClientSettingsManager, Java 5.4, and its answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.group_settings import CLASSIC, ExponentialRetryPolicy
+
+MAX_BODY_BYTES: Final = 4 << 20
+SEND_ATTEMPTS: Final = 3
+RECEIVE_BATCH: Final = 32
+LONG_POLL_S: Final = 20
+_BACKOFF_MIN_MS: Final = 10
+_BACKOFF_MAX_MS: Final = 1000
+_BACKOFF_FACTOR: Final = 2.0
+_MILLION: Final = 1_000_000
+
+
+def set_ms(duration: Any, milliseconds: int) -> None:
+    """Set a `Duration` or a `Timestamp`."""
+    duration.seconds, rest_ms = divmod(milliseconds, 1000)
+    duration.nanos = rest_ms * _MILLION
+    duration.SetInParent()
+
+
+def ms_of(duration: Any) -> int:
+    """The milliseconds of a `Duration` or a `Timestamp`."""
+    return int(duration.seconds) * 1000 + int(duration.nanos) // _MILLION
+
+
+def answer(sent: Any, group: GroupConfig | None) -> Any:
+    """The settings to answer.
+
+    Args:
+        sent: the message `Settings` of the client. It is changed, and returned.
+        group: the settings of a consumer's group; None for a group that does not exist, which has the usual ones.
+    """
+    sent.metric.SetInParent()
+    if sent.HasField("publishing"):
+        _of_producer(sent)
+    if sent.HasField("subscription"):
+        _of_consumer(sent, group or GroupConfig())
+    return sent
+
+
+def _of_producer(settings: Any) -> None:
+    settings.publishing.max_body_size = MAX_BODY_BYTES
+    settings.publishing.validate_message_type = True
+    policy = settings.backoff_policy
+    policy.max_attempts = SEND_ATTEMPTS
+    set_ms(policy.exponential_backoff.initial, _BACKOFF_MIN_MS)
+    set_ms(policy.exponential_backoff.max, _BACKOFF_MAX_MS)
+    policy.exponential_backoff.multiplier = _BACKOFF_FACTOR
+
+
+def _of_consumer(settings: Any, group: GroupConfig) -> None:
+    subscription = settings.subscription
+    subscription.fifo = bool(group.consume_message_orderly)
+    subscription.receive_batch_size = RECEIVE_BATCH
+    set_ms(subscription.long_polling_timeout, LONG_POLL_S * 1000)
+    policy = settings.backoff_policy
+    policy.max_attempts = group.retry_max_times + 1
+    rules = group.group_retry_policy or CLASSIC
+    growing, own = rules.exponential_retry_policy or ExponentialRetryPolicy(), rules.customized_retry_policy
+    if rules.type == "EXPONENTIAL":
+        set_ms(policy.exponential_backoff.initial, growing.initial)
+        set_ms(policy.exponential_backoff.max, growing.max)
+        policy.exponential_backoff.multiplier = float(growing.multiplier)
+        return
+    for step_ms in own.next if own is not None and own.next else DelayLevels.parse().delays_ms:
+        set_ms(policy.customized_backoff.next.add(), step_ms)

@@ -1,0 +1,97 @@
+"""The Telemetry stream: a client sends its settings, and gets commands.
+
+    client ── settings ──────────────────────> port      at the start, and every few minutes
+           <───── settings, as the cluster has them
+           <───── recover_orphaned_transaction_command   a broker asks for the end of a transaction
+
+A command without a body is ignored, as are results of commands for which no caller waits.
+Source: ClientActivity, Java 5.4.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.proxy.brokers import Brokers
+from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.proxy.grpc_clients import Client, Clients, Send
+from sparrowmq.proxy.message_out import message_of
+from sparrowmq.proxy.settings_answer import answer
+from sparrowmq.proxy.statuses import Status, refused, status
+from sparrowmq.proxy.transaction_id import TransactionId
+from sparrowmq.proxy.wire_types import ClientType, message
+
+log = logging.getLogger(__name__)
+
+_KINDS: Final = frozenset(ClientType)
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Telemetry:
+    """The streams of all clients."""
+
+    def __init__(self, brokers: Brokers, clients: Clients, spawn: Spawn) -> None:
+        self._brokers = brokers
+        self._clients = clients
+        self._spawn = spawn
+        brokers.on_check = self.check
+
+    async def stream(self, caller: Caller, commands: AsyncIterator[Any], send: Send) -> None:
+        """Serve one stream until its client ends it. Raises: SparrowError, the settings are refused."""
+        client = self._clients.seen(caller.client_id)
+        client.language, client.address = caller.language, caller.address
+        try:
+            async for command in commands:
+                self._clients.seen(caller.client_id)
+                if command.HasField("settings"):
+                    await self._settings(client, command.settings, send)
+        finally:
+            self._clients.stream_ended(client, send)
+
+    async def _settings(self, client: Client, settings: Any, send: Send) -> None:
+        if settings.client_type not in _KINDS:
+            raise refused(
+                Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here"
+            )
+        group = None
+        if settings.HasField("subscription"):
+            name = consumer_group_of(settings.subscription.group)
+            group = await self._brokers.group(name)
+        for topic in settings.publishing.topics:
+            topic_of(topic)
+        reply = answer(settings, group)
+        client.send = send
+        self._clients.configure(client, reply)
+        await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
+
+    def check(self, broker_name: str, asked: CheckTransactionState, half: StoredMessage) -> None:
+        """Pass a broker's question for the end of a transaction to a producer of the topic."""
+        found = list(self._clients.producers_of(half.topic))
+        if not found:
+            log.debug(
+                "%s asks for the end of the transaction of %s, and no producer is there", broker_name, half
+            )
+            return
+        client = random.choice(found)
+        command = message("TelemetryCommand")(status=status())
+        recover = command.recover_orphaned_transaction_command
+        unique_id = asked.transaction_id or half.message_id
+        recover.transaction_id = str(
+            TransactionId(broker_name, asked.tran_state_table_offset, asked.commit_log_offset, unique_id)
+        )
+        recover.message.CopyFrom(message_of(half, half.topic))
+        self._spawn(self._tell(client, command.SerializeToString()))
+
+    async def _tell(self, client: Client, command: bytes) -> None:
+        if client.send is None:
+            return
+        try:
+            await client.send(command)
+        except SparrowError as error:
+            log.debug("no command to client %s: %s", client.client_id, error)

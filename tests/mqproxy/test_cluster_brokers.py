@@ -1,0 +1,95 @@
+"""The brokers of a cluster, behind the methods of the gRPC port."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq import connect
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy.cluster_brokers import FRESH_S, ClusterBrokers, Kept
+from sparrowmq.protocol.requests.headers import GetMaxOffset
+from sparrowmq.proxy.brokers import Groups
+from sparrowmq.proxy.grpc_clients import Clients
+from sparrowmq.proxy.sending import Sending
+from sparrowmq.proxy.transaction_id import TransactionId
+from sparrowmq.proxy.wire_types import MessageType, Resolution, message
+from sparrowmq.testing import Cluster, ManualClock
+from tests.proxy.scripted import caller, named, outgoing
+
+
+async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
+    clock, answers = ManualClock(), []
+
+    async def ask(name):
+        answers.append(name)
+        if len(answers) == 3:
+            raise NetworkError("away")
+        if len(answers) == 4:
+            raise NoRoute(name, None)
+        return len(answers)
+
+    kept = Kept(clock, ask)
+    assert [await kept.of("a"), await kept.of("a")] == [1, 1]
+    await clock.advance(FRESH_S)
+    assert await kept.of("a") == 2
+    await clock.advance(FRESH_S)
+    assert await kept.of("a") == 2
+    await clock.advance(FRESH_S)
+    with pytest.raises(NoRoute):
+        await kept.of("a")
+
+
+async def test_messages_and_transactions_reach_a_broker(tmp_path):
+    async with (
+        Cluster(tmp_path) as cluster,
+        connect(cluster.namesrv) as mq,
+        Network(cluster.namesrv) as network,
+    ):
+        await mq.admin.create_topic("orders", queues=1)
+        brokers = ClusterBrokers(network, SystemClock())
+        sending = Sending(brokers, Clients(SystemClock(), brokers.announce), SystemClock(), lambda: 0)
+
+        async def send(**system):
+            return await sending.send(caller(), message("SendMessageRequest")(messages=[outgoing(**system)]))
+
+        answer = await send(tag="t", keys=["k"])
+        assert (answer.status.code, answer.entries[0].offset) == (20000, 0)
+        half = (await send(message_id="02", message_type=MessageType.TRANSACTION)).entries[0]
+        name = TransactionId.parse(half.transaction_id).broker_name
+        end = GetMaxOffset(topic="orders", queue_id=0)
+        assert (await brokers.ask(name, end)).header.offset == 1
+        request = message("EndTransactionRequest")(
+            topic=named("orders"), transaction_id=half.transaction_id, resolution=Resolution.COMMIT
+        )
+        assert (await sending.end_transaction(caller(), request)).status.code == 20000
+        assert (await brokers.ask(name, end)).header.offset == 2
+
+
+async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
+    soon = Cluster(tmp_path, transaction_timeout_ms=100, transaction_interval_ms=100)
+    async with soon as cluster, Network(cluster.namesrv) as network:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        brokers = ClusterBrokers(network, SystemClock())
+        asked: asyncio.Queue = asyncio.Queue()
+        brokers.on_check = lambda *question: asked.put_nowait(question)
+        clients = Clients(SystemClock(), brokers.announce)
+        sending = Sending(brokers, clients, SystemClock(), lambda: 0)
+        half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
+        await sending.send(caller(), message("SendMessageRequest")(messages=[half]))
+        name, question, stored = await asyncio.wait_for(asked.get(), 60)
+        assert name in {row.broker_name for row in (await brokers.route("orders")).broker_datas}
+        assert (stored.topic, stored.body, question.transaction_id) == ("orders", b"hello", "02")
+
+
+async def test_unknown_topics_groups_and_brokers(tmp_path):
+    async with Cluster(tmp_path) as cluster, Network(cluster.namesrv) as network:
+        brokers = ClusterBrokers(network, SystemClock())
+        with pytest.raises(NoRoute):
+            await brokers.route("nope")
+        with pytest.raises(BrokerUnreachable):
+            await brokers.ask("nope", GetMaxOffset(topic="orders", queue_id=0))
+        brokers.announce(Groups({"orders"}))
+        assert network.membership.producers == {"orders": "orders"}

@@ -1,0 +1,132 @@
+"""The calls of consumers that have a message."""
+
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply
+from sparrowmq.proxy.acknowledging import Acknowledging
+from sparrowmq.proxy.grpc_clients import Client
+from sparrowmq.proxy.renewals import Renewals
+from sparrowmq.proxy.settings_answer import set_ms
+from sparrowmq.proxy.wire_types import message
+from sparrowmq.testing import ManualClock
+from tests.proxy.scripted import ScriptedBrokers, caller, failing, named
+
+
+class Acks:
+    def __init__(self):
+        self.clock = ManualClock()
+        self.brokers = ScriptedBrokers()
+        self.renewals = Renewals(self.clock)
+        self.calls = Acknowledging(self.brokers, self.renewals, self.clock)
+
+    def handle(self, age_ms=0, kind=Kind.NORMAL):
+        return ReceiptHandle(1, self.clock.now_ms() - age_ms, 15_000, 3, kind, "broker-b", 2, 7, 1337, "seal")
+
+    async def ack(self, *handles):
+        request = message("AckMessageRequest")(topic=named("orders"), group=named("g"))
+        for number, handle in enumerate(handles):
+            request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
+        return await self.calls.ack(caller(), request)
+
+    async def change(self, handle, seconds):
+        request = message("ChangeInvisibleDurationRequest")(
+            topic=named("orders"), group=named("g"), receipt_handle=str(handle)
+        )
+        set_ms(request.invisible_duration, seconds * 1000)
+        return await self.calls.change_invisible(caller(), request)
+
+
+async def test_ack_goes_to_the_broker_of_its_handle():
+    acks = Acks()
+    answer = await acks.ack(acks.handle())
+    assert (answer.status.code, answer.entries[0].message_id) == (20000, "m0")
+    assert acks.brokers.asked == [("broker-b", AckMessage("g", "orders", 2, str(acks.handle()), 7), b"")]
+
+
+async def test_message_of_a_retry_topic_is_acknowledged_there():
+    acks = Acks()
+    await acks.ack(acks.handle(kind=Kind.RETRY_V2))
+    assert acks.brokers.asked[0][1].topic == "%RETRY%g+orders"
+
+
+async def test_each_entry_has_its_own_status():
+    acks = Acks()
+    answer = await acks.ack(acks.handle(), acks.handle(age_ms=15_001), "nonsense")
+    assert answer.status.code == 30000
+    assert [entry.status.code for entry in answer.entries] == [20000, 40013, 40013]
+    assert len(acks.brokers.asked) == 1
+
+
+async def test_ack_that_the_broker_refuses_is_no_success():
+    acks = Acks()
+    acks.brokers.answers[AckMessage] = failing(1, "forged")
+    assert (await acks.ack(acks.handle())).status.code == 50001
+
+
+async def test_ack_without_an_entry_is_refused():
+    with pytest.raises(RemoteError) as caught:
+        await Acks().ack()
+    assert caught.value.code == 40000
+
+
+async def test_change_answers_the_new_handle():
+    acks = Acks()
+    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(
+        2000, ask.invisible_time, 4
+    )
+    answer = await acks.change(acks.handle(), 20)
+    assert answer.receipt_handle == "7 2000 20000 4 0 broker-b 2 7 1337"
+    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(1, 2, 3, "whole")
+    assert (await acks.change(acks.handle(), 20)).receipt_handle == "whole"
+
+
+@pytest.mark.parametrize("seconds", [9, 12 * 3600 + 1])
+async def test_change_has_bounds(seconds):
+    acks = Acks()
+    with pytest.raises(RemoteError) as caught:
+        await acks.change(acks.handle(), seconds)
+    assert caught.value.code == 40011
+
+
+async def test_renewed_message_is_acknowledged_by_its_latest_handle():
+    acks = Acks()
+    first = acks.handle()
+
+    async def send(raw):
+        pass
+
+    async def renew(topic, group, text, invisible_ms):
+        return str(first._replace(queue_offset=8))
+
+    acks.renewals.add(Client("c", send=send), "orders", "g", first)
+    await acks.renewals.look(renew)
+    await acks.ack(first)
+    assert acks.brokers.asked[0][1].offset == 8
+
+
+async def test_dead_message_is_copied_and_then_acknowledged():
+    acks = Acks()
+    request = message("ForwardMessageToDeadLetterQueueRequest")(
+        topic=named("orders"), group=named("g"), receipt_handle=str(acks.handle()), message_id="01AB"
+    )
+    answer = await acks.calls.forward(caller(), request)
+    assert answer.status.code == 20000
+    (_, back, _), (_, ack, _) = acks.brokers.asked
+    assert isinstance(back, ConsumerSendMsgBack) and isinstance(ack, AckMessage)
+    assert (back.offset, back.delay_level, back.origin_msg_id, back.max_reconsume_times) == (
+        1337,
+        -1,
+        "01AB",
+        0,
+    )
+
+
+async def test_dead_message_that_cannot_be_copied_stays():
+    acks = Acks()
+    acks.brokers.answers[ConsumerSendMsgBack] = failing(1)
+    with pytest.raises(RemoteError):
+        await acks.calls.give_up("orders", "g", str(acks.handle()), "01AB")
+    assert len(acks.brokers.asked) == 1
