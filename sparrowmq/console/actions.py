@@ -15,7 +15,7 @@ from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
 from sparrowmq.client.admin.operations import account_operations
 from sparrowmq.client.admin.operations.broker_operations import change_broker_settings
 from sparrowmq.client.admin.operations.group_operations import consume_directly
-from sparrowmq.client.admin.topics import Topic
+from sparrowmq.client.admin.topics import TYPES, Topic
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.action_dialog import Action, Asked, Check
 from sparrowmq.console.layout.forms import Field, Values, properties_in
@@ -90,6 +90,7 @@ def create_topic() -> Action:
             values["name"],
             queues=values["queues"] or 0,
             perm=values["perm"],
+            message_type=values["message_type"],
             cluster=values["cluster"] or (clusters[0] if len(clusters) == 1 else None),
         )
         return f"topic {values['name']} is created"
@@ -107,6 +108,7 @@ def create_topic() -> Action:
             Field("name", "Name"),
             Field("queues", "Queues on each broker", "number", 8, least=1),
             Field("perm", "Permission", "choice", "rw", _PERMS),
+            Field("message_type", "Type of messages (for 5.x producers)", "choice", "NORMAL", TYPES[1:]),
             _CLUSTER,
         ),
     )

@@ -134,10 +134,11 @@ def test_no_other_file_of_the_console_changes_anything():
 async def test_who_did_what_is_logged_without_bodies_and_secrets(look, caplog):
     caplog.set_level("INFO", "sparrowmq.console.layout.action_dialog")
     view = seen(role=Role.ADMIN, look=look)
-    await carried_out(view, actions.create_topic(), name="orders", queues=1)
+    await carried_out(view, actions.create_topic(), name="orders", queues=1, message_type="FIFO")
+    assert (await view.admin.topic("orders")).shares[0].message_type == "FIFO"
     values = {"body": "hidden body", "tag": "t", "keys": "k", "properties": "p=hidden"}
     await carried_out(view, actions.send_message("orders"), **values)
-    assert "somebody: create topic name=orders queues=1 perm=rw" in caplog.text
+    assert "somebody: create topic name=orders queues=1 perm=rw message_type=FIFO" in caplog.text
     assert "somebody: send message orders tag=t" in caplog.text and "hidden" not in caplog.text
     with pytest.raises(Exception):  # noqa: B017 this broker has no access control
         await carried_out(view, actions.put_account(ACCOUNTS), key="someone", secret="hiddenSecret")

@@ -15,6 +15,7 @@ from sparrowmq.client.admin.operations.group_operations import delete_group, gro
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.names import dlq_topic, retry_topic
 from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy
 
 _FAILED_PAUSE_S: Final = 1.0
 
@@ -30,6 +31,8 @@ async def update_sub_group(call: Call) -> None:
         broker_id=call.number("i"),
         which_broker_when_consume_slowly=call.number("w", 1),
         notify_consumer_ids_changed_enable=call.is_true("a", True),
+        consume_message_orderly=call.is_true("o") if call.has("o") else None,
+        group_retry_policy=GroupRetryPolicy.decode(call.text("p").encode()) if call.has("p") else None,
     )
 
     async def put(address: str) -> None:

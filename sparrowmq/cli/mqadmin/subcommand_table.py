@@ -8,7 +8,7 @@
         -l list : ...               optional, without a value
 
 Spaces after a name are Java's. A command's module is imported when it is called, so the tool starts fast.
-Source: MQAdminStartup and the classes named, Java 4.9.8.
+Source: MQAdminStartup and the classes named, Java 4.9.8; attributes, order and retry policies, Java 5.4.0.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ updateTopic topic_subcommands:update_topic UpdateTopicSubCommand
      u unit : is unit topic (true|false)
      s hasUnitSub : has unit sub (true|false)
      p perm : set topic's permission(2|4|6), intro[2:W 4:R; 6:RW]
+     a attributes : attribute(+a=b,+c=d,-e)
 deleteTopic topic_subcommands:delete_topic DeleteTopicSubCommand
     : Delete topic from broker and NameServer.
     *t topic : topic name
@@ -71,6 +72,8 @@ updateSubGroup group_subcommands:update_sub_group UpdateSubGroupSubCommand
      i brokerId : consumer from which broker id
      w whichBrokerWhenConsumeSlowly : which broker id when consume slowly
      a notifyConsumerIdsChanged : notify consumerId changed
+     o consumeMessageOrderly : consume message orderly
+     p groupRetryPolicy : the json string of retry policy
 deleteSubGroup group_subcommands:delete_sub_group DeleteSubscriptionGroupCommand
     : Delete subscription group from broker.
      b brokerAddr : delete subscription group from which broker

@@ -53,8 +53,12 @@ async def update_topic(call: Call) -> None:
     call.write(java.topic_text(topic))
 
 
+async def _put(call: Call, address: str, topic: TopicConfig) -> None:
+    await operations.put_topic(call, address, topic, modification=call.text("a") or None)
+
+
 async def _update_at(call: Call, topic: TopicConfig, address: str) -> None:
-    await operations.put_topic(call, address, topic)
+    await _put(call, address, topic)
     if topic.order:
         order = f"{await brokers_of.name_at(call, address)}:{topic.write_queue_nums}"
         await put_order_of_broker(call, topic.topic_name, order)
@@ -64,7 +68,7 @@ async def _update_at(call: Call, topic: TopicConfig, address: str) -> None:
 
 async def _update_in(call: Call, topic: TopicConfig, cluster: str) -> None:
     for address in await brokers_of.masters(call, cluster):
-        await operations.put_topic(call, address, topic)
+        await _put(call, address, topic)
         call.line("create topic to %s success.", address)
     if topic.order:
         there = (await cluster_table(call)).cluster_addr_table.get(cluster)

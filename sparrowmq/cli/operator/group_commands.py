@@ -21,8 +21,10 @@ from sparrowmq.client.admin.groups import QueueLag, ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStatus, GroupConfig
+from sparrowmq.protocol.requests.group_settings import text_of
 
 _COUNT = click.IntRange(0)
+_IN_ORDER: Final = "5.x consumers, and those that pop, get a queue's messages in order."
 _SHOWN: Final = 64  # dead letters
 _MEMBERS: Final = heads(
     "MEMBER|ADDRESS|LANGUAGE|VERSION|TOPIC|FILTER|QUEUES|PREFETCHED|PULLED, S AGO|DONE/S|FAILED/S|MS EACH"
@@ -47,14 +49,18 @@ def show(name: str) -> None:
     settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
     online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
     tables(
-        brokers=(("BROKER", "MAX RETRIES", "RETRY QUEUES", "MAY CONSUME", "MAY BROADCAST"), settings),
+        brokers=(
+            heads("BROKER|MAX RETRIES|RETRY QUEUES|MAY CONSUME|MAY BROADCAST|ORDERED|RETRY PAUSES"),
+            settings,
+        ),
         members=(("MEMBER", "ADDRESS", "LANGUAGE"), online),
     )
 
 
 def _settings(each: GroupConfig) -> tuple[object, ...]:
-    may = ["yes" if is_so else "no" for is_so in (each.consume_enable, each.consume_broadcast_enable)]
-    return each.retry_max_times, each.retry_queue_nums, *may
+    switches = each.consume_enable, each.consume_broadcast_enable, each.consume_message_orderly
+    may = ["yes" if is_so else "no" for is_so in switches]
+    return each.retry_max_times, each.retry_queue_nums, *may, text_of(each.group_retry_policy)
 
 
 @verb(group)
@@ -65,6 +71,8 @@ def _settings(each: GroupConfig) -> tuple[object, ...]:
 @click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=True, show_default=True)
 @click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
+@click.option("--ordered/--not-ordered", default=False, show_default=True, help=_IN_ORDER)
+@click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling.")
 def create(name: str, **given: Any) -> None:
     """Create the group NAME at every master of the cluster."""
     brokers = ask(lambda admin: admin.create_group(name, **given))
@@ -77,6 +85,8 @@ def create(name: str, **given: Any) -> None:
 @click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=None)
 @click.option("--may-broadcast/--may-not-broadcast", default=None)
+@click.option("--ordered/--not-ordered", default=None, help=_IN_ORDER)
+@click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', '5s..2h', or 'levels'.")
 def change(name: str, **given: Any) -> None:
     """Change the group NAME at every master; what is not given stays as it is."""
     refuse_no_change(given)

@@ -14,12 +14,18 @@ from sparrowmq.cli.terminal.names import TOPIC
 from sparrowmq.cli.terminal.output import confirm, tables
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.topics import PERMS
+from sparrowmq.client.admin.topics import PERMS, TYPES
 from sparrowmq.errors import StillUnread
 
 _LOOK_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
 _COUNT = click.IntRange(1)
+_TYPED = click.option(
+    "--type",
+    "message_type",
+    type=click.Choice(TYPES[1:]),
+    help="The type of messages that 5.x producers may send.",
+)
 
 
 @click.group(context_settings=HELP)
@@ -41,7 +47,7 @@ def show(name: str) -> None:
     found = look(lambda admin: admin.topic(name))
     tables(
         brokers=(
-            ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED"),
+            ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED", "TYPE"),
             [
                 (
                     each.broker,
@@ -49,6 +55,7 @@ def show(name: str) -> None:
                     each.write_queues,
                     each.perm,
                     "no" if found.order is None else "yes",
+                    each.message_type,
                 )
                 for each in found.shares
             ],
@@ -74,6 +81,7 @@ def show(name: str) -> None:
 @click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
 @click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
+@_TYPED
 def create(name: str, **given: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
     brokers = ask(lambda admin: admin.create_topic(name, **given))
@@ -86,6 +94,7 @@ def create(name: str, **given: Any) -> None:
 @click.option("--read-queues", type=_COUNT, help="Queues that are consumed, if another number.")
 @click.option("--write-queues", type=_COUNT, help="Queues that messages are sent to, if another number.")
 @click.option("--perm", type=_PERM, help="What clients may do with it.")
+@_TYPED
 @click.option(
     "--wait",
     "wait_s",

@@ -26,7 +26,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 )
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
-from sparrowmq.client.admin.topics import Topic, TopicPerm
+from sparrowmq.client.admin.topics import Topic, TopicPerm, TopicType
 from sparrowmq.client.arguments import check_count, check_text, check_texts
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
@@ -39,6 +39,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.group_settings import policy_of
 
 TIMEOUT_S: Final = 5.0
 
@@ -223,6 +224,7 @@ class Admin:
         cluster: str | None = None,
         exist_ok: bool = False,
         ordered: bool = False,
+        message_type: TopicType | None = None,
     ) -> list[str]:
         """Create a topic at every master; returns their names.
 
@@ -233,6 +235,8 @@ class Admin:
             ordered: keys keep their queue while a broker is away: a send with `fifo=` waits or fails. The queues are
                 those of the brokers that are there now, and cannot be changed. All name servers are written, so name
                 them all.
+            message_type: the only type of messages that producers of 5.x may send, "NORMAL" by default; "MIXED" is all.
+                Producers of the remoting protocol send any type.
         Raises:
             AlreadyThere: a master has it, and `exist_ok` is not given.
             InvalidName: the name is not allowed.
@@ -240,7 +244,10 @@ class Admin:
                 does not give orders to clients.
             ChangeFailed
         """
-        wanted = TopicConfig(self._full(name), queues, queues, topics.number_of(perm))
+        wanted = TopicConfig(
+            *(self._full(name), queues, queues, topics.number_of(perm)),
+            attributes=topics.attributes_of(message_type),
+        )
         return await topics.create(self._servers, wanted, cluster, exist_ok, ordered)
 
     async def change_topic(
@@ -251,6 +258,7 @@ class Admin:
         read_queues: int | None = None,
         write_queues: int | None = None,
         perm: TopicPerm | None = None,
+        message_type: TopicType | None = None,
         hide_unread: bool = False,
         cluster: str | None = None,
     ) -> list[str]:
@@ -273,6 +281,7 @@ class Admin:
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
             perm=perm,
+            message_type=message_type,
             hide_unread=hide_unread,
         )
 
@@ -302,6 +311,8 @@ class Admin:
         retry_queues: int = 1,
         may_consume: bool = True,
         may_broadcast: bool = True,
+        ordered: bool = False,
+        retry_pauses: str | None = None,
         cluster: str | None = None,
         exist_ok: bool = False,
     ) -> list[str]:
@@ -310,6 +321,9 @@ class Admin:
         Args:
             max_retries: failures before a message goes to the dead-letter queue.
             retry_queues: the number of queues of its retry topic on each broker; 0 is no retries.
+            ordered: consumers of 5.x, and those that pop, get the messages of a queue in order.
+            retry_pauses: the pauses before the tries: "10s 1m 5m", where the last one stays, or "5s..2h", where each
+                is twice as long; None for the delay levels from 3 on.
             exist_ok: replace the settings of an existing group.
         Raises:
             AlreadyThere: a master has it, and `exist_ok` is not given.
@@ -322,6 +336,8 @@ class Admin:
             consume_broadcast_enable=may_broadcast,
             retry_queue_nums=retry_queues,
             retry_max_times=max_retries,
+            consume_message_orderly=ordered,
+            group_retry_policy=policy_of(retry_pauses),
         )
         return await groups.create(self._servers, wanted, cluster, exist_ok)
 
@@ -333,10 +349,14 @@ class Admin:
         retry_queues: int | None = None,
         may_consume: bool | None = None,
         may_broadcast: bool | None = None,
+        ordered: bool | None = None,
+        retry_pauses: str | None = None,
         cluster: str | None = None,
     ) -> list[str]:
         """Change a group at every master; without a value a setting stays. Returns their names.
 
+        Args:
+            retry_pauses: as in `create_group`; "levels" for the delay levels.
         Raises:
             NoGroup: it does not exist; ChangeFailed.
         """
@@ -345,6 +365,8 @@ class Admin:
             "retry_queue_nums": retry_queues,
             "consume_enable": may_consume,
             "consume_broadcast_enable": may_broadcast,
+            "consume_message_orderly": ordered,
+            "group_retry_policy": None if retry_pauses is None else policy_of(retry_pauses),
         }
         return await groups.change(self._servers, self._full(name), cluster, changes)
 

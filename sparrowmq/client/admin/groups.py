@@ -48,7 +48,11 @@ from sparrowmq.protocol.requests.bodies import (
 ResetTo = Literal["earliest", "latest"] | datetime | int
 
 _TIMESTAMPS: Final = {"earliest": 0, "latest": -1}  # as the protocol says it to a broker
-_SWITCHES: Final = {"consume_enable": "may_consume", "consume_broadcast_enable": "may_broadcast"}
+_SWITCHES: Final = {
+    "consume_enable": "may_consume",
+    "consume_broadcast_enable": "may_broadcast",
+    "consume_message_orderly": "ordered",
+}
 _COUNTS: Final = {"retry_max_times": "max_retries", "retry_queue_nums": "retry_queues"}
 
 
@@ -165,7 +169,7 @@ async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exi
 
 
 async def change(
-    servers: Servers, name: str, cluster: str | None, changes: Mapping[str, int | bool | None]
+    servers: Servers, name: str, cluster: str | None, changes: Mapping[str, object]
 ) -> list[str]:
     """See `Admin.change_group`; None changes nothing."""
     given = {key: value for key, value in changes.items() if value is not None}

@@ -165,7 +165,8 @@ class Scaling:
         there = await topic_table(self._servers, target)
         if topic not in there:
             self._tell(f"[1] {name}: creating topic {topic}")
-            await put_topic(self._servers, target, msgspec.structs.replace(config, perm=Perm.READ))
+            made = msgspec.structs.replace(config, perm=Perm.READ)
+            await put_topic(self._servers, target, made, config.attributes)
         elif there[topic].perm & Perm.WRITE:
             return
         groups, known = await group_table(self._servers, source), await group_table(self._servers, target)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from sparrowmq.client.admin import topic_order
 from sparrowmq.client.admin.fewer_queues import unread
@@ -21,6 +21,7 @@ from sparrowmq.client.admin.operations.topic_operations import (
     groups_of_topic,
     put_topic,
     system_topics_of_broker,
+    topic_config,
     topic_offsets,
     topic_table,
 )
@@ -28,22 +29,31 @@ from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.cluster.route import fixed_queues
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute, SparrowError, StillUnread
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicOffset
 
 TopicPerm = Literal["rw", "r", "w", "none"]
 
+TopicType = Literal["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
+
+TYPES: Final[tuple[TopicType, ...]] = get_args(TopicType)
 PERMS: Final[dict[TopicPerm, int]] = {"rw": Perm.READ_WRITE, "r": Perm.READ, "w": Perm.WRITE, "none": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """The settings of a topic at one broker."""
+    """The settings of a topic at one broker.
+
+    Attributes:
+        message_type: None at a broker of 4.9, which knows no types.
+    """
 
     broker: str
     read_queues: int
     write_queues: int
     perm: TopicPerm
+    message_type: TopicType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,9 @@ async def create(
     is_plain = order is None and not ordered
     chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
     return await servers.change(
-        f"setting topic {name}", chosen, lambda _, address: put_topic(servers, address, config)
+        f"setting topic {name}",
+        chosen,
+        lambda _, address: put_topic(servers, address, config, config.attributes),
     )
 
 
@@ -129,9 +141,11 @@ async def change(
     read_queues: int | None,
     write_queues: int | None,
     perm: TopicPerm | None,
+    message_type: TopicType | None = None,
     hide_unread: bool = False,
 ) -> list[str]:
     """See `Admin.change_topic`."""
+    attributes = attributes_of(message_type)
     masters = await _masters(servers, check_new_topic(name), cluster)
     number = None if perm is None else number_of(perm)
     order = await topic_order.known(servers, name)
@@ -152,7 +166,7 @@ async def change(
             config.read_queue_nums = read_queues
         config.write_queue_nums = config.write_queue_nums if write_queues is None else write_queues
         config.perm = config.perm if number is None else number
-        await put_topic(servers, address, config)
+        await put_topic(servers, address, config, attributes)
 
     done = await servers.change(f"changing topic {name}", masters, at)
     if left and read_queues is not None:
@@ -204,8 +218,12 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 async def show(servers: Servers, name: str) -> Topic:
     """See `Admin.topic`."""
     route = await servers.route(name)
+    types = await _types(servers, name, masters_in(route))
     shares = [
-        TopicShare(row.broker_name, row.read_queue_nums, row.write_queue_nums, perm_of(row.perm))
+        TopicShare(
+            *(row.broker_name, row.read_queue_nums, row.write_queue_nums, perm_of(row.perm)),
+            message_type=types.get(row.broker_name),
+        )
         for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
     ]
     offsets = await ranges(servers, name, masters_in(route))
@@ -220,6 +238,12 @@ async def show(servers: Servers, name: str) -> Topic:
     ]
     order = route.order_topic_conf if fixed_queues(name, route.order_topic_conf or "") else None
     return Topic(servers.network.plain_name(name), tuple(shares), tuple(queues), order)
+
+
+async def _types(servers: Servers, name: str, masters: Masters) -> dict[str, TopicType]:
+    """Return the type of a topic at each broker that says it."""
+    found, _ = await servers.each(masters, lambda _, address: topic_config(servers, address, name))
+    return {broker: type_of_topic(config.attributes).value for broker, config in found.items()}
 
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
@@ -240,6 +264,15 @@ def number_of(perm: TopicPerm) -> int:
     if perm not in list(PERMS):  # A list, because what is given may be unhashable.
         raise ConfigError(f"perm={perm!r} is unknown; it is {', '.join(map(repr, PERMS))}")
     return PERMS[perm]
+
+
+def attributes_of(message_type: TopicType | None) -> dict[str, str] | None:
+    """Return the attributes that a type needs. Raises: ConfigError."""
+    if message_type is None:
+        return None
+    if message_type not in list(TYPES):  # A list, because what is given may be unhashable.
+        raise ConfigError(f"message_type={message_type!r} is unknown; it is {', '.join(map(repr, TYPES))}")
+    return {MESSAGE_TYPE: message_type}
 
 
 def perm_of(number: int) -> TopicPerm:

@@ -19,6 +19,7 @@ from sparrowmq.console.pages.groups_page import span_text
 from sparrowmq.console.reading.cluster_view import behind_s
 from sparrowmq.console.reading.troubles import Trouble
 from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.group_settings import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ _SETTINGS: Final[Columns[tuple[str, GroupConfig]]] = (
     Column("Retry queues", lambda row: row[1].retry_queue_nums, is_number=True),
     Column("May consume", lambda row: row[1].consume_enable),
     Column("May broadcast", lambda row: row[1].consume_broadcast_enable, is_wide=True),
+    Column("Ordered", lambda row: bool(row[1].consume_message_orderly), is_wide=True),
+    Column("Retry pauses", lambda row: text_of(row[1].group_retry_policy), is_wide=True),
 )
 
 

@@ -54,6 +54,7 @@ _ROUTE: Final[Columns[tuple[TopicShare, str]]] = (
     Column("Read queues", lambda row: row[0].read_queues, is_number=True),
     Column("Write queues", lambda row: row[0].write_queues, is_number=True),
     Column("Permission", lambda row: row[0].perm),
+    Column("Type", lambda row: row[0].message_type, is_wide=True),
 )
 _GROUPS: Final[Columns[tuple[str, GroupLag | None]]] = (
     Column("Group", lambda row: link(row[0], "groups", row[0])),

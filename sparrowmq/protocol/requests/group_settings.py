@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms, duration_word
 from sparrowmq.protocol.wire.body import Body
 
 LONGEST_MS: Final = 40 * 86_400_000  # the longest delay that a broker allows by default
@@ -96,6 +96,52 @@ class GroupRetryPolicy(Body):
 
 
 CLASSIC: Final = GroupRetryPolicy("CUSTOMIZED")  # of a group without one
+
+
+LEVELS: Final = "levels"
+
+
+def policy_of(text: str | None) -> GroupRetryPolicy | None:
+    """Return the policy of a text such as "10s 1m 5m" or "5s..2h"; CLASSIC for "levels", None for None.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if text is None or text == LEVELS:
+        return CLASSIC if text else None
+    first, dots, last = text.partition("..")
+    pauses = [duration_ms(word) for word in ((first, last) if dots else text.split())]
+    known = [pause for pause in pauses if pause is not None]
+    if not known or len(known) < len(pauses):
+        raise ConfigError(
+            f"retry pauses {text!r} cannot be read; write '10s 1m 5m', or '5s..2h' for doubling, or '{LEVELS}'"
+        )
+    own = CustomizedRetryPolicy([known[0]] * _SKIPPED + known)
+    policy = (
+        GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy(*known))
+        if dots
+        else GroupRetryPolicy("CUSTOMIZED", customized_retry_policy=own)
+    )
+    policy.check()
+    return policy
+
+
+def text_of(policy: GroupRetryPolicy | None) -> str:
+    """Return the text of a policy, the reverse of `policy_of`."""
+    if policy is None or not policy.is_own:
+        return LEVELS
+    growing, own = policy.exponential_retry_policy, policy.customized_retry_policy
+    if policy.type == "EXPONENTIAL" and growing is not None:
+        factor = (
+            "" if growing.multiplier == ExponentialRetryPolicy().multiplier else f" x{growing.multiplier}"
+        )
+        return f"{_word(growing.initial)}..{_word(growing.max)}{factor}"
+    pauses = own.next if own is not None else []
+    return " ".join(map(_word, pauses[_SKIPPED:] or pauses[-1:]))
+
+
+def _word(pause_ms: int) -> str:
+    return f"{pause_ms}ms" if pause_ms % 1000 else duration_word(pause_ms)
 
 
 def _check_pause(name: str, pause_ms: int) -> None:

@@ -1,3 +1,7 @@
+import sparrowmq.sync
+from sparrowmq.protocol.requests.group_settings import text_of
+
+
 def test_a_group_is_created_shown_and_deleted(admin):
     text = (
         "SubscriptionGroupConfig [groupName=billing, consumeEnable=true, consumeFromMinEnable=false, "
@@ -18,6 +22,18 @@ def test_a_group_is_created_shown_and_deleted(admin):
     said = admin.ok("deleteSubGroup -c DefaultCluster -g billing").splitlines()
     assert said[-1] == "delete topic [%DLQ%billing] from NameServer success."
     assert admin.ok("getConsumerConfig -g billing") == ""
+
+
+def test_order_and_retry_policy_are_set_and_stay(admin):
+    policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,1000,5000]}}'
+    admin.ok("updateSubGroup -b {broker} -g billing -o true -p {policy}", policy=policy)
+    admin.ok("updateSubGroup -c DefaultCluster -g billing -r 3")
+    with sparrowmq.sync.admin(admin.cluster.namesrv) as found:
+        (settings,) = found.group("billing").settings.values()
+    assert (settings.consume_message_orderly, settings.retry_max_times) == (True, 3)
+    assert text_of(settings.group_retry_policy) == "5s"
+    refused = admin("updateSubGroup -b {broker} -g billing -p nonsense")
+    assert refused.code == 1 and "JSON" in refused.err
 
 
 def test_without_a_place_the_usage_is_shown(admin):

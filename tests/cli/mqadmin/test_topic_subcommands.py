@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+import sparrowmq.sync
 from sparrowmq.testing.background import BackgroundCluster
 from tests.cli.mqadmin.conftest import Tool
 
@@ -28,7 +29,7 @@ def test_a_topic_is_created_shown_and_deleted(admin):
     assert gone.code == 1 and "CODE: 17" in gone.err
 
 
-@pytest.mark.covers("S-ROUTE-10", breaks="topic_subcommands._update_in: drop operations.put_topic")
+@pytest.mark.covers("S-ROUTE-10", breaks="topic_subcommands._update_in: drop _put")
 def test_a_topic_is_created_on_one_broker_or_on_a_whole_cluster(tmp_path):
     with BackgroundCluster(tmp_path, brokers=2) as cluster:
         admin = Tool(cluster)
@@ -37,6 +38,16 @@ def test_a_topic_is_created_on_one_broker_or_on_a_whole_cluster(tmp_path):
         for topic, brokers in (("OfOne", ["broker-0"]), ("OfAll", ["broker-0", "broker-1"])):
             route = json.loads(admin.ok(f"topicRoute -t {topic}").replace("{0:", '{"0":'))
             assert sorted(queues["brokerName"] for queues in route["queueDatas"]) == brokers
+
+
+def test_attributes_are_set_and_removed_as_by_a_tool_of_5x(admin):
+    admin.ok("updateTopic -b {broker} -t Typed -a +message.type=FIFO,+reserve.time=60")
+    admin.ok("updateTopic -c DefaultCluster -t Typed -a +message.type=FIFO,-reserve.time")
+    admin.ok("updateTopicPerm -b {broker} -t Typed -p 4")
+    with sparrowmq.sync.admin(admin.cluster.namesrv) as found:
+        assert found.topic("Typed").shares[0].message_type == "FIFO"
+    refused = admin("updateTopic -b {broker} -t Typed -a +message.type=DELAY,-reserve.time")
+    assert refused.code == 1 and "nonexistent key: reserve.time" in refused.err
 
 
 def test_an_ordered_topic_has_its_order_kept_by_broker_or_by_cluster(admin):

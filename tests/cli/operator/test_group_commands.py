@@ -27,9 +27,25 @@ def test_a_group_is_created_changed_shown_and_deleted(run, cluster):
     created = run("create", "billing", "--max-retries", "3")
     assert (created.exit_code, created.output) == (0, "created group billing at broker-0\n")
     assert run("list").output == "billing\n"
-    assert run("show", "billing").output.splitlines()[1].split() == ["broker-0", "3", "1", "yes", "yes"]
+    assert run("show", "billing").output.splitlines()[1].split() == [
+        "broker-0",
+        "3",
+        "1",
+        "yes",
+        "yes",
+        "no",
+        "levels",
+    ]
     assert run("change", "billing", "--may-not-broadcast").output == "changed group billing at broker-0\n"
-    assert run("show", "billing").output.splitlines()[1].split() == ["broker-0", "3", "1", "yes", "no"]
+    assert run("show", "billing").output.splitlines()[1].split() == [
+        "broker-0",
+        "3",
+        "1",
+        "yes",
+        "no",
+        "no",
+        "levels",
+    ]
     with sparrowmq.sync.admin(cluster.namesrv) as admin:
         admin.create_topic("orders")
     with sparrowmq.sync.connect(cluster.namesrv) as mq, mq.subscribe("orders", group="billing"):
@@ -46,6 +62,22 @@ def test_a_group_is_created_changed_shown_and_deleted(run, cluster):
     assert run("delete", "billing", input="n\n").exit_code == 1
     assert run("delete", "billing", "--yes").output == "deleted group billing at broker-0\n"
     assert run("list").output == ""
+
+
+def test_a_group_has_pauses_and_an_order_until_they_are_changed(run):
+    def shown():
+        return run("show", "billing").output.splitlines()[1].split()[5:]
+
+    assert run("create", "billing", "--ordered", "--retry-pauses", "10s 1m 5m").exit_code == 0
+    assert shown() == ["yes", "10s", "1m", "5m"]
+    run("change", "billing", "--max-retries", "3")
+    assert shown() == ["yes", "10s", "1m", "5m"]
+    run("change", "billing", "--not-ordered", "--retry-pauses", "5s..2h")
+    assert shown() == ["no", "5s..2h"]
+    run("change", "billing", "--retry-pauses", "levels")
+    assert shown() == ["no", "levels"]
+    refused = run("change", "billing", "--retry-pauses", "soon")
+    assert refused.exit_code == 2 and "write '10s 1m 5m'" in refused.stderr
 
 
 def test_lag_is_told_and_a_reset_changes_it(run, cluster):

@@ -25,8 +25,8 @@ def test_a_topic_is_created_changed_shown_and_deleted(run):
     )
     shown = run("show", "orders").output.splitlines()
     assert [line.split() for line in shown] == [
-        ["BROKER", "READ", "QUEUES", "WRITE", "QUEUES", "PERM", "ORDERED"],
-        ["broker-0", "2", "1", "r", "no"],
+        ["BROKER", "READ", "QUEUES", "WRITE", "QUEUES", "PERM", "ORDERED", "TYPE"],
+        ["broker-0", "2", "1", "r", "no", "NORMAL"],
         [],
         ["BROKER", "QUEUE", "MIN", "OFFSET", "MAX", "OFFSET", "LAST", "STORED"],
         ["broker-0", "0", "0", "0", "-"],
@@ -37,9 +37,27 @@ def test_a_topic_is_created_changed_shown_and_deleted(run):
     assert "TBW102" in run("list", "--all").output.splitlines()
 
 
+def test_a_topic_has_a_type_that_a_change_of_queues_leaves(run):
+    assert run("create", "steps", "--type", "FIFO").exit_code == 0
+    assert run("change", "steps", "--queues", "16").exit_code == 0
+    assert run("show", "steps").output.splitlines()[1].split()[-1] == "FIFO"
+    assert run("change", "steps", "--type", "MIXED").exit_code == 0
+    row = run("show", "steps").output.splitlines()[1].split()
+    assert row == ["broker-0", "16", "16", "rw", "no", "MIXED"]
+    refused = run("create", "other", "--type", "fifo")
+    assert refused.exit_code == 2 and "'NORMAL', 'FIFO'" in refused.stderr
+
+
 def test_an_ordered_topic_is_shown_as_such_and_not_widened(run):
     assert run("create", "steps", "-q", "2", "--ordered").output == "created topic steps at broker-0\n"
-    assert run("show", "steps").output.splitlines()[1].split() == ["broker-0", "2", "2", "rw", "yes"]
+    assert run("show", "steps").output.splitlines()[1].split() == [
+        "broker-0",
+        "2",
+        "2",
+        "rw",
+        "yes",
+        "NORMAL",
+    ]
     refused = run("change", "steps", "--queues", "4")
     assert refused.exit_code == 2 and "would move its keys" in refused.stderr
 

@@ -93,6 +93,7 @@ async def test_a_topic_moves_when_its_messages_are_consumed(two, admin, scaling)
     await consume(two, 4)
     await moving
     assert await shares(admin) == {"broker-1": (2, 2)}
+    assert (await admin.topic("orders")).shares[0].message_type == "FIFO"
     await scaling(SOON).move("orders", "broker-0", "broker-1")  # nothing is left to do
     await fill(two, 2)
     async with connect(two.namesrv) as mq, mq.pull_consumer(group="billing", start="latest") as reader:
@@ -108,7 +109,7 @@ async def make_at_one(admin, broker):
     from sparrowmq.protocol.requests.bodies import TopicConfig
 
     masters = await admin.servers.all_masters()
-    await put_topic(admin.servers, masters[broker], TopicConfig("orders", 2, 2, 6))
+    await put_topic(admin.servers, masters[broker], TopicConfig("orders", 2, 2, 6), {"message.type": "FIFO"})
     while True:
         try:
             if set(await shares(admin)) == {broker}:

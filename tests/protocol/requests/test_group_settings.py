@@ -3,7 +3,13 @@
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.requests.group_settings import CLASSIC, LONGEST_MS, GroupRetryPolicy
+from sparrowmq.protocol.requests.group_settings import (
+    CLASSIC,
+    LONGEST_MS,
+    GroupRetryPolicy,
+    policy_of,
+    text_of,
+)
 
 EXPONENTIAL = b'{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,"max":60000,"multiplier":3}}'
 CUSTOMIZED = b'{"customizedRetryPolicy":{"next":[1,2,30,40]},"type":"CUSTOMIZED"}'
@@ -61,3 +67,35 @@ def test_a_pause_that_cannot_be_is_refused(policy, words):
     with pytest.raises(ConfigError) as caught:
         GroupRetryPolicy.decode(policy).check()
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "pauses_ms"),
+    [
+        ("10s", [10_000, 10_000]),
+        ("1s 2m 3h", [1000, 120_000, 10_800_000, 10_800_000]),
+        ("5s..18s", [5000, 10_000, 18_000, 18_000]),
+        ("levels", [10_000, 30_000, 60_000]),
+    ],
+)
+def test_a_text_gives_the_pauses_in_their_order(text, pauses_ms):
+    policy = policy_of(text)
+    assert policy is not None
+    assert [policy.pause_ms(tries) for tries in range(len(pauses_ms))] == pauses_ms
+    assert text_of(policy) == text
+
+
+def test_policies_of_other_tools_have_a_text():
+    assert text_of(None) == text_of(CLASSIC) == "levels"
+    assert text_of(GroupRetryPolicy.decode(EXPONENTIAL)) == "1s..1m x3"
+    assert text_of(GroupRetryPolicy.decode(CUSTOMIZED)) == "30ms 40ms"
+    assert text_of(GroupRetryPolicy.decode(b'{"customizedRetryPolicy":{"next":[1000,2000]}}')) == "2s"
+    assert policy_of(None) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "soon", "10s soon", "..", "5s..", "..5s", "5s..1h..2h", "41d", "-5s"]
+)
+def test_a_text_that_is_no_policy_is_refused(text):
+    with pytest.raises(ConfigError):
+        policy_of(text)

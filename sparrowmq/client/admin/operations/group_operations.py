@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sparrowmq.client.admin.operations.asker import PATIENT, Asker
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
@@ -35,8 +37,10 @@ async def group_table(asker: Asker, address: str) -> dict[str, GroupConfig]:
 
 
 async def put_group(asker: Asker, address: str, group: GroupConfig) -> None:
-    """Create a group, or replace its settings."""
-    await asker.ask(address, UpdateAndCreateSubscriptionGroup(), group.encode())
+    """Create a group, or replace its settings. Attributes that it does not have stay as they are."""
+    signed = {f"+{name}": value for name, value in (group.attributes or {}).items()} or None
+    body = msgspec.structs.replace(group, attributes=signed).encode()
+    await asker.ask(address, UpdateAndCreateSubscriptionGroup(), body)
 
 
 async def delete_group(asker: Asker, address: str, group: str, *, with_offsets: bool) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.protocol.attributes import text_of
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,
+    GetTopicConfig,
     GetTopicStats,
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
@@ -36,8 +40,25 @@ async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:
             return found
 
 
-async def put_topic(asker: Asker, address: str, topic: TopicConfig) -> None:
-    """Create a topic, or replace its settings."""
+async def topic_config(asker: Asker, address: str, topic: str) -> TopicConfig:
+    """Return one topic. Brokers of 4.9 do not know the request. Raises: RemoteError."""
+    return TopicConfig.decode((await asker.ask(address, GetTopicConfig(topic))).body)
+
+
+async def put_topic(
+    asker: Asker,
+    address: str,
+    topic: TopicConfig,
+    attributes: Mapping[str, str] | None = None,
+    *,
+    modification: str | None = None,
+) -> None:
+    """Create a topic, or replace its settings.
+
+    Args:
+        attributes: those to set. The others stay as they are, those of `topic` too: brokers refuse to set some again.
+        modification: the changes in the protocol's form instead, as `+a=b,-c`.
+    """
     request = UpdateAndCreateTopic(
         topic=topic.topic_name,
         read_queue_nums=topic.read_queue_nums,
@@ -47,6 +68,7 @@ async def put_topic(asker: Asker, address: str, topic: TopicConfig) -> None:
         topic_filter_type=topic.topic_filter_type,
         topic_sys_flag=topic.topic_sys_flag,
         order=topic.order,
+        attributes=modification or text_of(attributes),
     )
     await asker.ask(address, request)
 

@@ -17,6 +17,17 @@ async def test_a_group_is_put_found_and_deleted(two, admin):
     assert "billing" not in await groups.group_table(admin.servers, address)
 
 
+async def test_a_group_is_put_again_with_its_attributes(two, admin):
+    address = two.brokers[0].address
+    wanted = GroupConfig("billing", attributes={"priority.factor": "50"})
+    await groups.put_group(admin.servers, address, wanted)
+    known = (await groups.group_table(admin.servers, address))["billing"]
+    assert known.attributes == {"priority.factor": "50"}
+    await groups.put_group(admin.servers, address, known)
+    assert (await groups.group_table(admin.servers, address))["billing"] == known
+    assert wanted.attributes == {"priority.factor": "50"}
+
+
 async def test_a_committed_offset_shows_in_the_groups_progress(two, admin):
     await admin.create_topic("orders", queues=1)
     await admin.create_group("billing")

@@ -16,6 +16,18 @@ async def test_a_topic_is_put_found_and_deleted(two, admin):
     assert "orders" not in await topics.topic_table(admin.servers, address)
 
 
+async def test_a_topic_keeps_fixed_attributes_when_it_is_put_again(two, admin):
+    address = two.brokers[0].address
+    fixed = {"queue.type": "SimpleCQ", "message.type": "FIFO"}
+    await topics.put_topic(admin.servers, address, TopicConfig("orders", 3, 2), fixed)
+    known = await topics.topic_config(admin.servers, address, "orders")
+    assert known.attributes == fixed
+    await topics.put_topic(admin.servers, address, known, {"message.type": "DELAY"})
+    assert (await topics.topic_config(admin.servers, address, "orders")).attributes == fixed | {
+        "message.type": "DELAY"
+    }
+
+
 async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin):
     await admin.create_topic("orders")
     await admin.create_group("billing")
