@@ -38,8 +38,17 @@ _SEAL_BYTES: Final = 64
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-def save(path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.json.encode) -> None:
+def save(
+    path: Path,
+    value: object,
+    *,
+    encode: Callable[[Any], bytes] = msgspec.json.encode,
+    is_secret: bool = False,
+) -> None:
     """Replace the file's content; once this returns the new content is on disk, until then the old one is.
+
+    Args:
+        is_secret: whether only the owner can read the file.
 
     Raises:
         OSError: it could not be written; the old content is still what `load` finds.
@@ -47,11 +56,11 @@ def save(path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.
     path.parent.mkdir(parents=True, exist_ok=True)
     written, content = _beside(path, ".tmp"), _sealed(encode(value))
     try:
-        _write_synced(written, content)
+        _write_synced(written, content, is_secret)
     except OSError as error:
         if error.errno not in _FULL or not _shrink_spare(path.parent, len(content)):
             raise
-        _write_synced(written, content)
+        _write_synced(written, content, is_secret)
     if path.exists():
         os.replace(path, _beside(path, ".bak"))
     os.replace(written, path)
@@ -149,10 +158,12 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def _write_synced(path: Path, content: bytes, is_secret: bool) -> None:
     """All of it, or no file."""
     try:
         with open(path, "wb") as file:
+            if is_secret:
+                os.fchmod(file.fileno(), 0o600)  # while it is still empty
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

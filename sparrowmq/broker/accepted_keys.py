@@ -61,13 +61,16 @@ _BY_REASON = {
     "how far behind a group reads is measured as its lag": "diskFallRecorded",
     "a broker takes messages as soon as it has started": "startAcceptSendRequestTimeStamp",
     "a message is in one queue": "enableLmq enableMultiDispatch",
+    "users and policies are state of the broker, in memory and in its log (authenticationEnabled)": """
+        authenticationProvider authenticationMetadataProvider authenticationStrategy authorizationProvider
+        authorizationMetadataProvider authorizationStrategy authConfigPath userCacheMaxNum userCacheExpiredSecond
+        userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond
+        statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
+        statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond""",
     "a log is copied by replication only": "duplicationEnable",
     "a query answers as many messages as Apache's broker does by default": "maxMsgsNumBatch defaultQueryMaxNum",
     "delayed messages are delivered in turns, one after the other": "enableScheduleAsyncDeliver",
 }
-_OF_5 = (
-    "users and policies of 5.x are not there; use aclEnable=true with conf/plain_acl.yml, and leave it out"
-)
 _WITHOUT_FAILOVER = (
     "set enableControllerMode=true and etcdEndpoints instead (docs/operate/failover.md), and leave it out"
 )
@@ -117,7 +120,5 @@ FIXED: Final = {
 
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
 REFUSED: Final = {
-    "authenticationEnabled": _OF_5,
-    "authorizationEnabled": _OF_5,
     "enableDLegerCommitLog": _WITHOUT_FAILOVER,
 }

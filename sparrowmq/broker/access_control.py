@@ -3,17 +3,22 @@
 aclEnable=false     no guard: the dispatcher checks nothing
 aclCheck=plain      auth/request_check.py with auth/account_files.py, which looks at the files every two seconds
 aclCheck=...        auth/plugged.py
+authenticationEnabled=true   auth/user_check.py with the users of state/users.py
 auditLog=true       auth/audit.py notes requests for administrators, and denials
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
+from sparrowmq.broker.state.users import Users
+from sparrowmq.broker.user_settings import FIRST_USER, INNER_CREDENTIALS, named_secret
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
@@ -21,14 +26,19 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.requests.user_bodies import ENABLED, SUPER, Policy, UserEntry
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
+    from sparrowmq.auth.accounts import Account
     from sparrowmq.auth.audit import Audit
     from sparrowmq.auth.permissions import TopicAt
     from sparrowmq.auth.request_check import Check, Guard
+    from sparrowmq.auth.users import User
+
+log = logging.getLogger(__name__)
 
 
 class AccessControl:
@@ -37,18 +47,28 @@ class AccessControl:
     Attributes:
         guard: None without access control.
         files: the account files, if the settings use them.
+        has_users: whether users and policies decide (ACL 2.0).
         audit: None without access control. Without auditLog it writes no file.
     Raises:
         ConfigError: there are no accounts, a file is broken, or a check cannot be loaded.
     """
 
-    def __init__(self, settings: BrokerSettings, topic_at: TopicAt, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topic_at: TopicAt,
+        clock: Clock | None = None,
+        users: Users | None = None,
+    ) -> None:
+        _demand_one_kind(settings)
         self.guard: Guard | None = None
+        self.has_users = settings.authentication
+        self._is_unlimited = not settings.authorization
+        self._principals: Mapping[str, User] = {}
         self.files: AccountFiles | None = None
         self.audit: Audit | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
-            from sparrowmq.auth.audit import FILE, Audit
             from sparrowmq.auth.plugged import PLAIN
             from sparrowmq.auth.request_check import Guard
 
@@ -56,16 +76,29 @@ class AccessControl:
             if not names:
                 raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
             self.guard = Guard([self._check(name, settings, topic_at) for name in names])
+        elif self.has_users:
+            from sparrowmq.auth.request_check import Guard
+
+            assert users is not None
+            self.guard = Guard([self._user_check(settings, users, topic_at)])
+        if self.guard is not None:
+            from sparrowmq.auth.audit import FILE, Audit
+
             path = settings.audit_path or settings.store_path / FILE
             self.audit = Audit(path if settings.audit_log else None, clock or SystemClock())
 
+    @property
+    def accounts(self) -> Mapping[str, Account | User]:
+        """All accounts by access key, of the kind that is in use."""
+        return self._principals if self.files is None else self.files.now.by_key
+
     def may_send(self, account: str, topic: str) -> bool | None:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""
-        if self.files is None:
+        if self.files is None and not self.has_users:
             return True
         from sparrowmq.auth.permissions import PUB
 
-        found = self.files.now.by_key.get(account)
+        found = self.accounts.get(account)
         return None if found is None else found.may(topic, PUB)
 
     def part(self, *handlers: object) -> Part:
@@ -99,6 +132,71 @@ class AccessControl:
             return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)
         self.files = account_files(settings.home, settings.acl_file)
         return AccountCheck(self.files, topic_at)
+
+    def _user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> Check:
+        from sparrowmq.auth.user_check import UserCheck, UserRules
+        from sparrowmq.auth.user_directory import principals
+
+        def renew() -> None:
+            self._principals = principals(users.table, users.policies, is_unlimited=self._is_unlimited)
+
+        renew()
+        users.on_change = renew
+        rules = UserRules(
+            settings.cluster, settings.authentication_whitelist, settings.authorization_whitelist
+        )
+        return UserCheck(rules, lambda: self._principals, topic_at)
+
+
+def create_first_users(settings: BrokerSettings, users: Users) -> None:
+    """Create the users that the settings name, and those of plain_acl.yml, unless they exist.
+
+    Raises:
+        ConfigError: a user is invalid, or there is no user at all.
+    """
+    if not settings.authentication:
+        return
+    from sparrowmq.auth.account_files import account_files
+    from sparrowmq.auth.user_directory import check_user, completed, migrated
+
+    found = [(user, list[Policy]()) for user in _users_of(settings)]
+    if settings.migrates_accounts:
+        found += migrated(account_files(settings.home, settings.acl_file).now.documents.values())
+    for user, policies in found:
+        if users.get(user.username) is None:
+            whole = completed(user)
+            check_user(whole)
+            users.put(whole)
+            users.set_policies(whole.username, policies)
+            log.info("user %s is created from the settings", whole.username)
+    if not users.table:
+        raise ConfigError(
+            'authenticationEnabled=true, but there is no user: set initAuthenticationUser={"username":"admin",'
+            '"password":"..."}'
+        )
+
+
+def _users_of(settings: BrokerSettings) -> Iterator[UserEntry]:
+    """The Super users of the settings."""
+    if settings.first_user:
+        name, password = named_secret(settings.first_user, FIRST_USER)
+        yield UserEntry(name, password, SUPER, ENABLED)
+    if settings.inner_credentials:
+        name, password = named_secret(settings.inner_credentials, INNER_CREDENTIALS)
+        yield UserEntry(name, password, SUPER, ENABLED)
+
+
+def _demand_one_kind(settings: BrokerSettings) -> None:
+    """Raises: ConfigError, the settings contradict each other."""
+    if settings.acl and settings.authentication:
+        raise ConfigError(
+            "aclEnable=true and authenticationEnabled=true exclude each other: leave out aclEnable; "
+            "migrateAuthFromV1Enabled=true makes users of the accounts in plain_acl.yml"
+        )
+    if settings.authorization and not settings.authentication:
+        raise ConfigError(
+            "authorizationEnabled=true needs authenticationEnabled=true: a name without a signature proves nothing"
+        )
 
 
 def topics_of(store: MessageStore) -> TopicAt:
@@ -135,12 +233,14 @@ def _real_topic(message: StoredMessage) -> str | None:
 
 
 def sign_of(settings: BrokerSettings) -> Sign | None:
-    """Return the signature of the broker's own requests to other servers; None without brokerAccessKey.
+    """Return the signature of the broker's own requests to other servers; None without an account for them.
 
     Raises:
         ConfigError: only one of the two keys is given.
     """
     access_key, secret_key = settings.access_key, settings.secret_key
+    if not access_key and not secret_key and settings.inner_credentials:
+        access_key, secret_key = named_secret(settings.inner_credentials, INNER_CREDENTIALS)
     if not access_key and not secret_key:
         return None
     if not access_key or not secret_key:

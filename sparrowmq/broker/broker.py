@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
-from sparrowmq.broker.access_control import AccessControl, sign_of, topics_of
+from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
@@ -42,6 +42,7 @@ from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
+from sparrowmq.broker.handlers.users_handler import UsersHandler
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
@@ -179,7 +180,7 @@ class Broker:
 
     async def __aenter__(self) -> Broker:
         demand_role(self.settings)
-        refuse_public(self.settings.bind_address, self.settings.insecure or self.settings.acl)
+        refuse_public(self.settings.bind_address, self.settings.insecure or self.settings.checks_access)
         async with AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
@@ -240,13 +241,15 @@ class Broker:
         await self._start_parts(stack, self.store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        access = AccessControl(self.settings, topics_of(store), self._clock)
-        declare_denials(self._figures, access.audit)
         tls = client_context(self.settings) if self.settings.talks_tls else None
         pool = Pool(self._clock, sign=sign_of(self.settings), tls=tls)
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
         state = await self._state(store)
+        access = AccessControl(self.settings, topics_of(store), self._clock, state.users)
+        declare_denials(self._figures, access.audit)
+        if not self.settings.is_slave:
+            create_first_users(self.settings, state.users)
         topics = state.topics
         registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         if self.term is not None:
@@ -255,7 +258,7 @@ class Broker:
         self._changing.tell(registration.use)
         self._changing.tell(topics.use)
         who = (self.settings.cluster, self.settings.name, self.address)
-        access_part = access.part(AccessHandler(access, who, self._clock))
+        access_part = access.part(AccessHandler(access, who, self._clock), UsersHandler(access, state.users))
         spare = SpareRoom(self.settings.config_path).part()
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from sparrowmq.broker import accepted_keys
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
+from sparrowmq.broker.user_settings import UserSettings
 from sparrowmq.errors import ConfigError
 from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -87,7 +88,7 @@ _ONE_ADDRESS = Kind(_one_address, "host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSettings):
+class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsSettings, LogSettings):
     """Settings of a broker. Those of failover, TLS, metrics and logs follow after its own."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED
@@ -289,9 +290,14 @@ class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSe
     """Checks of a request: plain, an entry point, or module:Class. All of them must agree."""
 
     audit_log: bool = setting("auditLog", True, BOOLEAN)
-    """Note requests for administrators, and denials, in a file. Only with aclEnable=true."""
+    """Note requests for administrators, and denials, in a file. Only with access control."""
     audit_path: Path | None = setting("auditLogPath", None, PATH)
     """File of the audit log. By default audit.log below storePathRootDir."""
+
+    @property
+    def checks_access(self) -> bool:
+        """Whether accounts or users are checked."""
+        return self.acl or self.authentication
 
     @property
     def bind_address(self) -> str:

@@ -54,17 +54,23 @@ class SavedFile:
     Args:
         content: builds the value to save. No part of the value may change afterwards.
         encode: encodes the value, in the thread.
+        is_secret: whether only the owner can read the file.
     Attributes:
         problem: why the last attempt to save failed; "" if it did not.
         logged: returns True when the log has all changes as safely as promised; False if only the file can have them.
     """
 
     def __init__(
-        self, path: Path, content: Callable[[], object], encode: Callable[[object], bytes] = json.dumps
+        self,
+        path: Path,
+        content: Callable[[], object],
+        encode: Callable[[object], bytes] = json.dumps,
+        is_secret: bool = False,
     ) -> None:
         self.path = path
         self._content = content
         self._encode = encode
+        self._is_secret = is_secret
         self.logged: Callable[[str], Awaitable[bool]] = _not_logged
         self.problem = ""
         self._changes = 0
@@ -98,7 +104,13 @@ class SavedFile:
             if self.dirty:
                 changes = self._changes
                 try:
-                    await asyncio.to_thread(snapshot.save, self.path, self._content(), encode=self._encode)
+                    await asyncio.to_thread(
+                        snapshot.save,
+                        self.path,
+                        self._content(),
+                        encode=self._encode,
+                        is_secret=self._is_secret,
+                    )
                 except OSError as error:
                     self.problem = f"{self.path} cannot be written ({error.strerror or error})"
                     raise

@@ -93,7 +93,6 @@ def test_a_host_name_becomes_its_address_in_records():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"authenticationEnabled": "true"}, "authenticationEnabled = 'true' is not supported yet"),
         ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog = 'true' is not supported yet"),
         ({"tlsCertPath": "/etc/cert.pem"}, "no setting of TLS is called so"),
         ({"brokerRole": "MASTER"}, "must be ASYNC_MASTER or SYNC_MASTER or SLAVE"),

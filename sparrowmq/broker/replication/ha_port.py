@@ -57,7 +57,7 @@ def demand_role(settings: BrokerSettings) -> None:
     if role is BrokerRole.SYNC_MASTER and settings.ha_port == 0:
         raise ConfigError("a SYNC_MASTER needs slaves, and haListenPort=off lets none come")
     if settings.ha_bind is not None:
-        refuse_public(settings.ha_bind, settings.insecure or settings.acl)
+        refuse_public(settings.ha_bind, settings.insecure or settings.checks_access)
     _demand_secret(settings)
 
 
@@ -65,7 +65,8 @@ def _demand_secret(settings: BrokerSettings) -> None:
     """Raises: ConfigError, the broker has to take part in replication, and lacks the secret for it."""
     if _may_ship(settings):
         return
-    cause = "aclEnable=true" if settings.acl else "tls.server.mode=enforcing"
+    causes = {"aclEnable=true": settings.acl, "authenticationEnabled=true": settings.authentication}
+    cause = next((key for key, is_on in causes.items() if is_on), "tls.server.mode=enforcing")
     if settings.failover:
         who = f"a member with enableControllerMode=true may be master or slave, and with {cause} none may follow"
     elif settings.role is BrokerRole.SYNC_MASTER:
@@ -139,5 +140,5 @@ def replica_rules(settings: BrokerSettings) -> ReplicaRules:
 
 def _may_ship(settings: BrokerSettings) -> bool:
     """Whether the log may leave a master: with a secret for slaves, or where no client is checked either."""
-    is_guarded = settings.acl or settings.tls_mode is TlsMode.ENFORCING
+    is_guarded = settings.checks_access or settings.tls_mode is TlsMode.ENFORCING
     return bool(settings.ha_secret) or not is_guarded

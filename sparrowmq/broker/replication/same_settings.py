@@ -64,7 +64,7 @@ class SameSettings:
 
     def use(self, address: str) -> None:
         """Compare with the master at this address for clients."""
-        if address and address != self._address and not self._settings.acl:
+        if address and address != self._address and not self._settings.checks_access:
             self._address = address
             self._changed.set()
 

@@ -30,6 +30,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
     TopicConfigTable,
 )
+from sparrowmq.protocol.requests.user_bodies import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
 
 BEGIN: Final = "begin"
 END: Final = "end"
@@ -47,6 +48,9 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
         offsets: new offsets by queue id, by "topic@group".
         no_offsets: the group whose offsets are all deleted.
         pops: steps of pop consumption (pop_steps.py).
+        users: new or changed ones, and the version of users and policies after that.
+        no_user: the name of a deleted user; its policies go with it.
+        policies: those of some users, which replace the former ones.
     """
 
     mark: str = ""
@@ -60,6 +64,10 @@ class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
     offsets: dict[str, dict[int, int]] = {}
     no_offsets: str = ""
     pops: list[bytes] = []
+    users: list[UserEntry] = []
+    users_version: DataVersion | None = None
+    no_user: str = ""
+    policies: list[UserPolicies] = []
 
     def entry(self, now_ms: int, host: bytes) -> Entry:
         """The message that stores it. A snapshot's begin has a tag, so it is found in the queue's entries."""
@@ -96,6 +104,9 @@ class Tables:
         self.groups_version = DataVersion()
         self.offsets: OffsetTable = {}
         self.pops = PopTable()
+        self.users: dict[str, UserEntry] = {}
+        self.policies: dict[str, list[Policy]] = {}
+        self.users_version = DataVersion()
         self.deleted: dict[str, int] = {}
         self.is_whole = False
 
@@ -108,6 +119,11 @@ class Tables:
     def group_table(self) -> GroupConfigTable:
         """The groups in the form of their file."""
         return GroupConfigTable(self.groups_version, self.groups)
+
+    @property
+    def user_table(self) -> UserTable:
+        """The users in the form of their file."""
+        return UserTable(self.users_version, self.users, self.policies)
 
     def apply(self, change: Change, at: int) -> None:
         """Take the next record, which is at log offset `at`."""
@@ -134,4 +150,19 @@ class Tables:
             self.offsets.pop(change.no_offsets, None)
             self.pops.drop_group(change.no_offsets)
         self.pops.apply_all(change.pops)
+        self._apply_users(change)
         self.is_whole = self.is_whole or change.mark == END
+
+    def _apply_users(self, change: Change) -> None:
+        for user in change.users:
+            self.users[user.username] = user
+        if change.no_user:
+            self.users.pop(change.no_user, None)
+            self.policies.pop(change.no_user, None)
+        for each in change.policies:
+            name = each.subject.removeprefix(SUBJECT)
+            if each.policies:
+                self.policies[name] = each.policies
+            else:
+                self.policies.pop(name, None)
+        self.users_version = change.users_version or self.users_version

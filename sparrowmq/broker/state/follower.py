@@ -15,6 +15,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.state.change import BEGIN, END, Change, Tables
 from sparrowmq.broker.state.replay import changes
+from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
@@ -43,6 +44,7 @@ class Follower:
         topics: Topics,
         groups: Groups,
         offsets: Offsets,
+        users: Users,
         clock: Clock,
         position: int,
         is_whole: bool,
@@ -52,12 +54,13 @@ class Follower:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._users = users
         self._clock = clock
         self._position = position
         self._is_whole = is_whole
         self._fresh: Tables | None = None  # the tables since the begin of a snapshot that has not ended
         self._told = ""
-        topics.mark = groups.mark = offsets.mark = self._mark
+        topics.mark = groups.mark = offsets.mark = users.mark = self._mark
 
     def part(self) -> Part:
         """Return the task that applies records while the slave runs."""
@@ -102,6 +105,8 @@ class Follower:
             self._topics.take(tables.topics_version, tables.topics, tables.incarnations)
         if is_end or change.groups or change.no_group:
             self._groups.take(tables.groups_version, tables.groups)
+        if is_end or change.users or change.no_user or change.policies:
+            self._users.take(tables.users_version, tables.users, tables.policies)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
             self._offsets.take(tables.offsets)
         if change.no_topic and not is_system_topic(change.no_topic):
@@ -115,6 +120,8 @@ class Follower:
         tables.incarnations = self._topics.incarnations
         tables.groups, tables.groups_version = self._groups.table, self._groups.version
         tables.offsets = self._offsets.table
+        tables.users, tables.policies = self._users.table, self._users.policies
+        tables.users_version = self._users.version
         return tables
 
     def _mark(self) -> JournalMark:

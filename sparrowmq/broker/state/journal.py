@@ -28,6 +28,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.state.change import BEGIN, END, Change
 from sparrowmq.broker.state.replay import Found
+from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, NotSafeInTime, RemoteError, SparrowError, StoreError, StoreFailed
 from sparrowmq.loop.clock import Clock
@@ -35,7 +36,8 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC
-from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
+from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, JournalMark, TopicConfig
+from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.request_dispatch import Answer, Later
 from sparrowmq.store.message_store import MessageStore
@@ -96,6 +98,7 @@ class Journal:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._users: Users | None = None
         self._clock = clock
         self._turn = turn
         self._rules = rules
@@ -119,6 +122,12 @@ class Journal:
         offsets.on_delete, offsets.mark = self._no_offsets, self._mark
         for file in (topics.file, groups.file, offsets.file):
             file.logged = self.safe
+
+    def keep(self, users: Users) -> None:
+        """Write the users, too. Call it once, before the first record."""
+        self._users = users
+        users.on_put, users.on_delete, users.on_policies = self._user, self._no_user, self._of_subject
+        users.mark, users.file.logged = self._mark, self.safe
 
     def part(self) -> Part:
         """Return the chore that writes offsets and snapshots."""
@@ -159,6 +168,19 @@ class Journal:
 
     def _no_offsets(self, group: str) -> None:
         self._note(Change(no_offsets=group))
+
+    def _user(self, user: UserEntry) -> None:
+        self._note(Change(users=[user], users_version=self._users_version))
+
+    def _no_user(self, name: str) -> None:
+        self._note(Change(no_user=name, users_version=self._users_version))
+
+    def _of_subject(self, policies: UserPolicies) -> None:
+        self._note(Change(policies=[policies], users_version=self._users_version))
+
+    @property
+    def _users_version(self) -> DataVersion | None:
+        return self._users.version if self._users is not None else None
 
     def note_offsets(self) -> None:
         """Write the offsets that changed since the last call, and pops before them."""
@@ -346,7 +368,20 @@ class Journal:
         if self._pops is not None:
             for steps in self._pops.snapshot():
                 yield Change(pops=steps)
+        yield from self._all_users()
         yield Change(mark=END)
+
+    def _all_users(self) -> Iterator[Change]:
+        users = self._users
+        if users is None:
+            return
+        for names in self._shares(list(users.table), _PER_TOPIC):
+            found = [user for name in names if (user := users.get(name)) is not None]
+            yield Change(users=found, users_version=users.version)
+        for name in list(users.policies):
+            policies = users.of_subject(name)
+            if policies is not None:
+                yield Change(policies=[policies], users_version=users.version)
 
     def _shares(self, names: list[str], extra: int) -> Iterator[list[str]]:
         share: list[str] = []

@@ -18,6 +18,7 @@ from sparrowmq.broker.pop.pop_table import PopTable
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.replay import Found, Saved, recover
+from sparrowmq.broker.state.users import FILE, Users
 from sparrowmq.broker.topics import Topics
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -28,6 +29,7 @@ from sparrowmq.protocol.requests.bodies import (
     GroupConfigTable,
     TopicConfigTable,
 )
+from sparrowmq.protocol.requests.user_bodies import UserTable
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.request_dispatch import Later
 from sparrowmq.store.message_store import MessageStore
@@ -53,6 +55,7 @@ class KeptState:
     topics: Topics
     groups: Groups
     offsets: Offsets
+    users: Users
     found: Found
     is_from_log: bool
     is_foreign: bool
@@ -70,14 +73,17 @@ class KeptState:
             BadStore: the log does not have a table, and neither its file nor one of its copies can be read.
         """
         folder, found = settings.config_path, recover(store)
-        paths = [folder / name for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")]
+        paths = [
+            folder / name for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json", FILE)
+        ]
         saved = (
             _saved(paths[0], TopicConfigTable),
             _saved(paths[1], GroupConfigTable),
             _saved(paths[2], ConsumerOffsets),
+            _saved(paths[3], UserTable),
         )
         tables = found.tables
-        versions = (tables.topics_version, tables.groups_version, _NO_VERSION)
+        versions = (tables.topics_version, tables.groups_version, _NO_VERSION, tables.users_version)
         counts = [
             found.counts(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
         ]
@@ -86,14 +92,17 @@ class KeptState:
             paths[1], settings.auto_create_group, clock, tables.group_table if counts[1] else None
         )
         offsets = Offsets(paths[2], tables.offsets if counts[2] else None)
+        users = Users(paths[3], clock, tables.user_table if counts[3] else None)
         if counts[0] and store.flushed.error is None:
             _delete_queues(store, tables.deleted)
-        for file, is_new in zip((topics.file, groups.file, offsets.file), counts, strict=True):
+        for file, is_new in zip((topics.file, groups.file, offsets.file), counts[:3], strict=True):
             if is_new:
                 file.touch()
+        if counts[3] and users.version != _NO_VERSION:  # most brokers have no users, and no file of them
+            users.file.touch()
         is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved, counts, strict=True))
         pops = PopTable() if is_foreign or found.begin is None else tables.pops
-        return KeptState(topics, groups, offsets, found, all(counts), is_foreign, pops)
+        return KeptState(topics, groups, offsets, users, found, all(counts), is_foreign, pops)
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.
@@ -106,11 +115,12 @@ class KeptState:
         if not self.is_from_log:
             self.found.begin = None  # so the whole state is written soon
         journal = Journal(store, self.topics, self.groups, self.offsets, self.found, clock, turn, rules)
+        journal.keep(self.users)
         self.journal = journal
         self._adopt(store)
         self.offsets.clamp(store.queues.max_offset)
         if self.is_foreign and journal.write_snapshot():
-            for file in (self.topics.file, self.groups.file, self.offsets.file):
+            for file in (self.topics.file, self.groups.file, self.offsets.file, self.users.file):
                 file.touch()
                 with suppress(OSError):
                     await file.save()
@@ -129,13 +139,14 @@ class KeptState:
         yield self.topics.file.part("topics", 1)
         yield self.groups.file.part("groups", 1)
         yield self.offsets.file.part("offsets", save_offsets_s)
+        yield self.users.file.part("users", 1)
         for keeper in (self.journal, self.follower):
             if keeper is not None:
                 yield keeper.part()
 
     def _follower(self, store: MessageStore, clock: Clock) -> Follower:
         position, is_whole = self.found.position, self.is_from_log
-        return Follower(store, self.topics, self.groups, self.offsets, clock, position, is_whole)
+        return Follower(store, self.topics, self.groups, self.offsets, self.users, clock, position, is_whole)
 
     def _adopt(self, store: MessageStore) -> None:
         """Add the queues of the store that the topics lack."""
@@ -147,7 +158,9 @@ class KeptState:
         )
 
 
-def _saved(path: Path, kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets]) -> Saved:
+def _saved(
+    path: Path, kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable]
+) -> Saved:
     found = snapshot.peek(path, kind, json.decode)
     if found is None:
         return Saved()

@@ -16,6 +16,7 @@ from sparrowmq.protocol.requests import admin_headers as admin
 from sparrowmq.protocol.requests import headers as client
 from sparrowmq.protocol.requests import namesrv_headers as namesrv
 from sparrowmq.protocol.requests import pop_headers as pop
+from sparrowmq.protocol.requests import user_headers as user
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.header import Header, Request
 
@@ -174,6 +175,16 @@ _SERVED = (
         admin.GetBrokerClusterAcl,
         admin.UpdateGlobalWhiteAddrsConfig,
         admin.GetBrokerClusterAclConfig,
+        user.CreateUser,
+        user.UpdateUser,
+        user.DeleteUser,
+        user.GetUser,
+        user.ListUsers,
+        user.CreateAcl,
+        user.UpdateAcl,
+        user.DeleteAcl,
+        user.GetAcl,
+        user.ListAcls,
     ),
     *_served(
         Role.BROKER,
@@ -245,19 +256,6 @@ _UNSERVED = (
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
-    ),
-    *_unserved(
-        "not yet: needs the users and policies of 5.x (ACL 2.0)",
-        RequestCode.AUTH_CREATE_USER,
-        RequestCode.AUTH_UPDATE_USER,
-        RequestCode.AUTH_DELETE_USER,
-        RequestCode.AUTH_GET_USER,
-        RequestCode.AUTH_LIST_USER,
-        RequestCode.AUTH_CREATE_ACL,
-        RequestCode.AUTH_UPDATE_ACL,
-        RequestCode.AUTH_DELETE_ACL,
-        RequestCode.AUTH_GET_ACL,
-        RequestCode.AUTH_LIST_ACL,
     ),
     *_unserved(
         "not yet: 5.x asks this of brokers that count their replicas and change roles by themselves",

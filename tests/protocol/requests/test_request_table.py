@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests import admin_headers, headers, namesrv_headers, pop_headers
+from sparrowmq.protocol.requests import admin_headers, headers, namesrv_headers, pop_headers, user_headers
 from sparrowmq.protocol.requests.request_table import (
     BY_CODE,
     ROWS,
@@ -46,7 +46,7 @@ def test_the_header_and_the_reply_of_a_row_travel(row: Row) -> None:
 def test_every_request_header_stands_in_the_table() -> None:
     found = {
         kind
-        for module in (headers, namesrv_headers, admin_headers, pop_headers)
+        for module in (headers, namesrv_headers, admin_headers, pop_headers, user_headers)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request
     }
@@ -56,7 +56,7 @@ def test_every_request_header_stands_in_the_table() -> None:
 def test_every_reply_stands_in_the_table() -> None:
     found = {
         kind
-        for module in (headers, namesrv_headers, admin_headers, pop_headers)
+        for module in (headers, namesrv_headers, admin_headers, pop_headers, user_headers)
         for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, Header)

@@ -1,0 +1,234 @@
+"""The check of requests by users and policies (ACL 2.0).
+
+    no access key, or one of no user    denied
+    a user that is switched off         denied
+    a wrong signature                   denied
+    needs                               each needs a policy that allows it
+
+A request for administrators needs an action on the cluster, such as Update on `Cluster:main`. If it concerns only the
+topic and the group in its header, it needs the action on these, such as Create on `Topic:orders`. The requests about
+users, policies and accounts are for Super users, because who may change them may do everything. The other requests need
+the same topics and groups as in 4.x (permissions.py); some accept Get in the place of Sub.
+
+Source: DefaultAuthorizationContextBuilder and the annotations of the headers, Java 5.4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparrowmq.auth import permissions
+from sparrowmq.auth.accounts import PORT_BYTES
+from sparrowmq.auth.permissions import ADMINISTRATORS, PUB, SUB, Caller, TopicAt
+from sparrowmq.auth.policies import Action, Kind, Resource
+from sparrowmq.auth.users import User
+from sparrowmq.errors import AccessDenied, DenialKind
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.request_table import Row
+from sparrowmq.protocol.requests.signed_send import SignedSend
+from sparrowmq.protocol.signature import ACCESS_KEY
+from sparrowmq.protocol.wire.codec import decode_in_one_pass
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Request
+
+_MOST_DECISIONS: Final = 10_000
+
+Demand = tuple[Resource, tuple[Action, ...]]  # one of the actions is enough
+
+# What these do concerns only the topic and the group in the header.
+_NAMED: Final = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Action.CREATE,
+    RequestCode.DELETE_TOPIC_IN_BROKER: Action.DELETE,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Action.DELETE,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Action.UPDATE,
+    RequestCode.GET_TOPIC_STATS_INFO: Action.GET,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Action.GET,
+    RequestCode.GET_CONSUME_STATS: Action.GET,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Action.GET,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Action.GET,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: Action.GET,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Action.GET,
+    RequestCode.QUERY_CONSUME_QUEUE: Action.GET,
+    RequestCode.GET_TOPIC_CONFIG: Action.GET,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Action.GET,
+}
+# These show the cluster; all others change it.
+_READS: Final = frozenset(
+    {
+        RequestCode.GET_DIAGNOSIS,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+    }
+)
+_FOR_SUPER_USERS: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
+    }
+)
+# These are enough in the place of Sub.
+_ALSO: Final = {
+    RequestCode.QUERY_MESSAGE: Action.GET,
+    RequestCode.QUERY_CONSUMER_OFFSET: Action.GET,
+    RequestCode.UPDATE_CONSUMER_OFFSET: Action.UPDATE,
+    RequestCode.VIEW_MESSAGE_BY_ID: Action.GET,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Action.GET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Action.GET,
+    RequestCode.GET_MAX_OFFSET: Action.GET,
+    RequestCode.GET_MIN_OFFSET: Action.GET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Action.GET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UserRules:
+    """The settings of the check.
+
+    Attributes:
+        cluster: its name, as in `Cluster:main`.
+        authentication_codes, authorization_codes: requests that need no signature, or no policy.
+    """
+
+    cluster: str
+    authentication_codes: frozenset[int] = frozenset()
+    authorization_codes: frozenset[int] = frozenset()
+
+
+class UserCheck:
+    """The check by users.
+
+    Args:
+        by_name: returns the users now; another object after each change.
+        topic_at: the topic of the record at an offset of the log.
+    """
+
+    def __init__(
+        self, rules: UserRules, by_name: Callable[[], Mapping[str, User]], topic_at: TopicAt
+    ) -> None:
+        self._rules = rules
+        self._cluster = Resource(Kind.CLUSTER, rules.cluster)
+        self._by_name = by_name
+        self._topic_at = topic_at
+        self._decided: dict[tuple[str, Resource, tuple[Action, ...], bytes], bool] = {}
+        self._decided_by: Mapping[str, User] = {}
+        decode_in_one_pass(SignedSend.code, SignedSend)
+
+    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+        """Do nothing if the request is allowed. Raises: AccessDenied."""
+        users = self._by_name()
+        if users is not self._decided_by:
+            self._decided.clear()
+            self._decided_by = users
+        if isinstance(header, SignedSend):
+            name: str | None = header.access_key
+        else:
+            name = command.ext_fields().get(ACCESS_KEY)
+        user = users.get(name) if name is not None else None
+        if user is not None:
+            self.authenticate(user, peer, command, header)
+            self.authorise(user, peer, command, row, header)
+            return
+        peer.principal = None
+        if int(row.code) not in self._rules.authentication_codes & self._rules.authorization_codes:
+            raise _unknown(name)
+
+    def authenticate(self, user: User, peer: Caller, command: Command, header: Request[Any]) -> None:
+        """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
+        peer.principal = None
+        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(header, command.body)
+        if not is_signed and not user.key.has_signed(command.ext_fields(), command.body):
+            error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED)
+            raise error.of_kind(DenialKind.WRONG_SIGNATURE)
+        if not user.is_enabled:
+            error = AccessDenied(f"User:{user.access_key} is disabled.", _DENIED)
+            raise error.of_kind(DenialKind.UNKNOWN_ACCOUNT)
+        peer.principal = user
+
+    def authorise(self, user: User, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+        """Do nothing if the user may do this. Raises: AccessDenied."""
+        if user.is_admin or int(row.code) in self._rules.authorization_codes:
+            return
+        source = peer.host[:-PORT_BYTES]
+        if row.code in _FOR_SUPER_USERS:
+            raise _denied(user, self._cluster, peer).of_kind(DenialKind.NEEDS_ADMIN)
+        for resource, actions in self._demands(row, header, command.body):
+            if not self._may(user, resource, actions, source):
+                raise _denied(user, resource, peer)
+
+    def _demands(self, row: Row, header: Request[Any], body: bytes) -> Iterator[Demand]:
+        if row.access in ADMINISTRATORS:
+            yield from self._for_administrators(row, header)
+            return
+        also = _ALSO.get(row.code)
+        for name, perms in permissions.needs(row, header, body, self._topic_at):
+            is_group = name.startswith(RETRY)
+            resource = Resource(Kind.GROUP if is_group else Kind.TOPIC, name.removeprefix(RETRY))
+            actions = [Action.PUB] if perms & PUB else []
+            actions += [Action.SUB] if perms & SUB else []
+            yield resource, (*actions, also) if also else tuple(actions)
+
+    def _for_administrators(self, row: Row, header: Request[Any]) -> Iterator[Demand]:
+        named = []
+        action = _NAMED.get(row.code)
+        if action is not None:
+            if row.topic and (topic := getattr(header, row.topic)):
+                named.append(Resource(Kind.TOPIC, topic))
+            if row.group and (group := getattr(header, row.group)):
+                named.append(Resource(Kind.GROUP, group))
+        if action is None or not named:
+            named, action = [self._cluster], Action.GET if row.code in _READS else Action.UPDATE
+        for resource in named:
+            yield resource, (action,)
+
+    def _may(self, user: User, resource: Resource, actions: tuple[Action, ...], source: bytes) -> bool:
+        key = user.access_key, resource, actions, source
+        found = self._decided.get(key)
+        if found is None:
+            if len(self._decided) >= _MOST_DECISIONS:
+                self._decided.clear()
+            found = any(user.does(action, resource, source) for action in actions)
+            self._decided[key] = found
+        return found
+
+
+_DENIED: Final = int(ResponseCode.NO_PERMISSION)
+
+
+def _denied(user: User, resource: Resource, peer: Caller) -> AccessDenied:
+    source = peer.address.rpartition(":")[0]
+    return AccessDenied(
+        f"User:{user.access_key} has no permission to access {resource} from {source}, no matched policies or the "
+        "decision is deny.",
+        _DENIED,
+    )
+
+
+def _unknown(access_key: str | None) -> AccessDenied:
+    reason = "username cannot be null." if access_key is None else f"User:{access_key} is not found."
+    return AccessDenied(reason, _DENIED).of_kind(DenialKind.UNKNOWN_ACCOUNT)

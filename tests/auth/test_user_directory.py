@@ -1,0 +1,101 @@
+"""Principals from stored users, and users from the accounts of 4.x."""
+
+import logging
+
+import pytest
+
+from sparrowmq.auth.document import Document
+from sparrowmq.auth.policies import Action, Kind, Resource
+from sparrowmq.auth.user_directory import check_user, completed, merged, migrated, principals, without
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry
+from tests.auth.asked import SAMPLE
+
+ORDERS = Resource(Kind.TOPIC, "orders")
+PUB_ORDERS = Policy("Custom", [PolicyRule("Topic:orders", ["Pub"], None, "Allow")])
+
+
+def one(user, *policies, is_unlimited=False):
+    return principals({"alice": user}, {"alice": list(policies)}, is_unlimited=is_unlimited)["alice"]
+
+
+def test_a_stored_user_becomes_a_principal_with_its_policies():
+    alice = one(UserEntry("alice", "secret", "Normal", "enable"), PUB_ORDERS)
+    assert alice.access_key == "alice" and not alice.is_admin and "alice" in alice.colleagues
+    assert alice.does(Action.PUB, ORDERS, b"") and not alice.does(Action.SUB, ORDERS, b"")
+    assert one(UserEntry("alice", "secret", "super", "enable")).is_admin
+    assert one(UserEntry("alice", "secret", "Normal"), is_unlimited=True).does(Action.SUB, ORDERS, b"")
+
+
+@pytest.mark.guards("user_directory.principals: bool(user.password) -> True")
+@pytest.mark.parametrize("password", [None, ""])
+def test_a_user_without_a_password_may_do_nothing(password):
+    assert not one(UserEntry("alice", password, "Super", "enable")).is_enabled
+
+
+@pytest.mark.parametrize("status", ["disable", "DISABLE"])
+def test_a_user_that_is_switched_off_is_so_in_any_spelling(status):
+    assert not one(UserEntry("alice", "secret", "Super", status)).is_enabled
+
+
+def test_broken_policies_deny_everything_and_are_logged(caplog):
+    broken = Policy("Custom", [PolicyRule("Queue:orders", ["Pub"], None, "Deny")])
+    with caplog.at_level(logging.ERROR):
+        alice = one(UserEntry("alice", "secret", "Normal", "enable"), PUB_ORDERS, broken)
+    assert not alice.does(Action.PUB, ORDERS, b"")
+    assert "user alice may do nothing until its policies are fixed" in caplog.text
+
+
+def test_absent_members_are_the_former_or_the_usual_ones():
+    made = completed(UserEntry("alice", "secret", "SUPER"))
+    assert made == UserEntry("alice", "secret", "Super", "enable")
+    assert completed(UserEntry("alice", user_status="Disable"), made) == UserEntry(
+        "alice", "secret", "Super", "disable"
+    )
+    assert completed(UserEntry("alice", "secret")).user_type == "Normal"
+    check_user(made)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\n", "a" * 256, "User:a", "ä"])
+def test_an_invalid_name_is_refused(name):
+    with pytest.raises(ConfigError, match="is invalid"):
+        check_user(UserEntry(name, "secret", "Normal", "enable"))
+
+
+def test_entries_are_merged_by_kind_and_resource():
+    more = Policy(None, [PolicyRule("topic:orders", ["sub", "get"], [" 10.0.0.1 "], "DENY")])
+    default = Policy("default", [PolicyRule("*", ["All"], None, "Allow")])
+    assert merged([PUB_ORDERS], [default, more]) == [
+        Policy("Custom", [PolicyRule("Topic:orders", ["Sub", "Get"], ["10.0.0.1"], "Deny")]),
+        Policy("Default", [PolicyRule("*", ["All"], None, "Allow")]),
+    ]
+    assert merged([], []) == []
+
+
+def test_entries_are_removed_by_kind_and_resource():
+    both = Policy("Custom", [*PUB_ORDERS.entries, PolicyRule("Group:*", ["Sub"], None, "Allow")])
+    default = Policy("Default", PUB_ORDERS.entries)
+    assert without([both, default], None, None) == []
+    assert without([both, default], "custom", None) == [default]
+    assert without([both, default], None, "topic:orders") == [Policy("Custom", both.entries[1:])]
+    assert without([both, default], "Default", "Topic:orders") == [both]
+    with pytest.raises(ConfigError):
+        without([both], "Mine", None)
+
+
+def test_accounts_of_4_x_become_users_with_the_same_permissions(tmp_path):
+    found = {user.username: (user, policies) for user, policies in migrated([Document(SAMPLE, tmp_path)])}
+    user, policies = found["RocketMQ"]
+    assert user == UserEntry("RocketMQ", "12345678", "Normal", "enable")
+    alice = principals({"a": user}, {"a": policies}, is_unlimited=False)["a"]
+
+    def may(kind, name):
+        return [
+            each.value for each in (Action.PUB, Action.SUB) if alice.does(each, Resource(kind, name), b"")
+        ]
+
+    assert may(Kind.TOPIC, "topicA") == [] and may(Kind.TOPIC, "topicB") == ["Pub", "Sub"]
+    assert may(Kind.TOPIC, "topicC") == ["Sub"] and may(Kind.TOPIC, "other") == []
+    assert may(Kind.GROUP, "groupA") == [] and may(Kind.GROUP, "groupC") == ["Sub"]
+    assert may(Kind.GROUP, "other") == ["Sub"]
+    assert found["rocketmq2"][0].user_type == "Super"
