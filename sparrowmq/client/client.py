@@ -47,6 +47,7 @@ from sparrowmq.client.declared import Declared, F, Middleware, Options, first, u
 from sparrowmq.client.home import at_home, check_main_thread, running_loop
 from sparrowmq.client.hooks import Hooks, checked_hooks
 from sparrowmq.client.life import Life
+from sparrowmq.client.popping.pop_parts import PopParts
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
@@ -353,14 +354,10 @@ class Client:
         if handler is not None:
             check_callable("handler", handler, "a function of one message, and a tag by its name: tag=")
         settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
+        hooks, network = self._consume_hooks(group), self._network
+        pop = PopParts(settings, network, self._inner_outbox) if settings.mode == "pop" else None
         return Consumer(
-            settings,
-            wanted,
-            self._network,
-            self._network.membership,
-            self._inner_outbox,
-            handler,
-            hooks=self._consume_hooks(group),
+            settings, wanted, network, network.membership, self._inner_outbox, handler, hooks=hooks, pop=pop
         )
 
     def simple_consumer(

@@ -151,7 +151,7 @@ def keep(bodies: list[bytes], message: ReceivedMessage) -> None:
     bodies.append(message.body)
 
 
-@pytest.mark.covers("S-CONS-16", breaks="Puller._check_filter: return None")
+@pytest.mark.covers("S-CONS-16", breaks="Asker._check_filter: return None")
 @pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
 async def test_a_filter_that_the_broker_cannot_do_is_the_consumers_error(
     mq: Client, ask: Callable[[Consumer], Awaitable[object]]

@@ -26,7 +26,7 @@ from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.client.consuming.pulling import Puller
+from sparrowmq.client.consuming.pulling import Asker, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
@@ -202,6 +202,9 @@ class Assignment:
             state.locked_until = self._network.clock.monotonic() + TRUSTED_S
             self._delivery.renewed(state)
 
+    async def keep_invisible(self) -> None:
+        """Return at once: only popped messages have a time that runs out."""
+
     async def commit(self) -> None:
         """Commit the offsets of all owned queues."""
         await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))
@@ -238,12 +241,15 @@ class Assignment:
     async def _first_offset(self, queue: MessageQueue) -> int:
         return await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
 
-    def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
+    def _new_state(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         pace = self._paces.of(queue.topic)
         settings = self._settings
-        state = ProcessQueue(
+        return ProcessQueue(
             queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.retry
         )
+
+    def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
+        state = self._new_state(queue, offset)
         state.locked_until = self._network.clock.monotonic() + TRUSTED_S
         state.is_paused = self._are_new_paused if is_paused is None else is_paused
         self._owned[queue] = _Owned(state)
@@ -255,9 +261,13 @@ class Assignment:
         subscription = self._subscriptions.get(queue.topic)
         if owned is None or subscription is None or owned.pulling is not None or owned.state.is_paused:
             return
-        puller = Puller(
+        asker = self._asker(owned.state, subscription)
+        owned.pulling = self._spawn(self._keep_asking(asker), f"pull {queue}")
+
+    def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
+        return Puller(
             self._settings.group,
-            owned.state,
+            state,
             subscription,
             self._network.brokers,
             self._network.clock,
@@ -266,11 +276,10 @@ class Assignment:
             count=min(self._settings.pull_batch, self._settings.flow.messages),
             commits=not self._settings.broadcast,
         )
-        owned.pulling = self._spawn(self._keep_pulling(puller), f"pull {queue}")
 
-    async def _keep_pulling(self, puller: Puller) -> None:
+    async def _keep_asking(self, asker: Asker) -> None:
         try:
-            await puller.run()
+            await asker.run()
         except (AccessDenied, ConfigError) as error:
             self._failed(error)
 

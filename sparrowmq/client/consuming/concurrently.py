@@ -95,11 +95,21 @@ class Concurrently:
 
     def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
         """Deliver pulled messages of an owned queue."""
-        settle = Settling(self._settle, owned)
-        settle.ack_together = partial(self._ack_together, owned)
-        queue, namespace = owned.queue, self._namespace
+        settle, queue, namespace = self._settling(owned), owned.queue, self._namespace
         owned.add(pulled)
         self._inbox.extend([ReceivedMessage(each, queue, settle, owned, namespace) for each in pulled])
+
+    def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Deliver messages that were popped."""
+        settle = self._settling(owned)
+        for message in messages:
+            message._deliver_to(settle)
+        self._inbox.extend(messages)
+
+    def _settling(self, owned: ProcessQueue) -> Settling:
+        settle = Settling(self._settle, owned)
+        settle.ack_together = partial(self._ack_together, owned)
+        return settle
 
     def _ack_together(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if owned.is_owned:

@@ -21,13 +21,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.assignment import Assignment
-from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.assignment import Assignment, Spawn
+from sparrowmq.client.consuming.concurrently import Concurrently, WayBack
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.consuming.directly import handle_directly
@@ -63,6 +63,24 @@ LEAVE_S: Final = 3.0
 GIVEN_BACK_S: Final = 3.0
 
 
+class Popping(Protocol):
+    """Makes the parts of a consumer with mode="pop": `PopParts`."""
+
+    @property
+    def retries(self) -> WayBack: ...
+
+    def assignment(
+        self,
+        delivery: Concurrently,
+        spawn: Spawn,
+        subscriptions: Mapping[str, Subscription],
+        *,
+        failed: Callable[[SparrowError], object],
+        paces: Paces,
+        hooks: Sequence[ConsumeHooks],
+    ) -> Assignment: ...
+
+
 @at_home(without=("take", "batches"))
 class Consumer:
     """A member of a consumer group. Made by `Client.subscribe`; use it as an async context manager.
@@ -89,6 +107,7 @@ class Consumer:
         handler: Handler | BatchHandler | None = None,
         *,
         hooks: Sequence[ConsumeHooks] = (),
+        pop: Popping | None = None,
     ) -> None:
         self.group = network.plain_name(settings.group)
         self.full_group = settings.group
@@ -112,6 +131,7 @@ class Consumer:
         self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
         self._paces = Paces(network.clock)
+        self._pop = pop
         self._delivery = self._make_delivery(outbox)
         self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
@@ -333,6 +353,8 @@ class Consumer:
         self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.full_group}"))
         if self._assignment.locks is not None:
             self._tasks.append(spawn(self._renew_locks(), f"lock {self.full_group}"))
+        if self._pop is not None:
+            self._tasks.append(spawn(self._assignment.keep_invisible(), f"extend {self.full_group}"))
         if self._handler is not None:
             self._workers = Workers(
                 self._handler,
@@ -465,6 +487,8 @@ class Consumer:
 
     def _make_delivery(self, outbox: Outbox) -> Concurrently | Orderly:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
+        if self._pop is not None:
+            return Concurrently(self._pop.retries, clock, spawn, namespace=self._network.namespace)
         retries = None
         if not settings.broadcast:
             retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, outbox)
@@ -484,6 +508,15 @@ class Consumer:
 
     def _make_assignment(self) -> Assignment:
         settings, network = self._settings, self._network
+        if self._pop is not None and isinstance(self._delivery, Concurrently):
+            return self._pop.assignment(
+                self._delivery,
+                self._background.spawn,
+                self._subscriptions,
+                failed=self._fail,
+                paces=self._paces,
+                hooks=self._hooks,
+            )
         locks = None
         if settings.ordered and not settings.broadcast:
             locks = QueueLocks(self.full_group, network.client_id, network.brokers)

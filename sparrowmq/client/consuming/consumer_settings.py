@@ -28,6 +28,7 @@ from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
 
 PopStart = Literal["latest", "new", "earliest"]
 Start = PopStart | datetime
+Mode = Literal["pull", "pop"]
 QueuesChanged = Callable[[list[MessageQueue]], object]
 """A listener, called with the queues that came or go; plain or asynchronous."""
 
@@ -61,6 +62,8 @@ class Tuning(TypedDict, total=False):
     grace_s: float
     handler_timeout_s: float | None
     suspend_s: float
+    mode: Mode
+    invisible_s: float
     on_assigned: QueuesChanged | None
     on_revoked: QueuesChanged | None
     offset_folder: Path
@@ -103,6 +106,12 @@ class ConsumerSettings:
     suspend_s: float = 1.0
     """The pause of a queue after a failure when ordered, from 10 ms to 30 s; other values count as the
     nearest limit. `ReceivedMessage.retry` can set another. (Java: suspendCurrentQueueTimeMillis)"""
+    mode: Mode = "pull"
+    """"pull" gives each queue to one member. With "pop" the brokers give each message to one member, so there may be
+    more members than queues, and a slow message delays no other. (Java: clientRebalance=false)"""
+    invisible_s: float = 60.0
+    """With mode="pop" the time after which the messages of a member that has died are delivered again. A member that
+    lives extends the time of messages that it still handles. (Java: popInvisibleTime)"""
     on_assigned: QueuesChanged | None = None
     """Called with the queues that became this member's, before they are pulled: the place for `seek`."""
     on_revoked: QueuesChanged | None = None
@@ -134,6 +143,19 @@ class ConsumerSettings:
         check_changed("on_assigned", self.on_assigned)
         check_changed("on_revoked", self.on_revoked)
         strategy_of(self.strategy)
+        check_invisible("invisible_s", self.invisible_s)
+        if self.mode not in ("pull", "pop"):
+            raise ConfigError(f"mode={self.mode!r} is unknown; use 'pull' or 'pop'")
+        if self.mode == "pop":
+            self._check_pop()
+
+    def _check_pop(self) -> None:
+        check_pop_start(self.start)
+        for name in ("ordered", "broadcast", "on_assigned", "on_revoked"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f'{name}= needs queues of its own, and mode="pop" has none: leave out one of them'
+                )
 
     @property
     def reconsume_times(self) -> int:

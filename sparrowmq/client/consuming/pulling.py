@@ -116,7 +116,95 @@ def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) ->
     return [each for each in found if each.tags in tags] if tags else found
 
 
-class Puller:
+class Asker:
+    """Asks a broker for messages of one queue, again and again."""
+
+    def __init__(
+        self, group: str, owned: ProcessQueue, subscription: Subscription, brokers: Brokers, clock: Clock
+    ) -> None:
+        self._group = group
+        self._owned = owned
+        self._subscription = subscription
+        self._brokers = brokers
+        self._clock = clock
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Ask until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
+
+        Raises:
+            ConfigError: the broker cannot filter by this subscription, and will not learn it; or it cannot pop.
+            AccessDenied
+        """
+        while True:
+            if not self._owned.has_room:
+                await self._wait_for_room()
+            try:
+                await self._ask()
+            except (AccessDenied, ConfigError):
+                raise
+            except SparrowError as error:
+                await self._recover(error)
+
+    async def _ask(self) -> None:
+        """Ask once, and pass on the answer. Raises: SparrowError."""
+        raise NotImplementedError
+
+    async def _wait_for_room(self) -> None:
+        """Wait for room, and warn a program that forgets to acknowledge."""
+        try:
+            await self._clock.wait_for(self._owned.room(), STALLED_S)
+        except TimeoutError:
+            log.warning(
+                "%s waits: %d messages (%d bytes) are delivered and not settled; use `async with msg.process()`, "
+                "or call msg.ack()",
+                self._owned.queue,
+                self._owned.unsettled,
+                self._owned.unsettled_bytes,
+            )
+            await self._owned.room()
+
+    async def _recover(self, error: SparrowError) -> None:
+        """Repair what the client can repair, and wait a moment."""
+        owned = self._owned
+        level = logging.DEBUG if self._is_failing else logging.WARNING
+        log.log(level, "cannot pull %s, trying again: %s", owned.queue, error)
+        self._is_failing = True
+        if isinstance(error, NetworkError):
+            owned.broker_id = MASTER
+        elif isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
+            await self._brokers.announce()
+        elif isinstance(error, RemoteError):
+            await self._check_filter(error)
+        await self._clock.sleep(PAUSE_S)
+
+    async def _check_filter(self, error: RemoteError) -> None:
+        """Ask whether the broker refuses the filter; Java asks the same when a consumer starts.
+
+        Raises:
+            ConfigError: the broker refuses the filter.
+        """
+        subscription, broker_name = self._subscription, self._owned.queue.broker_name
+        if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            if subscription.kind == TAG:
+                return
+            check = ClientConfigCheck(group=self._group, subscription_data=subscription)
+            try:
+                session = await self._brokers.of(broker_name)
+                await session.call(CheckClientConfig(), check.encode())
+                return
+            except RemoteError as refusal:
+                error = refusal
+            except SparrowError:
+                return
+        raise ConfigError(
+            f"{broker_name} cannot filter {subscription.topic} by the {subscription.kind} expression "
+            f"{subscription.expression!r} ({shown(error.remark)}); correct it, filter by tag=, or let the broker do it "
+            "(Apache's does SQL92 with enablePropertyFilter=true)"
+        ) from error
+
+
+class Puller(Asker):
     """Pulls one queue, again and again.
 
     Args:
@@ -138,53 +226,19 @@ class Puller:
         count: int = 32,
         commits: bool = True,
     ) -> None:
-        self._group = group
-        self._owned = owned
-        self._subscription = subscription
-        self._brokers = brokers
-        self._clock = clock
+        super().__init__(group, owned, subscription, brokers, clock)
         self._arrived = arrived
         self._moved = moved
         self._count = count
         self._commits = commits
+
+    async def _ask(self) -> None:
+        answer = await self._pull()
         self._is_failing = False
-
-    async def run(self) -> None:
-        """Pull until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
-
-        Raises:
-            ConfigError: the broker cannot filter by this subscription, and will not learn it.
-            AccessDenied
-        """
-        while True:
-            if not self._owned.has_room:
-                await self._wait_for_room()
-            try:
-                answer = await self._pull()
-            except AccessDenied:
-                raise
-            except SparrowError as error:
-                await self._recover(error)
-                continue
-            self._is_failing = False
-            if answer.code == ResponseCode.PULL_OFFSET_MOVED:
-                await self._move(answer.header)
-            else:
-                self._take(answer)
-
-    async def _wait_for_room(self) -> None:
-        """Wait for room, and warn a program that forgets to acknowledge."""
-        try:
-            await self._clock.wait_for(self._owned.room(), STALLED_S)
-        except TimeoutError:
-            log.warning(
-                "%s waits: %d messages (%d bytes) are delivered and not settled; use `async with msg.process()`, "
-                "or call msg.ack()",
-                self._owned.queue,
-                self._owned.unsettled,
-                self._owned.unsettled_bytes,
-            )
-            await self._owned.room()
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            await self._move(answer.header)
+        else:
+            self._take(answer)
 
     async def _pull(self) -> Response[PullMessageReply]:
         owned = self._owned
@@ -236,42 +290,3 @@ class Puller:
         else:
             owned.begun = True
             owned.next_offset = reply.next_begin_offset
-
-    async def _recover(self, error: SparrowError) -> None:
-        """Repair what the client can repair, and wait a moment."""
-        owned = self._owned
-        level = logging.DEBUG if self._is_failing else logging.WARNING
-        log.log(level, "cannot pull %s, trying again: %s", owned.queue, error)
-        self._is_failing = True
-        if isinstance(error, NetworkError):
-            owned.broker_id = MASTER
-        elif isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
-            await self._brokers.announce()
-        elif isinstance(error, RemoteError):
-            await self._check_filter(error)
-        await self._clock.sleep(PAUSE_S)
-
-    async def _check_filter(self, error: RemoteError) -> None:
-        """Ask whether the broker refuses the filter; Java asks the same when a consumer starts.
-
-        Raises:
-            ConfigError: the broker refuses the filter.
-        """
-        subscription, broker_name = self._subscription, self._owned.queue.broker_name
-        if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-            if subscription.kind == TAG:
-                return
-            check = ClientConfigCheck(group=self._group, subscription_data=subscription)
-            try:
-                session = await self._brokers.of(broker_name)
-                await session.call(CheckClientConfig(), check.encode())
-                return
-            except RemoteError as refusal:
-                error = refusal
-            except SparrowError:
-                return
-        raise ConfigError(
-            f"{broker_name} cannot filter {subscription.topic} by the {subscription.kind} expression "
-            f"{subscription.expression!r} ({shown(error.remark)}); correct it, filter by tag=, or let the broker do it "
-            "(Apache's does SQL92 with enablePropertyFilter=true)"
-        ) from error

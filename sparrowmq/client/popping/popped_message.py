@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from sparrowmq.client.consuming.received import Owner, ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
@@ -18,14 +20,16 @@ class Receipt:
         handle: the words of the handle.
         text: the handle as the broker gave it.
         visible_s: the time of the clock at which the message becomes visible again.
+        changing: ends when a request that changes the invisible time is answered; None if there is none.
         is_spent: the message was acknowledged, or given back.
     """
 
-    __slots__ = ("_clock", "handle", "is_spent", "text", "topic", "visible_s")
+    __slots__ = ("_clock", "changing", "handle", "is_spent", "text", "topic", "visible_s")
 
     def __init__(self, topic: str, text: str, handle: ReceiptHandle, clock: Clock) -> None:
         self.topic = topic
         self._clock = clock
+        self.changing: asyncio.Future[None] | None = None
         self.is_spent = False
         self.renew(text, handle)
 

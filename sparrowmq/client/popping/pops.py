@@ -14,14 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.consuming.received import Owner
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
-from sparrowmq.errors import ConfigError, NetworkError, RemoteError, RemoteProtocolError, SparrowError
+from sparrowmq.errors import (
+    ClientClosed,
+    ConfigError,
+    NetworkError,
+    RemoteError,
+    RemoteProtocolError,
+    SparrowError,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, Property
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
@@ -41,6 +49,8 @@ from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 NOTHING_FOUND: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND,
@@ -56,6 +66,12 @@ SETTLE_S: Final = 3.0
 SETTLE_TRIES: Final = 3
 PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
+
+
+class Spawn(Protocol):
+    """Starts a task."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]: ...
 
 
 class Place(NamedTuple):
@@ -86,14 +102,14 @@ class Pops:
     """Pops and settles the messages of one group.
 
     Args:
-        spawn: starts tasks that live as long as the consumer.
+        spawn: starts tasks that live as long as the client.
     """
 
     def __init__(
         self,
         group: str,
         network: Network,
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        spawn: Spawn,
     ) -> None:
         self._group = group
         self._network = network
@@ -104,12 +120,45 @@ class Pops:
     # Popping --------------------------------------------------------------------------------------------------------
 
     async def pop(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage]:
-        """Return messages of any queue of the place, perhaps none.
+        """Return messages of any queue of the place, perhaps none. After a cancellation they are visible again.
 
         Raises:
             ConfigError: the broker cannot pop.
             SparrowError: there is no answer, or the broker refuses.
         """
+        task = self._spawn(self._found(place, wish, owner), f"pop {place.topic}")
+        try:
+            found = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._show_found)
+            raise
+        if isinstance(found, SparrowError):
+            raise found
+        return found
+
+    def show(self, messages: Sequence[PoppedMessage]) -> None:
+        """Make messages that no program has seen visible again, in the background."""
+        for message in messages:
+            self._spawn(self._show(message), f"show {self._group}")
+
+    async def _show(self, message: PoppedMessage) -> None:
+        with suppress(SparrowError):
+            await self.change_invisible(message.receipt, AT_ONCE_S)
+
+    def _show_found(self, task: asyncio.Task[list[PoppedMessage] | SparrowError]) -> None:
+        found = None if task.cancelled() else task.result()
+        if isinstance(found, list):
+            with suppress(ClientClosed):
+                self.show(found)
+
+    async def _found(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage] | SparrowError:
+        """The messages or the error. A task that raises would end its owner."""
+        try:
+            return await self._ask(place, wish, owner)
+        except SparrowError as error:
+            return error
+
+    async def _ask(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage]:
         session = await self._network.brokers.of(place.broker_name)
         request = self._pop_request(place, wish)
         try:
@@ -208,6 +257,9 @@ class Pops:
         """Acknowledge messages. Raises: SparrowError, some could not be acknowledged; the others are."""
         for receipt in receipts:
             receipt.is_spent = True
+        changing = [each.changing for each in receipts if each.changing is not None]
+        if changing:  # A message whose time is being changed has another handle afterwards.
+            await asyncio.wait(changing)
         left, error = list(receipts), None
         for attempt in range(SETTLE_TRIES):
             if attempt:
@@ -245,6 +297,14 @@ class Pops:
 
     async def change_invisible(self, receipt: Receipt, seconds: float) -> None:
         """Let a message become visible so many seconds from now, and renew its receipt. Raises: SparrowError."""
+        changing = receipt.changing = asyncio.get_running_loop().create_future()
+        try:
+            await self._change(receipt, seconds)
+        finally:
+            receipt.changing = None
+            changing.set_result(None)
+
+    async def _change(self, receipt: Receipt, seconds: float) -> None:
         handle = receipt.handle
         broker_name = handle.broker_name
         session = await self._network.brokers.of(broker_name)

@@ -39,7 +39,7 @@ from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of
-from sparrowmq.client.popping.pops import AT_ONCE_S, MOST_POPPED, PAUSE_S, Place, Pops, Wish
+from sparrowmq.client.popping.pops import MOST_POPPED, PAUSE_S, Place, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
@@ -90,7 +90,7 @@ class SimpleConsumer:
         self._network = network
         self._home = network.home
         self._background = Background()
-        self._pops = Pops(self.full_group, network, self._background.spawn)
+        self._pops = Pops(self.full_group, network, network.background.spawn)
         retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, outbox)
         self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
         self._owner = HandedOut(network.answers, hooks=hooks)
@@ -154,7 +154,7 @@ class SimpleConsumer:
                     if len(popped) < asked:
                         break
         except asyncio.CancelledError:
-            self._show_again(found)
+            self._pops.show(found)
             raise
         except SparrowError:
             if not found:
@@ -162,20 +162,15 @@ class SimpleConsumer:
         return found
 
     async def _pop(self, place: Place, most: int, invisible_s: float, hold_s: float) -> list[PoppedMessage]:
-        """Pop in a task of its own: if this call is cancelled, the messages of the answer are not lost for long."""
-        attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
         wanted = self._subscriptions.get(place.topic)
         if wanted is None:
             return []
+        attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
         wish = Wish(wanted, most, invisible_s, hold_s, self._settings.init_mode, attempt)
-        task = self._background.spawn(self._answer(place, wish), f"pop {place.topic}")
         try:
-            answer = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._show_answer_again)
-            raise
-        if isinstance(answer, SparrowError):
-            await self._wait_out(place, answer)
+            answer = await self._pops.pop(place, wish, self._owner)
+        except SparrowError as error:
+            await self._wait_out(place, error)
             return []
         self._failing.discard(place)
         self._attempts.pop(place, None)
@@ -185,12 +180,6 @@ class SimpleConsumer:
         pace.pulls += bool(answer)
         pace.pulled += len(answer)
         return answer
-
-    async def _answer(self, place: Place, wish: Wish) -> list[PoppedMessage] | SparrowError:
-        try:
-            return await self._pops.pop(place, wish, self._owner)
-        except SparrowError as error:
-            return error
 
     async def _wait_out(self, place: Place, error: SparrowError) -> None:
         """Go on after an error that passes. Raises: the error, if it does not pass."""
@@ -296,21 +285,6 @@ class SimpleConsumer:
             await give_back(message)
         except SparrowError as error:
             log.warning("cannot give back %r; it comes again after its invisible time: %s", message, error)
-
-    def _show_answer_again(self, task: asyncio.Task[list[PoppedMessage] | SparrowError]) -> None:
-        answer = None if task.cancelled() else task.result()
-        if isinstance(answer, list):
-            self._show_again(answer)
-
-    def _show_again(self, messages: Sequence[PoppedMessage]) -> None:
-        """Make messages that no program has seen visible again."""
-        for message in messages:
-            if self._background.is_open:
-                self._background.spawn(self._show(message), "show again")
-
-    async def _show(self, message: PoppedMessage) -> None:
-        with suppress(SparrowError):
-            await self._pops.change_invisible(message.receipt, AT_ONCE_S)
 
     # What is consumed -----------------------------------------------------------------------------------------------
 

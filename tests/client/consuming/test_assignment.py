@@ -102,7 +102,7 @@ async def orderly(peer, background):
     made.pool.close()
 
 
-@pytest.mark.guards("Assignment._pull: min(self._settings.pull_batch, self._settings.flow.messages) -> 256")
+@pytest.mark.guards("Assignment._asker: min(self._settings.pull_batch, self._settings.flow.messages) -> 256")
 async def test_a_pull_asks_for_no_more_messages_than_may_wait(peer, background):
     owner = await owner_of(peer, background, locked=False, flow=FlowLimits(messages=7))
     await owner.assignment.apply("t", QUEUES[:1])

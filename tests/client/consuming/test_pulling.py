@@ -272,7 +272,7 @@ async def test_an_expression_that_cannot_be_read_ends_the_pulling(peer, filtered
         await asyncio.wait_for(filtered.puller.run(), 5)
 
 
-@pytest.mark.guards("Puller._recover: drop _check_filter")
+@pytest.mark.guards("Asker._recover: drop _check_filter")
 async def test_a_broker_that_says_when_asked_that_it_cannot_filter_ends_the_pulling(peer, filtered):
     peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="no"))
     peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="no SQL")

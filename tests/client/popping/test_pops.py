@@ -9,6 +9,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import ChangeInvisibleTimeReply
 from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.conftest import until
 from tests.client.popping.answers import (
     ACK,
     CHANGE,
@@ -106,9 +107,10 @@ async def test_waiting_ends_when_a_pop_would_find_a_message(peer, popping):
 async def test_acks_of_one_turn_travel_together_and_are_repeated_after_a_lost_connection(peer, popping):
     peer.script(POP, popped(rec(7), rec(8)))
     messages = await popping.pop()
+    before = len(popping.tasks)
     for each in messages:
         popping.pops.ack_soon([each.receipt])
-    assert len(popping.tasks) == 1
+    assert len(popping.tasks) == before + 1
     await popping.pops.acked()
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
     assert all(each.receipt.is_spent for each in messages)
@@ -167,3 +169,17 @@ async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):
     peer.script(CHANGE, Answer(header=ChangeInvisibleTimeReply(POPPED_MS + 9, 1000, 0, whole)))
     await popping.pops.change_invisible(message.receipt, 1)
     assert message.receipt.text == whole
+
+
+async def test_an_ack_waits_for_a_change_that_is_under_way_and_uses_the_new_receipt(peer, popping):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await popping.pop()
+    peer.script(CHANGE, None)
+    changing = asyncio.create_task(popping.pops.change_invisible(message.receipt, 60))
+    await until(lambda: fields(peer, CHANGE))
+    acking = asyncio.create_task(popping.pops.ack([message.receipt]))
+    await asyncio.sleep(0.02)
+    assert not fields(peer, ACK)
+    peer.sessions[0].reply(peer.requests(CHANGE)[0], 0, ChangeInvisibleTimeReply(POPPED_MS + 5, 60_000, 3))
+    await asyncio.gather(changing, acking)
+    assert fields(peer, ACK)[0]["extraInfo"] == f"7 {POPPED_MS + 5} 60000 3 0 broker-a 1 7"

@@ -1,19 +1,20 @@
-"""Our simple consumer at Apache's brokers: 5.x pops, and 4.9 gives the advice to choose another consumer."""
+"""Our consumers that pop, at our brokers and Apache's of 5.x. One of 4.9 gets the advice to choose another consumer."""
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 
 import sparrowmq
 import sparrowmq.sync
 from sparrowmq.errors import ConfigError
-from tests.interop.our_client import LIMIT_S
-from tests.interop.servers import APACHE
+from tests.interop.our_client import LIMIT_S, until
+from tests.interop.servers import APACHE, OURS
 
-AT_5 = pytest.mark.parametrize(
+POPPING = pytest.mark.parametrize(
     "target",
-    [pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly])],
+    [OURS, pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly])],
     indirect=True,
     scope="session",
 )
@@ -32,7 +33,7 @@ async def received(consumer, wanted: int, **arguments):
     return found
 
 
-@AT_5
+@POPPING
 async def test_messages_are_acknowledged_shown_again_or_put_among_the_dead_letters(mq, topic, group):
     for number in range(6):
         await mq.send(topic, b"%d" % number, tag="even" if number % 2 == 0 else "odd")
@@ -51,7 +52,7 @@ async def test_messages_are_acknowledged_shown_again_or_put_among_the_dead_lette
     ]
 
 
-@AT_5
+@POPPING
 async def test_messages_that_are_not_acknowledged_come_again_to_any_consumer(mq, topic, group, target):
     await mq.send(topic, b"x")
     async with (
@@ -66,7 +67,7 @@ async def test_messages_that_are_not_acknowledged_come_again_to_any_consumer(mq,
         await second.ack(again)
 
 
-@AT_5
+@POPPING
 async def test_an_orderly_queue_waits_for_its_first_messages(mq, topic, group):
     for number in range(4):
         await mq.send(topic, b"%d" % number, fifo="key")
@@ -78,7 +79,7 @@ async def test_an_orderly_queue_waits_for_its_first_messages(mq, topic, group):
         assert [each.text() for each in await received(consumer, 2, invisible_s=60)] == ["2", "3"]
 
 
-@AT_5
+@POPPING
 def test_the_blocking_consumer_does_the_same(target, topic, group):
     with sparrowmq.sync.connect(target.namesrv) as mq:
         mq.send(topic, b"x")
@@ -94,3 +95,29 @@ async def test_a_broker_of_4_9_is_named_with_advice(mq, topic, group):
     async with mq.simple_consumer(topic, group=group) as consumer:
         with pytest.raises(ConfigError, match=r"broker-a cannot pop: .* RocketMQ 5"):
             await asyncio.wait_for(consumer.receive(), LIMIT_S)
+
+
+@POPPING
+async def test_more_members_than_queues_handle_each_message_once_beside_a_slow_one(mq, topic, group, target):
+    handled: list[str] = []
+    may_end = asyncio.Event()
+
+    async def handle(message) -> None:
+        if message.text() == "0":
+            await may_end.wait()
+        handled.append(message.text())
+
+    for number in range(60):
+        await mq.send(topic, b"%d" % number)
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            member = await stack.enter_async_context(sparrowmq.connect(target.namesrv))
+            consumer = member.subscribe(
+                topic, handle, group=group, mode="pop", start="earliest", concurrency=2, invisible_s=6
+            )
+            await stack.enter_async_context(consumer)
+        await until(lambda: len(handled) >= 59)
+        await asyncio.sleep(8)  # longer than the invisible time
+        may_end.set()
+        await until(lambda: len(handled) >= 60)
+    assert sorted(map(int, handled)) == list(range(60))

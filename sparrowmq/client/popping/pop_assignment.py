@@ -1,0 +1,146 @@
+"""The topics that a consumer with mode="pop" pops, each at every broker that has it.
+
+Members do not share out queues: each pops any queue of every broker, and the brokers give each message to one member.
+Only the group's retry topic is consumed as usual, by shared queues: operators and pulling members send copies there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.assignment import Assignment, Spawn
+from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, init_mode
+from sparrowmq.client.consuming.offset_store import offsets_of
+from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.client.consuming.pulling import HOLD_S, Asker
+from sparrowmq.client.consuming.received import ConsumeHooks
+from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.popped_message import PoppedMessage
+from sparrowmq.client.popping.popper import Popper
+from sparrowmq.client.popping.pops import AT_ONCE_S, MOST_POPPED, Pops, Wish
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE
+from sparrowmq.protocol.subscription import Subscription
+
+log = logging.getLogger(__name__)
+
+LOOKS: Final = 4  # at the invisible time of each message, before it is over
+
+
+class PopAssignment(Assignment):
+    """The popped topics of one consumer. Its queues have the id -1: all queues of a topic at a broker."""
+
+    def __init__(
+        self,
+        pops: Pops,
+        settings: ConsumerSettings,
+        network: Network,
+        delivery: Concurrently,
+        spawn: Spawn,
+        subscriptions: Mapping[str, Subscription],
+        *,
+        failed: Callable[[SparrowError], object],
+        paces: Paces,
+        hooks: Sequence[ConsumeHooks],
+    ) -> None:
+        super().__init__(
+            settings,
+            network,
+            offsets_of(settings.group, network, None),
+            delivery,
+            spawn,
+            subscriptions,
+            failed=failed,
+            paces=paces,
+            hooks=hooks,
+        )
+        self._pops = pops
+        self._concurrently = delivery
+
+    async def apply(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
+        """Pop the topic at every broker of its route; share the queues of the retry topic as usual."""
+        if not topic.startswith(RETRY):
+            route = self._network.routes.cached(topic) if topic in self._subscriptions else None
+            names = {queue.broker_name for queue in route.readable} if route is not None else set()
+            wanted = [MessageQueue(topic, name, ANY_QUEUE) for name in names]
+        return await super().apply(topic, wanted)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Raises: ConfigError, a popped topic has no positions."""
+        _check_pulled(queue)
+        super().seek(queue, offset)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset in a queue of the retry topic. Raises: ConfigError."""
+        _check_pulled(queue)
+        return super().position(queue)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Raises: ConfigError, the members share the lag."""
+        raise ConfigError('with mode="pop" no member has queues of its own; use `mq.admin.lag(group, topic)`')
+
+    async def keep_invisible(self) -> None:
+        """Extend the time of the messages that are held, until cancelled."""
+        while True:
+            await self._network.clock.sleep(self._settings.invisible_s / LOOKS)
+            await self.extend()
+
+    async def extend(self) -> None:
+        """Extend the time of each held message whose time is half over. Forget those whose time is over."""
+        half_s = self._settings.invisible_s / 2
+        due: list[PoppedMessage] = []
+        for state in self._popped():
+            state.forget([each for each in state.held if each.receipt.left_s <= 0])
+            due += (each for each in state.held if each.receipt.left_s < half_s and not each.receipt.is_spent)
+        asked = [self._pops.change_invisible(each.receipt, self._settings.invisible_s) for each in due]
+        for message, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(answer, SparrowError):
+                log.warning("cannot extend the time of %r, which may be delivered twice: %s", message, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+
+    async def close(self) -> None:
+        """Send the acks that are left, and make the messages visible that were not handled."""
+        self.stop_pulling()
+        await self._pops.acked()
+        left = [message for state in self._popped() for message in state.held]
+        asked = [self._pops.change_invisible(each.receipt, AT_ONCE_S) for each in left]
+        await asyncio.gather(*asked, return_exceptions=True)
+        await super().close()
+
+    def _popped(self) -> list[PopQueue]:
+        states = [owned.state for owned in self._owned.values()]
+        return [state for state in states if isinstance(state, PopQueue)]
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        return 0 if queue.queue_id == ANY_QUEUE else await super()._first_offset(queue)
+
+    def _new_state(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        if queue.queue_id != ANY_QUEUE:
+            return super()._new_state(queue, offset)
+        answers, pace = self._network.answers, self._paces.of(queue.topic)
+        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.ack_soon)
+
+    def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
+        if not isinstance(state, PopQueue):
+            return super()._asker(state, subscription)
+        settings = self._settings
+        wish = Wish(subscription, MOST_POPPED, settings.invisible_s, HOLD_S, init_mode(settings.start))
+        return Popper(settings.group, state, wish, self._pops, self._network, self._arrived)
+
+    def _arrived(self, owned: PopQueue, messages: list[PoppedMessage]) -> None:
+        owned.hold(messages)
+        self._concurrently.popped(owned, messages)
+
+
+def _check_pulled(queue: MessageQueue) -> None:
+    if queue.queue_id == ANY_QUEUE:
+        raise ConfigError(f'{queue} is popped, so it has no position; use mode="pull", or reset the group')

@@ -1,0 +1,98 @@
+"""All queues of a topic at one broker, as a consumer with mode="pop" has them: the popped messages not settled yet.
+
+    popped -> held -> handled -> acknowledged      by a request for each message; no offset is committed
+               |
+               +- its time is half over: extended, for as long as the message is held
+
+A member pops only while it holds few messages, so that the others get their share. A message that is handled for long
+takes one of these places and stops nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from sparrowmq.client.cluster.answers import Answers
+from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
+from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.client.popping.pops import MOST_POPPED
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ProcessQueueState
+
+_PER_HANDLER: Final = 2  # messages held for each handler
+
+
+class PopQueue(ProcessQueue):
+    """The state of one topic at one broker.
+
+    Args:
+        ack: acknowledges messages in the background.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        settings: ConsumerSettings,
+        answers: Answers | None,
+        pace: Pace,
+        hooks: Sequence[ConsumeHooks],
+        ack: Callable[[Sequence[Receipt]], None],
+    ) -> None:
+        most = min(settings.flow.messages, max(MOST_POPPED, settings.concurrency * _PER_HANDLER))
+        limits = FlowLimits(most, settings.flow.size_bytes)
+        super().__init__(queue, 0, limits, answers, pace, hooks, settings.retry)
+        self._ack = ack
+        self._held: dict[int, PoppedMessage] = {}
+
+    @property
+    def has_room(self) -> bool:
+        limits = self._limits
+        return len(self._held) < limits.messages and self.unsettled_bytes < limits.size_bytes
+
+    @property
+    def unsettled(self) -> int:
+        return len(self._held)
+
+    @property
+    def held(self) -> list[PoppedMessage]:
+        """The messages that are not settled."""
+        return list(self._held.values())
+
+    def hold(self, messages: Iterable[PoppedMessage]) -> None:
+        """Add popped messages."""
+        for message in messages:
+            self._held[id(message)] = message
+            self.unsettled_bytes += message.store_size
+
+    def settle(self, message: ReceivedMessage) -> None:
+        """Remove a message, and acknowledge it, unless it was given back."""
+        self.settle_all((message,))
+
+    def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Remove messages, and acknowledge those that were not given back."""
+        self.forget(messages)
+        receipts = [each.receipt for each in messages if isinstance(each, PoppedMessage)]
+        unspent = [each for each in receipts if not each.is_spent]
+        if unspent:
+            self._ack(unspent)
+
+    def forget(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Remove messages."""
+        for message in messages:
+            if self._held.pop(id(message), None) is not None:
+                self.unsettled_bytes -= message.store_size
+        if self._is_awaited and (self.has_room or self.is_leaving):
+            self._wake()
+
+    def report(self, now: float) -> ProcessQueueState:
+        """The state for an operator. There are no offsets."""
+        return ProcessQueueState(
+            cached_msg_count=len(self._held),
+            cached_msg_size_in_mib=self.unsettled_bytes >> 20,
+            dropped=not self.is_owned,
+            last_pull_timestamp=self.last_pull_ms,
+        )

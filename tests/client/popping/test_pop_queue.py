@@ -1,0 +1,86 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
+from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.popping.pop_queue import PopQueue
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.testing.clock import ManualClock
+from tests.client.consuming.test_received import stored
+from tests.client.popping.test_popped_message import HANDLE
+
+QUEUE = MessageQueue("t", "broker-a", -1)
+
+
+class World:
+    def __init__(self, **settings) -> None:
+        self.acked: list[Receipt] = []
+        self.queue = PopQueue(QUEUE, ConsumerSettings("g", **settings), None, Pace(), (), self.acked.extend)
+        self.clock = ManualClock()
+
+    def hold(self, count: int) -> list[PoppedMessage]:
+        messages = [
+            PoppedMessage(stored(), QUEUE, Receipt("t", str(HANDLE), HANDLE, self.clock), self.queue)
+            for _ in range(count)
+        ]
+        self.queue.hold(messages)
+        return messages
+
+
+def test_settled_messages_are_acknowledged_and_those_given_back_are_not():
+    world = World()
+    done, given_back, held = world.hold(3)
+    given_back.receipt.is_spent = True
+    world.queue.settle_all([done, given_back])
+    assert world.acked == [done.receipt]
+    assert world.queue.held == [held]
+    assert world.queue.unsettled_bytes == held.store_size
+    world.queue.settle(held)
+    assert (world.queue.unsettled, world.queue.unsettled_bytes) == (0, 0)
+
+
+def test_a_forgotten_message_is_not_acknowledged_and_frees_its_place():
+    world = World()
+    (message,) = world.hold(1)
+    world.queue.forget([message])
+    assert (world.queue.held, world.queue.unsettled_bytes, world.acked) == ([], 0, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({}, 32), ({"concurrency": 40}, 80), ({"concurrency": 40, "flow": FlowLimits(messages=10)}, 10)],
+)  # fmt: skip
+def test_a_member_holds_few_messages_more_than_it_has_handlers(settings, most):
+    world = World(**settings)
+    world.hold(most - 1)
+    assert world.queue.has_room
+    world.hold(1)
+    assert not world.queue.has_room
+
+
+def test_one_message_that_is_handled_for_long_stops_nothing():
+    world = World()
+    world.hold(1)
+    for _ in range(5000):
+        world.queue.settle_all(world.hold(1))
+    assert world.queue.has_room
+
+
+async def test_settling_makes_room_for_the_next_pop():
+    world = World()
+    messages = world.hold(32)
+    waiting = asyncio.create_task(world.queue.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    world.queue.settle(messages[0])
+    await waiting
+
+
+def test_an_operator_sees_what_it_holds():
+    world = World()
+    world.hold(2)
+    report = world.queue.report(0.0)
+    assert (report.cached_msg_count, report.dropped) == (2, False)
