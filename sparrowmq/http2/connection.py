@@ -424,7 +424,7 @@ class Connection:
         if len(self.streams) >= self._limits.streams or self.is_draining or self._is_full():
             raise StreamFault(stream_id, REFUSED_STREAM, "too many calls at the same time")
         try:
-            request = request_of(pairs)
+            request = request_of(pairs, self._limits.header_list_bytes)
         except BadHeaders as error:
             raise StreamFault(stream_id, PROTOCOL_ERROR, str(error)) from error
         if is_end and request.body_bytes > 0:

@@ -166,6 +166,8 @@ class UnaryExchange(Exchange):
                 self._answer(result)
             else:
                 self._task = self._around.spawn(self._wait(result))
+                if isinstance(result, Coroutine):  # a task that is cancelled before it began never awaits it
+                    self._task.add_done_callback(lambda _: result.close())
 
     async def _wait(self, result: Awaitable[bytes]) -> None:
         try:

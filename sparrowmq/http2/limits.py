@@ -10,7 +10,7 @@ class Limits:
     """The limits of one server.
 
     Attributes:
-        connections: above this number a new connection is closed at once.
+        connections: above this number the oldest connection without a call ends, or else the new one.
         streams: calls of one connection that may run at the same time. More are refused, and gRPC clients wait.
         header_list_bytes: names, values, and 32 bytes for each header of a request; larger ones get status 431.
         header_block_bytes: of one request's compressed headers, in all its frames; more ends the connection.

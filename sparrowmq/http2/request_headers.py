@@ -16,7 +16,7 @@ from hpack.exceptions import HPACKError
 
 from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 
-HARD_LIST_BYTES: Final = 256 * 1024
+HARD_LIST_BYTES: Final = 64 * 1024
 ENTRY_BYTES: Final = 32  # that each header counts besides its name and value (RFC 7541, section 4.1)
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -77,8 +77,8 @@ class HeaderReader:
             raise ConnectionFault(COMPRESSION_ERROR, f"a broken header block: {error}") from error
 
 
-def request_of(pairs: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-    """Return the request that headers describe.
+def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> RequestHeaders:
+    """Return the request that headers describe. Above `most_bytes` headers are counted and checked, but not kept.
 
     Raises:
         BadHeaders: they are not those of a request.
@@ -97,6 +97,8 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
             continue
         is_regular = True
         _check(name, value)
+        if size > most_bytes:
+            continue
         text, key = value.decode("latin-1"), name.decode("ascii")
         headers[key] = f"{headers[key]},{text}" if key in headers else text
     request.list_bytes = size

@@ -59,6 +59,8 @@ class GrpcServer:
         setting: str = "grpcServerPort",
     ) -> None:
         self.sessions: set[Session] = set()
+        # Those that had begun no call when they were last looked at; the oldest first.
+        self._strangers: dict[Session, None] = {}
         self.refused = 0
         self.port = 0
         self._held_bytes = 0
@@ -76,7 +78,7 @@ class GrpcServer:
             turn or Turn(),
             self._spawn,
             self._begun,
-            self.sessions.discard,
+            self._ended,
             self._holds,
             LogLimit(self._clock),
         )
@@ -141,11 +143,23 @@ class GrpcServer:
         return behind
 
     def _begun(self, session: Session) -> None:
-        if len(self.sessions) >= self._limits.connections:
+        self.sessions.add(session)
+        self._strangers[session] = None
+        if len(self.sessions) > self._limits.connections:
             self.refused += 1
-            session.abort()
-        else:
-            self.sessions.add(session)
+            self._oldest_stranger().abort()
+
+    def _ended(self, session: Session) -> None:
+        self.sessions.discard(session)
+        self._strangers.pop(session, None)
+
+    def _oldest_stranger(self) -> Session:
+        """Return the connection to end. The new one is the last of the strangers, so there is always one."""
+        while True:
+            session = next(iter(self._strangers))
+            del self._strangers[session]
+            if not session.has_called:
+                return session
 
     async def _check_sessions(self) -> None:
         limits = self._limits

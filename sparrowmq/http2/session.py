@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 WRITE_BUFFER_BYTES: Final = (
     256 * 1024
 )  # unsent bytes in the socket's transport, before answers wait in their streams
+CLOSE_S: Final = 5.0  # for a peer to read its last answers
 LEAST_SENT_BYTES: Final = 16 * 1024  # of waiting answers that a peer must take within `unread_s`
 
 
@@ -86,12 +87,14 @@ class Session:
         address: of the client, as text.
         caller: the client; a proxy's header may replace it before the first bytes.
         closed: it has ended.
+        has_called: it has begun a call of a method that exists.
     """
 
     def __init__(self, hall: Hall) -> None:
         self.caller = Caller()
         self.address = "?"
         self.closed = False
+        self.has_called = False
         self.connection = Connection(self, hall.limits, hall.clock.monotonic)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
@@ -175,6 +178,7 @@ class Session:
             else:
                 self._write()
                 self._transport.close()
+                self._hall.clock.call_later(CLOSE_S, self.abort)
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -256,6 +260,7 @@ class Session:
             raise GrpcError(
                 Status.UNIMPLEMENTED, f"grpc-encoding {encoding[:20]}; identity and gzip are known"
             )
+        self.has_called = True
         limit = headers.get("grpc-timeout")
         deadline = None if limit is None else clock.monotonic() + timeout_s(limit)
         call = Call(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import grpc
 import pytest
+
+from sparrowmq.http2 import frames
+from tests.http2.peer_frames import call, connected, path
 
 
 async def status_of(call):
@@ -131,3 +135,12 @@ async def test_a_message_above_the_limit_is_refused(channel):
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "16777216" in details
     assert await channel.unary_unary("/test.Test/Echo")(b"x") == b"x"
+
+
+async def test_a_call_that_ends_before_its_method_began_leaves_nothing_behind(server, methods):
+    """The request and its reset come in one chunk, so the task of the method is cancelled before its first step."""
+    async with connected(server.port) as peer:
+        peer.send(*[call(at, b"", path("/test.Test/Hang")) + frames.reset_frame(at, 8) for at in (1, 3)])
+        assert await peer.is_served()
+        gc.collect()  # a coroutine that was never awaited would warn now, and warnings are errors
+    assert not methods.begun.is_set()

@@ -28,7 +28,7 @@ def without(name):
 
 
 def test_a_request_is_read():
-    request = request_of(raw(*MORE))
+    request = request_of(raw(*MORE), 10_000)
     assert (request.method, request.path, request.authority) == ("POST", "/test.Test/Echo", "here")
     assert request.headers["x-a"] == "1,2"
     assert request.headers["x-b"] == "é"
@@ -62,7 +62,16 @@ def test_a_request_is_read():
 )
 def test_wrong_headers_are_refused(pairs):
     with pytest.raises(BadHeaders):
-        request_of(pairs)
+        request_of(pairs, 10_000)
+
+
+def test_headers_above_the_limit_are_counted_and_not_kept():
+    request = request_of(raw(("x-a", "1"), ("x-b", "x" * 1000), ("x-c", "1")), 500)
+    assert request.list_bytes > 1300
+    assert "x-a" in request.headers
+    assert "x-b" not in request.headers and "x-c" not in request.headers
+    with pytest.raises(BadHeaders):
+        request_of(raw(("x-b", "x" * 1000), ("X", "1")), 500)
 
 
 def test_trailers_are_checked():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 import grpc
 import pytest
 
 from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.http2 import frames, session
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.clock import SystemClock
@@ -29,15 +31,47 @@ async def test_a_port_in_use_is_refused_with_the_setting_to_change(server, metho
             await other.start("127.0.0.1", server.port)
 
 
-async def test_a_connection_above_the_limit_is_closed(methods):
-    async with GrpcServer(methods.all(), Limits(connections=1)) as server:
+async def test_above_the_limit_connections_without_a_call_end_and_the_oldest_goes_first(methods):
+    async with GrpcServer(methods.all(), Limits(connections=2)) as server:
         port = await server.start("127.0.0.1", 0)
-        async with connected(port) as first:
-            assert await first.is_served()
-            async with connected(port) as second:
+        async with connected(port) as first, connected(port) as second:
+            first.send(call(1, b"x"))
+            assert (await first.answer(1))[1] == {"grpc-status": "0"}
+            assert await second.is_served()
+            async with connected(port) as third:
                 assert await second.next() is None
-            assert server.refused == 1
-            assert await first.is_served()
+                third.send(call(1, b"x"))
+                assert (await third.answer(1))[1] == {"grpc-status": "0"}
+                async with connected(port) as fourth:
+                    assert await fourth.next() is None
+                assert await first.is_served() and await third.is_served()
+            assert server.refused == 2
+
+
+async def test_the_end_waits_only_so_long_for_a_peer_that_does_not_read(methods, monkeypatch):
+    monkeypatch.setattr(session, "CLOSE_S", 0.1)
+    async with GrpcServer(methods.all()) as server:
+        port = await server.start("127.0.0.1", 0)
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", port))
+        raw.sendall(frames.PREFACE + frames.settings_frame({4: 2**20}) + frames.window_frame(0, 2**20))
+        async with asyncio.timeout(60):
+            while not server.sessions:
+                await asyncio.sleep(0.01)
+        [left] = server.sessions
+        assert left._transport is not None
+        left._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        raw.sendall(call(1, b"15 10000", path("/test.Test/Count")))
+        async with asyncio.timeout(60):
+            while left.connection.output.sent_bytes < 150_000:
+                await asyncio.sleep(0.01)
+        assert not left.connection.output.is_stopped
+        assert left._transport.get_write_buffer_size() > 0
+    async with asyncio.timeout(60):
+        while server.sessions:
+            await asyncio.sleep(0.01)
+    raw.close()
 
 
 async def test_draining_finishes_open_calls_and_takes_no_new_connection(server, methods):
