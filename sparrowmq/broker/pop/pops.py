@@ -201,10 +201,14 @@ class Pops:
         return encoded(steps)
 
     def snapshot(self) -> Iterator[list[bytes]]:
-        """Yield the present state, as records of the journal."""
-        for piece in encoded(chain.from_iterable(queue.snapshot() for queue in self.table)):
-            yield from self.take_steps()
-            yield piece
+        """Yield the present state, as records of the journal.
+
+        The state may change between two of them. So a record begins with the steps that it contains already: in the
+        log they must not come behind it.
+        """
+        pieces = encoded(chain.from_iterable(queue.snapshot() for queue in self.table))
+        for piece in pieces:
+            yield [*chain.from_iterable(self.take_steps()), *piece]
 
     def _note(self) -> None:
         self._is_noting = False

@@ -1,14 +1,32 @@
 """The pop state of a broker: restarts, resets, and messages that come back."""
 
 import asyncio
+import shutil
 
 import pytest
 
+from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.pop import pop_steps
+from sparrowmq.broker.pop.pop_queue import Cell
+from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
-from tests.broker.live import live_broker
-from tests.broker.pop_live import ack, pop, pop_all
+from sparrowmq.testing import Cluster
+from tests.broker.conftest import until
+from tests.broker.live import Live, live_broker
+from tests.broker.pop_live import ack, pop, pop_all, pop_request
+from tests.broker.replication.pairs import pair
+from tests.store.conftest import stores
+from tests.store.stores import put
+
+__all__ = ["stores"]
 
 
 async def committed(live):
@@ -43,8 +61,6 @@ async def test_a_restart_keeps_what_is_hidden_and_what_is_done(tmp_path, clock, 
 
 
 def _copy(source, target):
-    import shutil
-
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("lock", "spare"))
 
 
@@ -61,6 +77,44 @@ async def test_a_reset_begins_the_queue_again_and_old_handles_do_nothing(tmp_pat
         assert [each.body for each in await pop(broker, queue_id=0)] == [b"0", b"1", b"2"]
         await commit(broker, 2)
         assert [each.body for each in await pop(broker, queue_id=0)] == [b"2"]
+
+
+class Noted:
+    """A journal that notes when its caller wants."""
+
+    def note_pops(self):
+        pass
+
+
+async def test_a_snapshot_has_the_state_though_messages_are_popped_meanwhile(tmp_path, stores, monkeypatch):
+    monkeypatch.setattr(pop_steps, "_LARGEST_PIECE", 2000)
+    store = stores.open()
+    for number in range(800):
+        put(store, str(number).encode(), "orders", number % 4)
+    store.dispatch()
+    offsets = Offsets(tmp_path / "offsets.json")
+    pops, copy = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted()), PopTable()
+    until = Cell(1, 1 << 50, 3, 0, 0)
+    for queue_id in range(4):
+        queue = pops.queue("orders", "poppers", queue_id, from_end=False)
+        pops.take(queue, list(range(150)), 150, until)
+    list(pops.take_steps())
+    for piece in pops.snapshot():
+        copy.apply_all(piece)
+        for queue in pops.table:
+            pops.settle(queue, list(queue.live_offsets())[:3])
+            pops.take(queue, [queue.next_offset], queue.next_offset + 1, until)
+        if next(iter(pops.table)).next_offset % 2:  # else the turn has not ended yet
+            for logged in pops.take_steps():
+                copy.apply_all(logged)
+    for logged in pops.take_steps():
+        copy.apply_all(logged)
+    assert next(iter(pops.table)).next_offset > 155
+    for queue in pops.table:
+        same = copy.get(queue.topic, queue.group, queue.queue_id)
+        assert same is not None
+        assert list(same.live_offsets()) == list(queue.live_offsets())
+        assert (same.next_offset, same.count, same.front) == (queue.next_offset, queue.count, queue.front)
 
 
 async def test_a_reset_survives_a_restart(tmp_path, clock):
@@ -96,3 +150,34 @@ async def test_a_message_is_given_again_in_its_place_before_new_ones(tmp_path, c
             (b"old", 0, 1),
             (b"new", 1, 0),
         ]
+
+
+async def test_a_slave_that_becomes_the_master_knows_what_is_hidden_and_done(tmp_path):
+    async with pair(tmp_path) as both:
+        master = await both.start("master", role=BrokerRole.SYNC_MASTER)
+        await both.start("slave")
+        for number in range(4):
+            await both.send(str(number).encode())
+        asked = await both.session("master")
+        await until(lambda: both.log("slave") != b"", limit_s=30)
+        live = Live(master, asked, Cluster(tmp_path / "none", 0))
+        popped = await pop(live, queue_id=0)
+        for message in popped[:3:2]:
+            await asked.call(ack(message, str(handle_of(message, "broker-a"))))
+        with pytest.raises(RemoteError) as refused:
+            await (await both.session("slave")).call(pop_request())
+        assert refused.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        await both.same()
+        await both.stop("master")
+        await both.stop("slave")
+        successor = await both.start("slave", role=BrokerRole.ASYNC_MASTER, broker_id=0)
+        asked = await both.session("slave")
+        live = Live(successor, asked, Cluster(tmp_path / "none", 0))
+        assert await committed(live) == 1
+        assert await pop(live) == []
+        await asked.call(ack(popped[1], str(handle_of(popped[1], "broker-a"))))
+        assert await committed(live) == 3
+
+
+def handle_of(message, broker_name):
+    return ReceiptHandle.parse(message.properties["POP_CK"])._replace(broker_name=broker_name)

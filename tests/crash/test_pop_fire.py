@@ -1,0 +1,29 @@
+"""Pop consumption beside kill -9: nothing lost, nothing again too soon, nothing back after its acknowledgement."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash.pop_fire import PopFire
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("flush", "kills"),
+    [
+        ("SYNC_FLUSH", 3),
+        pytest.param("ASYNC_FLUSH", 8, marks=pytest.mark.slow),
+        pytest.param("ASYNC_FLUSH", 200, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
+    ],
+)
+async def test_pops_under_fire(tmp_path: Path, flush: str, kills: int) -> None:
+    seed = random.randrange(1 << 32)
+    fire = PopFire(tmp_path, flush, seed)
+    await fire.play(kills)
+    pops = fire.pops
+    print(
+        f"seed {seed}: {len(pops.sent)} sent, {len(pops.acknowledged)} acknowledged, {pops.again} came again"
+    )
+    assert pops.wrong == [], f"seed {seed}"
+    assert len(pops.sent) > 20 * kills
