@@ -31,7 +31,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests import headers
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck, Heartbeat, LockQueues
-from sparrowmq.protocol.requests.pop_headers import BatchAcks
+from sparrowmq.protocol.requests.pop_headers import AckMessage, BatchAcks, ChangeInvisibleTime
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.header import Request
 
@@ -194,6 +194,17 @@ def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
         yield topic, SUB
 
 
+def _of_handle(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    """A message of a retry topic of Apache's broker belongs to the topic that the name of the retry topic has."""
+    assert isinstance(header, AckMessage | ChangeInvisibleTime)
+    group, topic = header.consumer_group, header.topic
+    own = retry_topic(group)
+    if topic.startswith((f"{own}_", f"{own}+")):
+        topic = topic[len(own) + 1 :]
+    yield topic, SUB
+    yield own, SUB
+
+
 def _of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for ack in BatchAcks.of_request(body).acks:
         yield ack.topic, SUB
@@ -213,6 +224,8 @@ NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterat
     RequestCode.UNLOCK_BATCH_MQ: _of_locks,
     RequestCode.CHECK_CLIENT_CONFIG: _of_filter,
     RequestCode.BATCH_ACK_MESSAGE: _of_acks,
+    RequestCode.ACK_MESSAGE: _of_handle,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _of_handle,
     RequestCode.VIEW_MESSAGE_BY_ID: _of_record,
     RequestCode.CONSUMER_SEND_MSG_BACK: _of_giving_back,
 }

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MOST_KNOWN = 50_000  # accounts, addresses or topics; beyond, those that use nothing now are forgotten
 PORT_BYTES: Final = 4
-_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE})
 # Without them a client would count as gone, and its queues would move.
 _NEVER_REFUSED: Final = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
 

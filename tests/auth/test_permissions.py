@@ -6,6 +6,7 @@ from sparrowmq.auth import permissions
 from sparrowmq.auth.accounts import Perm, parse_account
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers
+from sparrowmq.protocol.requests import pop_headers as pop
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Role
 from sparrowmq.protocol.subscription import Subscription
@@ -13,6 +14,7 @@ from tests.auth.asked import beat, locks, pull, received, send
 
 PUB, SUB = int(Perm.PUB), int(Perm.SUB)
 TOPICS = {100: "stored"}
+ACKS = pop.BatchAcks("b", [pop.BatchAck("g", "t", "1", 0, 0, 7, 1, 1, "AQ==")]).encode()
 BACK = headers.ConsumerSendMsgBack(100, "g", 0)
 
 
@@ -31,6 +33,11 @@ def needs(request, body=b""):
         (send("%RETRY%g", "p"), b"", [("%RETRY%g", SUB), ("%RETRY%p", SUB)]),
         (pull("t", "g"), b"", [("%RETRY%g", SUB), ("t", SUB)]),
         (headers.LitePullMessage("g", "t", 0, 0, 1, 0, 0, 0, 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (pop.PopMessage("g", "t", -1, 32, 1, 0, 0, 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (pop.AckMessage("g", "t", 0, "handle", 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (pop.AckMessage("g", "%RETRY%g_t", 0, "handle", 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (pop.ChangeInvisibleTime("g", "%RETRY%g+t", 0, "h", 0, 1), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (pop.BatchAckMessage(), ACKS, [("%RETRY%g", SUB), ("t", SUB)]),
         (pull("%RETRY%g", "g"), b"", [("%RETRY%g", SUB)]),
         (headers.QueryMessage("t", "k", 1, 0, 1), b"", [("t", SUB)]),
         (headers.ViewMessage(100), b"", [("stored", SUB)]),

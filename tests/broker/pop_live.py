@@ -50,6 +50,8 @@ def messages(answer: Response[PopMessageReply]) -> list[StoredMessage]:
     header = answer.header
     queues = popped_queues(header.start_offset_info, header.msg_offset_info)
     for message in found:
+        if "POP_CK" in message.properties:
+            continue
         kind = Kind.of(message.topic)
         queue = queues[kind, message.queue_id]
         assert message.queue_offset in queue.offsets

@@ -12,7 +12,8 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor and Pol
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sparrowmq.broker.filters import Filters
@@ -29,7 +30,8 @@ from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.loop.waiting import settled
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.receipt_handle import message_offsets_text, start_offsets_text
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.receipt_handle import Kind, message_offsets_text, start_offsets_text
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
@@ -94,7 +96,7 @@ class PopHandler:
         """Return messages, and hide none."""
         self._check(header, peer)
         popped = self._popping.peek(self._wish(header), self._clock.now_ms())
-        return self._answer(header, popped)
+        return self._answer(header, popped, peer)
 
     @handles(Notification)
     def notify(self, header: Notification, body: bytes, peer: Peer) -> Answer | Later:
@@ -121,11 +123,37 @@ class PopHandler:
         return settled(in_slices(_after(selector, then)))
 
     def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> Answer | Later:
-        popped = self._popping.pop(self._wish(header, selector), self._clock.now_ms())
+        popped = self._give(header, selector)
         if popped.count:
-            return self._answer(header, popped)
+            return self._answer(header, popped, peer)
         later = self._hold(header, selector, peer, popped.is_cut)
-        return later or self._answer(header, popped)
+        return later or self._answer(header, popped, peer)
+
+    def _give(self, header: PopMessage, selector: Selector) -> Popped:
+        wish, now_ms, popped = self._wish(header, selector), self._clock.now_ms(), None
+        for retry in self._left_by_apache(header):
+            ids = range(retry.read_queue_nums)
+            of_retry = replace(
+                wish,
+                topic=retry.topic_name,
+                queue_ids=ids,
+                selector=ALL,
+                from_end=False,
+                shown_topic=wish.topic,
+            )
+            popped = self._popping.pop(of_retry, now_ms, popped)
+        return self._popping.pop(wish, now_ms, popped)
+
+    def _left_by_apache(self, header: PopMessage) -> Iterator[TopicConfig]:
+        """Yield the group's retry topics of this topic. The first kind could be the retry topic of another group."""
+        group, topic = header.consumer_group, header.topic
+        if header.order or topic.startswith(RETRY):
+            return
+        for kind in (Kind.RETRY_V1, Kind.RETRY_V2):
+            name = kind.topic_of(topic, group)
+            found = self._topics.get(name)
+            if found is not None and self._groups.get(name.removeprefix(RETRY)) is None:
+                yield found
 
     def _hold(
         self, header: PopMessage | Notification, selector: Selector, peer: Peer, goes_on: bool = False
@@ -155,9 +183,9 @@ class PopHandler:
                 answer = Answer(0, NotificationReply(False, False))
         else:
             assert isinstance(header, PopMessage) and held.selector is not None
-            popped = self._popping.pop(self._wish(header, held.selector), self._clock.now_ms())
+            popped = self._give(header, held.selector)
             is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
-            answer = self._answer(header, popped) if popped.count or is_over else None
+            answer = self._answer(header, popped, held.peer) if popped.count or is_over else None
             if popped.is_cut:
                 self._waits.ring_soon(header.topic, header.consumer_group)
         if answer is None:
@@ -169,10 +197,12 @@ class PopHandler:
         found = self._popping.has_any(wish, self._clock.now_ms())
         return Answer(0, NotificationReply(True, False)) if found else None
 
-    def _answer(self, header: PopMessage | PeekMessage, popped: Popped) -> Answer:
+    def _answer(self, header: PopMessage | PeekMessage, popped: Popped, peer: Peer) -> Answer:
         topic, group = header.topic, header.consumer_group
         for queue in popped.queues:
             self._consumption.took(group, topic, len(queue.offsets), queue.queue_id, popped.size)
+        if self.held.quotas is not None and self.held.quotas.is_on:
+            self.held.quotas.pulled(peer, topic, popped.size)
         if not popped.count:
             self._consumption.took(group, topic, 0)
         reply = PopMessageReply(

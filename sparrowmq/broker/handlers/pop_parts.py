@@ -50,7 +50,14 @@ def pop_parts(
     pops.on_ready = waits.ring
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     asked = PopHandler(
-        Popping(store, pops), waits, state.topics, state.groups, filters, consumption, clock, limits
+        Popping(store, pops, settings.name),
+        waits,
+        state.topics,
+        state.groups,
+        filters,
+        consumption,
+        clock,
+        limits,
     )
     asked.held.quotas = quotas
     return Part((asked, PopAckHandler(pops, state.journal, clock, settings.name)))

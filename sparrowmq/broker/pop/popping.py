@@ -4,9 +4,8 @@
         messages that are visible again     one by one, the oldest first; their record says how often they were given
         new messages                        with one read, from the queue's next offset on
 
-The answer has the records as they are stored. Only the number of deliveries (reconsumeTimes) of a message that comes
-again differs. So a message comes again in its place, and no retry topic has a copy. Unlike Java, where each try after
-the first one costs a record in the log.
+A message comes again in its place, and no retry topic has a copy. Unlike Java, where each try after the first one costs
+a record in the log. The retry topics that Apache's broker has left in a store are popped with the topic.
 
 An orderly pop gives messages of a queue only if no message of it is with a consumer. With the attempt id of the last
 one it gives the same messages again, because the answer may have been lost.
@@ -16,26 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from struct import Struct
 from time import perf_counter
 from typing import Final
 
 from sparrowmq.broker.pop.pop_queue import Cell, PopQueue
 from sparrowmq.broker.pop.pops import Pops, new_token
+from sparrowmq.broker.pop.shown_records import given_again, shown_as
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.record_layout import (
-    BODY_SIZE_BEHIND_RECONSUME_TIMES,
-    BODY_SIZE_BY_HOSTS,
-    HOST_BITS_AT,
-)
-from sparrowmq.protocol.receipt_handle import Kind, PoppedQueue
+from sparrowmq.protocol.receipt_handle import Kind, PoppedQueue, ReceiptHandle
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
 
 MOST: Final = 32  # messages of one pop, as in Java
 _MOST_BYTES: Final = 256 << 10
 _LONGEST_S: Final = 0.002  # then the pop gives what it has, and its caller asks again
-_TIMES: Final = Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +44,8 @@ class Wish:
     from_end: bool = False
     is_orderly: bool = False
     attempt_id: str = ""
+    # The topic that the consumer sees, of messages in a retry topic of Apache's broker.
+    shown_topic: str = ""
 
 
 @dataclass(slots=True)
@@ -74,13 +69,14 @@ class Popped:
 class Popping:
     """Pops of one broker."""
 
-    def __init__(self, store: MessageStore, pops: Pops) -> None:
+    def __init__(self, store: MessageStore, pops: Pops, broker_name: str) -> None:
         self._store = store
         self._pops = pops
+        self._broker_name = broker_name
 
-    def pop(self, wish: Wish, now_ms: int) -> Popped:
-        """Give messages to a consumer."""
-        popped = Popped(now_ms, new_token())
+    def pop(self, wish: Wish, now_ms: int, before: Popped | None = None) -> Popped:
+        """Give messages to a consumer. They come behind those of the pop `before`."""
+        popped = before or Popped(now_ms, new_token())
         until_s = perf_counter() + _LONGEST_S
         for queue_id in wish.queue_ids:
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
@@ -161,6 +157,8 @@ class Popping:
                 self._pops.take(queue, [offset], queue.next_offset, until, cell.attempt)
         elif taking.offsets or taking.next_offset > queue.next_offset:
             self._pops.take(queue, taking.offsets, taking.next_offset, until)
+        if wish.shown_topic:
+            taking.seal(wish.shown_topic, self._broker_name)
         taking.show()
 
 
@@ -181,6 +179,7 @@ class _Taking:
         self.next_offset = queue.next_offset
         self._store = store
         self._is_full = False
+        self._views: list[memoryview] = []
 
     @property
     def _left(self) -> int:
@@ -201,7 +200,7 @@ class _Taking:
                 self._is_full = True
                 queue.put_back(offset)
             else:
-                self._add([offset], [_given(found.views[0], cell.attempt - is_same)], found.size)
+                self._add([offset], [given_again(found.views[0], cell.attempt - is_same)], found.size)
 
     def new(self, until_s: float) -> None:
         """Take messages that no consumer got."""
@@ -229,9 +228,33 @@ class _Taking:
                 PoppedQueue(kind, self.queue.queue_id, self.offsets[0], tuple(self.offsets))
             )
 
+    def seal(self, topic: str, broker_name: str) -> None:
+        """Put the handles into the records, and let them be of another topic."""
+        queue, wish, popped = self.queue, self.wish, self.popped
+        if not self.offsets:
+            return
+        shown = []
+        handle = ReceiptHandle(
+            self.offsets[0],
+            popped.pop_ms,
+            wish.invisible_ms,
+            popped.token,
+            Kind.of(queue.topic),
+            broker_name,
+            queue.queue_id,
+            0,
+        )
+        for view in self._views:
+            for each in record.walk(view):
+                offset = record.queue_offset(each)
+                shown.append(shown_as(each, topic, str(handle._replace(queue_offset=offset))))
+        del popped.views[len(popped.views) - len(self._views) :]
+        popped.views += shown
+
     def _add(self, offsets: list[int], views: list[memoryview], size: int) -> None:
         self.offsets += offsets
         self.popped.views += views
+        self._views += views
         self.popped.count += len(offsets)
         self.popped.size += size
 
@@ -262,13 +285,3 @@ def _offsets_of(views: list[memoryview], count: int, begin: int, end: int) -> li
     if end - begin == count:
         return list(range(begin, end))
     return [record.queue_offset(each) for view in views for each in record.walk(view)]
-
-
-def _given(view: memoryview, times: int) -> memoryview:
-    """Return a record that says how often it was given before."""
-    if times <= 0:
-        return view
-    raw = bytearray(view)
-    at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3] - BODY_SIZE_BEHIND_RECONSUME_TIMES
-    _TIMES.pack_into(raw, at, _TIMES.unpack_from(raw, at)[0] + times)
-    return memoryview(bytes(raw))

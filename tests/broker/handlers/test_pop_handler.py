@@ -6,10 +6,15 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 from sparrowmq.protocol.requests.pop_headers import Notification, PeekMessage, Polling
 from tests.broker.live import live_broker
 from tests.broker.pop_live import ack, change, messages, pop, pop_all, pop_request
+from tests.store.stores import HOST
 
 
 async def committed(live, queue_id=0, topic="orders"):
@@ -146,3 +151,34 @@ async def test_a_pop_that_cannot_be_is_refused(tmp_path, clock, fields, code):
         with pytest.raises(RemoteError) as refused:
             await broker.session.call(pop_request(**fields))
         assert refused.value.code == code
+
+
+@pytest.mark.parametrize(("kind", "name"), [(1, "%RETRY%poppers_orders"), (2, "%RETRY%poppers+orders")])
+async def test_messages_that_apache_left_in_retry_topics_are_popped_too(tmp_path, clock, kind, name):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"new")
+        broker.broker.store.append(Entry(name, 0, b"left", Properties(""), 7, HOST, reconsume_times=4))
+        broker.broker.store.dispatch()
+    async with live_broker(tmp_path, clock=clock) as broker:
+        found = {each.body: each for each in await pop_all(broker)}
+        left = found[b"left"]
+        assert (left.topic, left.reconsume_times) == ("orders", 4)
+        handle = ReceiptHandle.parse(left.properties["POP_CK"])
+        assert (handle.kind, handle.queue_id, handle.queue_offset) == (kind, 0, 0)
+        assert await pop_all(broker) == []
+        await clock.advance(31)
+        again = {each.body: each for each in await pop_all(broker)}
+        assert again[b"left"].reconsume_times == 5
+        await broker.session.call(ack(again[b"left"], topic=name))
+        await clock.advance(31)
+        assert [each.body for each in await pop_all(broker)] == [b"new"]
+
+
+async def test_a_topic_of_another_group_is_no_retry_topic(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"new")
+        name = "%RETRY%poppers_orders"
+        await broker.session.call(UpdateAndCreateTopic(name, 1, 1, perm=6))
+        await pop(broker, consumer_group="poppers_orders")
+        await broker.send(b"theirs", topic=name)
+        assert [each.body for each in await pop_all(broker)] == [b"new"]
