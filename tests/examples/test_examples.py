@@ -18,6 +18,7 @@ TRIED = {
     "ordered_globally",
     "batch",
     "broadcast",
+    "pop",
     "pull",
     "concurrently",
     "send",
@@ -63,6 +64,7 @@ PRINTED = {
     "ordered_globally": r"50 entries, each behind the one before",
     "batch": r"100 stored, in \d queues\nnone of these was sent: message 1 of those to send: the body has 5120000 .*",
     "broadcast": r"\n".join(f"cache-{number} has heard: bread is 3.20 now" for number in range(3)),
+    "pop": r"received picture 0 and picture 1\nhandled \['picture 0', .*'picture 4'\] and last picture 0",
     "pull": r"20 in the last hour\n\['another'\] since",
     "concurrently": r"40 jobs done, at most 10 at once",
 }
