@@ -18,26 +18,30 @@ class Receipt:
     Attributes:
         topic: the full name of the topic that was popped.
         handle: the words of the handle.
-        text: the handle as the broker gave it.
         visible_s: the time of the clock at which the message becomes visible again.
         changing: ends when a request that changes the invisible time is answered; None if there is none.
         is_spent: the message was acknowledged, or given back.
     """
 
-    __slots__ = ("_clock", "changing", "handle", "is_spent", "text", "topic", "visible_s")
+    __slots__ = ("_clock", "_text", "changing", "handle", "is_spent", "topic", "visible_s")
 
-    def __init__(self, topic: str, text: str, handle: ReceiptHandle, clock: Clock) -> None:
+    def __init__(self, topic: str, text: str | None, handle: ReceiptHandle, clock: Clock) -> None:
         self.topic = topic
         self._clock = clock
         self.changing: asyncio.Future[None] | None = None
         self.is_spent = False
         self.renew(text, handle)
 
-    def renew(self, text: str, handle: ReceiptHandle) -> None:
-        """Take another handle, by which the message is invisible from now on."""
-        self.text = text
+    def renew(self, text: str | None, handle: ReceiptHandle) -> None:
+        """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
+        self._text = text
         self.handle = handle
         self.visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
+
+    @property
+    def text(self) -> str:
+        """The handle as a request has it."""
+        return self._text or str(self.handle)
 
     @property
     def left_s(self) -> float:

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.consuming.received import Owner
+from sparrowmq.client.popping.ack_batches import batches_of
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.errors import (
     ClientClosed,
@@ -37,6 +38,8 @@ from sparrowmq.protocol.receipt_handle import Kind, OrderCounts, ReceiptHandle, 
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
     AckMessage,
+    BatchAckMessage,
+    BatchAcks,
     ChangeInvisibleTime,
     ChangeInvisibleTimeReply,
     Notification,
@@ -65,6 +68,7 @@ ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
 SETTLE_S: Final = 3.0
 SETTLE_TRIES: Final = 3
 PAUSE_S: Final = 0.5
+_POP_CK: Final = Property.POP_CK.encode()
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
 
 
@@ -115,6 +119,7 @@ class Pops:
         self._network = network
         self._spawn = spawn
         self._unsent: list[Receipt] = []
+        self._without_batches: set[str] = set()  # brokers of 5.0
         self._acking: set[asyncio.Task[None]] = set()
 
     # Popping --------------------------------------------------------------------------------------------------------
@@ -231,14 +236,12 @@ class Pops:
         counts: OrderCounts,
         owner: Owner,
     ) -> PoppedMessage:
-        stored = pulled.stored
-        text = stored.properties.get(Property.POP_CK)
+        text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
         if text is None:
-            kind, queue_id, offset = Kind.of(stored.topic), stored.queue_id, stored.queue_offset
+            kind, queue_id, offset = Kind.of(pulled.topic), pulled.queue_id, pulled.queue_offset
             start = starts.get((kind, queue_id), offset)
             times = (header.pop_time, header.invisible_time, header.revive_qid)
             handle = ReceiptHandle(start, *times, kind, place.broker_name, queue_id, offset)
-            text = str(handle)
         else:
             handle = ReceiptHandle.parse(text)
         queue = MessageQueue(
@@ -253,8 +256,14 @@ class Pops:
 
     # Settling -------------------------------------------------------------------------------------------------------
 
-    async def ack(self, receipts: Sequence[Receipt]) -> None:
-        """Acknowledge messages. Raises: SparrowError, some could not be acknowledged; the others are."""
+    async def ack(self, receipts: Sequence[Receipt], *, in_batches: bool = False) -> None:
+        """Acknowledge messages.
+
+        Args:
+            in_batches: messages of one pop with one request. Then a receipt that is not valid any more is no error.
+        Raises:
+            SparrowError: some could not be acknowledged. The others are.
+        """
         for receipt in receipts:
             receipt.is_spent = True
         changing = [each.changing for each in receipts if each.changing is not None]
@@ -264,7 +273,7 @@ class Pops:
         for attempt in range(SETTLE_TRIES):
             if attempt:
                 await self._network.clock.sleep(PAUSE_S)
-            left, error = await self._ack_once(left)
+            left, error = await self._ack_once(await self._ack_batches(left) if in_batches else left)
             if not isinstance(error, NetworkError):
                 break
         if error is not None:
@@ -286,7 +295,7 @@ class Pops:
     async def _ack_unsent(self) -> None:
         receipts, self._unsent = self._unsent, []
         try:
-            await self.ack(receipts)
+            await self.ack(receipts, in_batches=True)
         except SparrowError as error:
             log.warning(
                 "group %s could not acknowledge some of %d messages; they come again: %s",
@@ -321,6 +330,25 @@ class Pops:
         except RemoteError as error:
             raise explained(error, broker_name) from error
         receipt.renew(*_renewed(handle, answer.header))
+
+    async def _ack_batches(self, receipts: list[Receipt]) -> list[Receipt]:
+        """Acknowledge those that fit into batches, and return the others, with those of batches that failed."""
+        left, batches = batches_of(self._group, receipts)
+        for broker_name, batch in batches.items():
+            if broker_name in self._without_batches:
+                left += batch.receipts
+                continue
+            try:
+                session = await self._network.brokers.of(broker_name)
+                body = BatchAcks(broker_name=broker_name, acks=batch.acks).encode()
+                await session.call(BatchAckMessage(), body, timeout_s=SETTLE_S)
+            except RemoteError as error:
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    self._without_batches.add(broker_name)
+                left += batch.receipts
+            except NetworkError:
+                left += batch.receipts
+        return left
 
     async def _ack_once(self, receipts: list[Receipt]) -> tuple[list[Receipt], SparrowError | None]:
         """Send all acks before the first answer. Return those that failed, and an error of them."""
@@ -369,7 +397,7 @@ def explained(error: RemoteError, broker_name: str) -> SparrowError:
     )
 
 
-def _renewed(handle: ReceiptHandle, reply: ChangeInvisibleTimeReply) -> tuple[str, ReceiptHandle]:
+def _renewed(handle: ReceiptHandle, reply: ChangeInvisibleTimeReply) -> tuple[str | None, ReceiptHandle]:
     """The handle after a change, as the broker gave it, or made as Java makes it."""
     if reply.extra_info:
         return reply.extra_info, ReceiptHandle.parse(reply.extra_info)
@@ -380,7 +408,7 @@ def _renewed(handle: ReceiptHandle, reply: ChangeInvisibleTimeReply) -> tuple[st
         revive_queue=reply.revive_qid,
         seal="",
     )
-    return str(changed), changed
+    return None, changed
 
 
 def _ms(seconds: float) -> int:

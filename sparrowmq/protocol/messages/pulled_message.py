@@ -13,6 +13,7 @@ import msgspec
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.record_layout import QUEUE_ID_AT
 
 
 class PulledMessage(msgspec.Struct, gc=False):
@@ -49,3 +50,12 @@ class PulledMessage(msgspec.Struct, gc=False):
     def tags(self) -> str | None:
         """The tags, found without decoding the rest."""
         return Properties.decode(record.properties_behind_body(self._head, self._tail)).tags
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that has the record, found without decoding the rest."""
+        return int.from_bytes(self._head[QUEUE_ID_AT : QUEUE_ID_AT + 4], "big")
+
+    def mentions(self, name: bytes) -> bool:
+        """Return whether the bytes are anywhere in its topic or properties. Without them it has no such property."""
+        return name in self._tail

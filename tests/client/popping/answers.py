@@ -15,6 +15,7 @@ from tests.records import encoded
 
 POP = RequestCode.POP_MESSAGE
 ACK = RequestCode.ACK_MESSAGE
+BATCH = RequestCode.BATCH_ACK_MESSAGE
 CHANGE = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
 NOTIFICATION = RequestCode.NOTIFICATION
 POPPED_MS = 1_795_144_375_341
@@ -26,6 +27,7 @@ def answers(peer: Scripted) -> None:
     peer.usual |= {
         POP: lambda _: NOTHING,
         ACK: lambda _: Answer(),
+        BATCH: lambda _: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         CHANGE: lambda command: changed(command),
         NOTIFICATION: lambda _: None,
     }

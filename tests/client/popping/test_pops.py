@@ -7,11 +7,12 @@ from sparrowmq.client.popping import pops as module
 from sparrowmq.errors import ConfigError, NetworkError, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.pop_headers import ChangeInvisibleTimeReply
+from sparrowmq.protocol.requests.pop_headers import BatchAcks, ChangeInvisibleTimeReply
 from sparrowmq.remoting.request_dispatch import Answer
 from tests.client.conftest import until
 from tests.client.popping.answers import (
     ACK,
+    BATCH,
     CHANGE,
     NOTIFICATION,
     POP,
@@ -104,7 +105,8 @@ async def test_waiting_ends_when_a_pop_would_find_a_message(peer, popping):
     )
 
 
-async def test_acks_of_one_turn_travel_together_and_are_repeated_after_a_lost_connection(peer, popping):
+async def test_acks_of_one_turn_travel_together(peer, popping):
+    peer.usual[BATCH] = lambda _: Answer()
     peer.script(POP, popped(rec(7), rec(8)))
     messages = await popping.pop()
     before = len(popping.tasks)
@@ -112,22 +114,45 @@ async def test_acks_of_one_turn_travel_together_and_are_repeated_after_a_lost_co
         popping.pops.ack_soon([each.receipt])
     assert len(popping.tasks) == before + 1
     await popping.pops.acked()
-    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
+    (request,) = peer.requests(BATCH)
+    body = BatchAcks.decode(request.body)
+    assert (body.broker_name, [each.bits for each in body.acks]) == ("broker-a", ["DA=="])
+    assert not fields(peer, ACK)
     assert all(each.receipt.is_spent for each in messages)
 
+
+async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popping):
+    peer.usual[BATCH] = lambda _: Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    for _ in range(2):
+        peer.script(POP, popped(rec(7), rec(8)))
+        popping.pops.ack_soon([each.receipt for each in await popping.pop()])
+        await popping.pops.acked()
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"] * 2
+    assert len(peer.requests(BATCH)) == 1
+
+
+async def test_a_batch_that_fails_is_acknowledged_one_by_one(peer, popping):
+    peer.usual[BATCH] = lambda _: Answer(ResponseCode.SYSTEM_ERROR)
+    peer.script(POP, popped(rec(7), rec(8)))
+    popping.pops.ack_soon([each.receipt for each in await popping.pop()])
+    await popping.pops.acked()
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
+
+
+async def test_acks_are_repeated_after_a_lost_connection(peer, popping):
+    peer.script(POP, popped(rec(7), rec(8)))
+    messages = await popping.pop()
     peer.script(ACK, None, None)  # no answers: the connection ends first
     waiting = asyncio.create_task(popping.pops.ack([each.receipt for each in messages]))
-    while len(fields(peer, ACK)) < 4:
-        await asyncio.sleep(0.001)
+    await until(lambda: len(fields(peer, ACK)) == 2)
     for session in peer.sessions:
         session.abort()
-    while popping.world.brokers.live(peer.address):
-        await asyncio.sleep(0.001)
+    await until(lambda: not popping.world.brokers.live(peer.address))
     while not waiting.done():
         await popping.world.clock.advance(module.PAUSE_S)
         await asyncio.sleep(0.001)
     await waiting
-    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"] * 3
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"] * 2
 
 
 async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, popping):

@@ -46,3 +46,10 @@ def test_a_kept_message_does_not_keep_the_answer_that_brought_it():
     assert sys.getrefcount(answer) == before
     parts = [getattr(kept, name) for name in kept.__struct_fields__]
     assert sum(len(part) for part in parts if isinstance(part, bytes)) == kept.store_size
+
+
+def test_its_queue_and_the_words_of_its_properties_are_found_without_the_rest():
+    (message,) = pulled(records.encoded("t", 70_000, b"POP_CK", b"TAGS\x01a\x02"))
+    assert message.queue_id == 70_000 == message.stored.queue_id
+    assert message.mentions(b"TAGS")
+    assert not message.mentions(b"POP_CK")  # that is in the body
