@@ -16,7 +16,7 @@ from typing import Any, Final
 from sparrowmq.http2.calls import Method
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
-from sparrowmq.http2.session import Hall, Session
+from sparrowmq.http2.session import Hall, GrpcSession
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
@@ -58,9 +58,9 @@ class GrpcServer:
         turn: Turn | None = None,
         setting: str = "grpcServerPort",
     ) -> None:
-        self.sessions: set[Session] = set()
+        self.sessions: set[GrpcSession] = set()
         # Those that had begun no call when they were last looked at; the oldest first.
-        self._strangers: dict[Session, None] = {}
+        self._strangers: dict[GrpcSession, None] = {}
         self.refused = 0
         self.port = 0
         self._held_bytes = 0
@@ -134,26 +134,26 @@ class GrpcServer:
         return self._background.spawn(work)
 
     def _protocol(self) -> Any:
-        session = Session(self._hall)
-        behind: Session | Opening = session
+        session = GrpcSession(self._hall)
+        behind: GrpcSession | Opening = session
         if self._tls is not None:
             behind = Opening(session, self._tls, self._clock, is_silent=True)
         if self._is_behind_proxy:
             return ProxyOpening(behind, session.comes_from, session.drop)
         return behind
 
-    def _begun(self, session: Session) -> None:
+    def _begun(self, session: GrpcSession) -> None:
         self.sessions.add(session)
         self._strangers[session] = None
         if len(self.sessions) > self._limits.connections:
             self.refused += 1
             self._oldest_stranger().abort()
 
-    def _ended(self, session: Session) -> None:
+    def _ended(self, session: GrpcSession) -> None:
         self.sessions.discard(session)
         self._strangers.pop(session, None)
 
-    def _oldest_stranger(self) -> Session:
+    def _oldest_stranger(self) -> GrpcSession:
         """Return the connection to end. The new one is the last of the strangers, so there is always one."""
         while True:
             session = next(iter(self._strangers))
@@ -172,7 +172,7 @@ class GrpcServer:
             for session in list(self.sessions):
                 session.check()
 
-    def _holds(self, session: Session, change: int) -> None:
+    def _holds(self, session: GrpcSession, change: int) -> None:
         self._held_bytes += change
         if change > 0 and self._held_bytes > self._limits.held_bytes:
             self._end_largest()

@@ -52,9 +52,9 @@ class Hall:
     clock: Clock
     turn: Turn
     spawn: Spawn
-    begun: Callable[[Session], object]
-    ended: Callable[[Session], object]
-    holds: Callable[[Session, int], object]
+    begun: Callable[[GrpcSession], object]
+    ended: Callable[[GrpcSession], object]
+    holds: Callable[[GrpcSession, int], object]
     lines: LogLimit
 
 
@@ -80,7 +80,7 @@ class Answering(Protocol):
         """All answers so far are sent."""
 
 
-class Session:
+class GrpcSession:
     """A live connection of a client.
 
     Attributes:
