@@ -30,6 +30,7 @@ from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests import headers
+from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck, Heartbeat, LockQueues
 from sparrowmq.protocol.requests.pop_headers import AckMessage, BatchAcks, ChangeInvisibleTime
 from sparrowmq.protocol.requests.request_table import Access, Row
@@ -211,6 +212,12 @@ def _of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[N
         yield retry_topic(ack.consumer_group), SUB
 
 
+def _of_assignment(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    asked = AssignmentQuery.of_request(body)
+    yield asked.topic, SUB
+    yield retry_topic(asked.consumer_group), SUB
+
+
 NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_queue,
     RequestCode.GET_MAX_OFFSET: _of_queue,
@@ -226,6 +233,7 @@ NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterat
     RequestCode.BATCH_ACK_MESSAGE: _of_acks,
     RequestCode.ACK_MESSAGE: _of_handle,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _of_handle,
+    RequestCode.QUERY_ASSIGNMENT: _of_assignment,
     RequestCode.VIEW_MESSAGE_BY_ID: _of_record,
     RequestCode.CONSUMER_SEND_MSG_BACK: _of_giving_back,
 }

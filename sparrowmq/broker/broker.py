@@ -24,6 +24,7 @@ from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
+from sparrowmq.broker.handlers.assignment_handler import assignment_part
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
 from sparrowmq.broker.handlers.clients_handler import ClientHandler
 from sparrowmq.broker.handlers.copy_handler import batch_parts
@@ -369,6 +370,7 @@ class Broker:
             *role,
             Part((TransactionHandler(store, transactions),)),
             *batch_parts(store, writer, topics, settings, clock, figures),
+            assignment_part(state, clients, settings.namesrv, pool, clock),
             pop_parts(store, state, pops, filters, consumption, settings, clock, self._quotas),
             clients.part(),
             locks.part(),
@@ -510,8 +512,8 @@ class Broker:
             replica.on_trust, replica.on_lost = trusted, lambda: None
             if term.leader is not None:
                 found(term.leader.address, term.leader.shipping)
-        delay_part = delayed.part_of_slave(self._save_periods_s[1])
-        return [delay_part, replica.part(), mirror.part(), same.part()], _never
+        parts = [delayed.part_of_slave(self._save_periods_s[1]), replica.part(), mirror.part(), same.part()]
+        return parts, lambda _due_ms: False  # it recalls no messages
 
     async def _peers(self) -> Sequence[str]:
         """The addresses of brokers that should have the same log."""
@@ -589,11 +591,6 @@ def less_than_all(settings: BrokerSettings) -> str:
     if missing:
         return f"it {missing}: brokerPermission = {settings.permission}"
     return "producers do not find it: drained = true" if settings.drained else ""
-
-
-def _never(due_ms: int) -> bool:
-    """Return False: a slave recalls no messages."""
-    return False
 
 
 def _not_yet(session: Session, command: Command) -> None:

@@ -117,6 +117,30 @@ _BY_NAME: Final[dict[str, Strategy]] = {
 }
 
 
+def for_pop(strategy: Strategy, shared: int) -> Strategy:
+    """Queues that members pop: of each broker any queue (id -1), or those of some members.
+
+    Args:
+        shared: the number of members after each one whose queues it pops too; 0 or less is all.
+    Source: QueryAssignmentProcessor.allocate4Pop, Java 5.4.0.
+    """
+
+    def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
+        ordered, place = _arrange(queues, members, me)
+        clients = sorted(set(members))
+        if shared <= 0 or shared >= len(clients) - 1:
+            brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in ordered)
+            return [MessageQueue(topic, broker, -1) for topic, broker in brokers]
+        if place is None or not ordered:
+            return []
+        if len(clients) > len(ordered):
+            return [ordered[place % len(ordered)]]
+        near = (clients[(place + number) % len(clients)] for number in range(shared + 1))
+        return list(dict.fromkeys(queue for client in near for queue in strategy(ordered, clients, client)))
+
+    return allocate
+
+
 def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
     """The strategy with this name, or the given one. Raises: ConfigError, the name is unknown."""
     if isinstance(chosen, str) and chosen in _BY_NAME:

@@ -103,5 +103,45 @@ def test_a_broker_whose_name_ends_in_an_at_is_in_no_room_as_in_java() -> None:
     assert allocation.by_machine_room({"room1"})(queues, ["me"], "me") == queues[1:]
 
 
+def popped(
+    shared: int, member_count: int, me: str, queues: list[MessageQueue] | None = None
+) -> list[tuple[str, int]]:
+    """What one of the members m0, m1, ... pops of four queues."""
+    chosen = QUEUES_OF_POP if queues is None else queues
+    members = [f"m{number}" for number in range(member_count)]
+    share = allocation.for_pop(allocation.averagely, shared)
+    return [(queue.broker_name, queue.queue_id) for queue in share(chosen, members, me)]
+
+
+QUEUES_OF_POP = [MessageQueue("t", name, number) for name in ("a", "b") for number in range(2)]
+
+
+def test_each_member_pops_all_brokers_where_all_queues_are_shared() -> None:
+    for shared, count in ((0, 5), (-1, 5), (1, 2), (3, 4), (9, 4)):
+        assert popped(shared, count, "m1") == [("a", -1), ("b", -1)], (shared, count)
+    assert popped(0, 2, "nobody") == [("a", -1), ("b", -1)]
+    assert popped(0, 2, "m0", []) == []
+
+
+def test_a_member_pops_the_queues_of_those_after_it() -> None:
+    assert popped(1, 4, "m0") == [("a", 0), ("a", 1)]
+    assert popped(1, 4, "m3") == [("b", 1), ("a", 0)]
+    assert popped(2, 4, "m2") == [("b", 0), ("b", 1), ("a", 0)]
+    assert popped(1, 4, "nobody") == []
+    assert popped(1, 4, "m0", []) == []
+
+
+def test_each_of_more_members_than_queues_pops_one() -> None:
+    assert [popped(1, 6, f"m{number}") for number in range(6)] == [
+        [("a", 0)],
+        [("a", 1)],
+        [("b", 0)],
+        [("b", 1)],
+        [("a", 0)],
+        [("a", 1)],
+    ]
+    assert popped(1, 6, "nobody") == []
+
+
 def reversed_list(items: list) -> list:
     return items[::-1]

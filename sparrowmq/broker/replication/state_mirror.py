@@ -1,9 +1,11 @@
-"""The state that a slave copies from its master beside the log: delay progress, and of a master without a journal
-also topics, groups and consumer offsets. Such are Java's masters. With a journal (broker/state), the log brings them.
+"""The state that a slave copies from its master beside the log: delay progress, request modes, and of a master without
+a journal also topics, groups and consumer offsets. Such are Java's masters. With a journal (broker/state), the log
+brings them.
 
     every ten seconds, and when its log is followed    GET_ALL_TOPIC_CONFIG, GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-                                                       GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET
-    the master's topics name its journal, or records   from now on only GET_ALL_DELAY_OFFSET, until the connection ends:
+                                                       GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET,
+                                                       GET_ALL_MESSAGE_REQUEST_MODE
+    the master's topics name its journal, or records   from now on only the last two, until the connection ends:
     of it have come                                    an answer could be older than the log
     the master is gone                                 the last copy stays in use
     its log differs from ours (replica.py)             nothing is copied: it is not our master
@@ -25,8 +27,9 @@ from typing import Final
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.admin_headers import (
     GetAllConsumerOffset,
@@ -34,12 +37,14 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllSubscriptionGroup,
     GetAllTopicConfig,
 )
+from sparrowmq.protocol.requests.assignment_bodies import RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     ConsumerOffsets,
     DelayOffsets,
     GroupConfigTable,
     TopicConfigTable,
 )
+from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
@@ -71,6 +76,7 @@ class Mirror:
         self._topics = state.topics
         self._groups = state.groups
         self._offsets = state.offsets
+        self._modes = state.modes
         self._delayed = delayed
         self._follower = state.follower
         self._count = state.follower.count  # of the journal's records before the connection
@@ -128,10 +134,21 @@ class Mirror:
             delays = await session.call(GetAllDelayOffset(), timeout_s=TIMEOUT_S)
             if delays.body:
                 self._delayed.follow(DelayOffsets.decode(delays.body))
+            await self._take_modes(session)
         except SparrowError as error:
             self._note(address, str(error))
         else:
             self._note(address, "")
+
+    async def _take_modes(self, session: Session) -> None:
+        """Take how groups consume. A master of 4.9 does not know the request."""
+        try:
+            answer = await session.call(GetAllRequestModes(), timeout_s=TIMEOUT_S)
+        except RemoteError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        else:
+            self._modes.follow(RequestModeTable.decode(answer.body))
 
     def _has_journal(self) -> bool:
         """Whether the log brings topics, groups and offsets, or has begun to while an answer was on its way."""

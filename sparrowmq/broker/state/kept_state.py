@@ -15,6 +15,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.request_modes import RequestModes
 from sparrowmq.broker.state.follower import Follower
 from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.replay import Found, Saved, recover
@@ -48,6 +49,7 @@ class KeptState:
         is_from_log: whether the log counted for all tables.
         is_foreign: whether another program has written one of the files, which counts now.
         pops: the state of pop consumption. After another program it is unknown, and begins at the offsets.
+        modes: how groups consume; their file is never in the log.
         journal: of a master; `lead` sets it.
         follower: of a slave; `follow` sets it.
     """
@@ -60,6 +62,7 @@ class KeptState:
     is_from_log: bool
     is_foreign: bool
     pops: PopTable
+    modes: RequestModes
     journal: Journal | None = None
     follower: Follower | None = None
 
@@ -102,7 +105,8 @@ class KeptState:
             users.file.touch()
         is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved, counts, strict=True))
         pops = PopTable() if is_foreign or found.begin is None else tables.pops
-        return KeptState(topics, groups, offsets, users, found, all(counts), is_foreign, pops)
+        modes = RequestModes(folder)
+        return KeptState(topics, groups, offsets, users, found, all(counts), is_foreign, pops, modes)
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.
@@ -140,6 +144,7 @@ class KeptState:
         yield self.groups.file.part("groups", 1)
         yield self.offsets.file.part("offsets", save_offsets_s)
         yield self.users.file.part("users", 1)
+        yield self.modes.file.part("request modes", 1)
         for keeper in (self.journal, self.follower):
             if keeper is not None:
                 yield keeper.part()

@@ -147,6 +147,24 @@ class Polling(Request[PollingReply]):
     queue_id: Long
 
 
+class QueryAssignment(Request[NoFields]):
+    """The queues of one member. The body is an `AssignmentQuery`, that of the answer `Assignments`."""
+
+    code: ClassVar[int] = RequestCode.QUERY_ASSIGNMENT
+
+
+class SetRequestMode(Request[NoFields]):
+    """Let a group pull or pop a topic. The body is a `RequestMode`."""
+
+    code: ClassVar[int] = RequestCode.SET_MESSAGE_REQUEST_MODE
+
+
+class GetAllRequestModes(Request[NoFields]):
+    """All modes, as a `RequestModeTable`."""
+
+    code: ClassVar[int] = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+
+
 _BATCH_ACK: Final = {
     "consumer_group": "c",
     "topic": "t",

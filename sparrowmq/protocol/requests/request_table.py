@@ -119,6 +119,7 @@ _SERVED = (
         pop.PeekMessage,
         pop.Notification,
         pop.Polling,
+        pop.QueryAssignment,
     ),
     *_served(
         Role.BROKER,
@@ -140,6 +141,7 @@ _SERVED = (
         Role.BROKER,
         Access.ADMIN,
         client.ResumeCheckHalfMessage,
+        pop.SetRequestMode,
         admin.UpdateAndCreateTopic,
         admin.GetTopicConfig,
         admin.DeleteTopic,
@@ -193,6 +195,7 @@ _SERVED = (
         admin.GetAllSubscriptionGroup,
         admin.GetAllConsumerOffset,
         admin.GetAllDelayOffset,
+        pop.GetAllRequestModes,
     ),
     # A broker hands these on to the client that they name.
     *_served(
@@ -267,12 +270,6 @@ _UNSERVED = (
         RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
         RequestCode.GET_BROKER_MEMBER_GROUP,
         RequestCode.BROKER_HEARTBEAT,
-    ),
-    *_unserved(
-        "not yet: needs consuming by POP",
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     ),
     *_unserved(
         "not yet: needs topics whose queues move between brokers (5.x static topics)",

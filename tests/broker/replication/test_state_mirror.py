@@ -17,17 +17,21 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetAllDelayOffset,
     GetAllSubscriptionGroup,
     GetAllTopicConfig,
+    UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateTopic,
 )
+from sparrowmq.protocol.requests.assignment_bodies import POP, RequestMode, RequestModeTable
 from sparrowmq.protocol.requests.bodies import (
     ConsumerOffsets,
     DelayOffsets,
+    GroupConfig,
     GroupConfigTable,
     TopicConfigTable,
     TopicRoute,
 )
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, SetRequestMode
 from tests.broker.conftest import until
 from tests.broker.replication.pairs import Pair, pair
 
@@ -52,6 +56,23 @@ async def holds(condition: Callable[[], Awaitable[bool]], limit_s: float = 10) -
     while not await condition():
         assert asyncio.get_running_loop().time() < deadline, "it never came to pass"
         await asyncio.sleep(0.02)
+
+
+async def test_modes_of_groups_come_to_the_slave(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        await both.start("slave")
+        master = await both.session("master")
+        await master.call(UpdateAndCreateTopic("made", 3, 2, 6))
+        await master.call(UpdateAndCreateSubscriptionGroup(), GroupConfig("g").encode())
+        await master.call(SetRequestMode(), RequestMode("made", "g", POP, 2).encode())
+
+        async def has_it() -> bool:
+            answer = await (await both.session("slave")).call(GetAllRequestModes())
+            modes = RequestModeTable.decode(answer.body).message_request_mode_map
+            return modes == {"made": {"g": RequestMode("made", "g", POP, 2)}}
+
+        await holds(has_it)
 
 
 @pytest.mark.covers("S-HA-03", breaks="Topics.take: return None")

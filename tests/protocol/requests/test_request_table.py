@@ -81,7 +81,12 @@ def test_a_row_names_the_fields_that_hold_its_resource() -> None:
 
 
 def test_who_may_write_or_read_a_thing_is_told_by_the_header_or_asked_by_the_handler() -> None:
-    by_body = {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.BATCH_ACK_MESSAGE}
+    by_body = {
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
+    }
     for row in ROWS:
         if row.served_by and row.access in (Access.READ, Access.WRITE):
             assert row.topic or row.group or row.code in by_body, row.name

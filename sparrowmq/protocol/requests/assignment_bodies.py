@@ -1,0 +1,64 @@
+"""The bodies with which a broker shares queues among the members of a group, and lets groups pop.
+
+    QUERY_ASSIGNMENT (400)               AssignmentQuery ── Assignments
+    SET_MESSAGE_REQUEST_MODE (401)       RequestMode
+    GET_ALL_MESSAGE_REQUEST_MODE (402)   RequestModeTable, also messageRequestMode.json
+
+Source: QueryAssignmentRequestBody, SetMessageRequestModeRequestBody, MessageRequestModeSerializeWrapper, Java 5.4.0.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each body its own empty list or dict
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.wire.body import Body
+
+PULL: Final = "PULL"
+POP: Final = "POP"
+MODES: Final = (PULL, POP)
+ANY_QUEUE: Final = -1
+
+
+class AssignmentQuery(Body):
+    """The question of one member: which queues of a topic are its own?"""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str = ""
+    message_model: str = "CLUSTERING"
+
+
+class Assignment(Body):
+    """A queue of the member, or with id -1 any queue of a broker; and whether the member pulls or pops it."""
+
+    message_queue: MessageQueue
+    mode: str = PULL
+
+
+class Assignments(Body):
+    """The answer; None if the broker cannot tell, so the member keeps what it has."""
+
+    message_queue_assignments: list[Assignment] | None = None
+
+
+class RequestMode(Body):
+    """The way in which a group consumes a topic.
+
+    Attributes:
+        pop_share_queue_num: the number of other members whose queues each member pops too; 0 is all.
+    """
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: str = PULL
+    pop_share_queue_num: int = 0
+
+
+class RequestModeTable(Body):
+    """The modes that operators have set, by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, RequestMode]] = {}
