@@ -16,7 +16,7 @@ from typing import Any, Final
 from sparrowmq.http2.calls import Method
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
-from sparrowmq.http2.session import Hall, GrpcSession
+from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
