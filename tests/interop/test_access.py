@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.interop]
 
 LIMIT_S = 30.0
 USER, ADMIN = ("shopWebsite", "secretOfShop"), ("administrator", "secretOfAdmin")
+OURS_OF_5 = "ours-5"  # with users that it made of the same accounts
 FOREIGN = ("cpp", "go", "node", "java-4-9-8", "java-5-4-0")
 ACCOUNTS = """
 accounts:
@@ -51,10 +52,11 @@ AUTH_OF_5 = {
 @contextmanager
 def cluster(name: str, folder: Path) -> Iterator[Target]:
     """A cluster whose broker has access control."""
-    if name == OURS:
+    if name in (OURS, OURS_OF_5):
         (folder / "plain_acl.yml").write_text(ACCOUNTS)
-        conf = {"aclEnable": "true", "aclFile": folder / "plain_acl.yml"}
-        with OurNamesrv() as ours, OurBroker(ours.address, folder / "store", conf) as started:
+        keys = AUTH_OF_5 if name == OURS_OF_5 else {"aclEnable": "true"}
+        ours_conf = {**keys, "aclFile": str(folder / "plain_acl.yml")}
+        with OurNamesrv() as ours, OurBroker(ours.address, folder / "store", ours_conf) as started:
             yield Target(name, ours.address, started.address)
         return
     version = name.removeprefix("apache-")
@@ -73,6 +75,7 @@ def cluster(name: str, folder: Path) -> Iterator[Target]:
     scope="module",
     params=[
         OURS,
+        OURS_OF_5,
         pytest.param(APACHE, marks=pytest.mark.java),
         pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.nightly]),
     ],

@@ -88,7 +88,7 @@ class UsersHandler:
         """Return the users whose names contain the filter."""
         self._demand_users()
         part = header.filter or ""
-        found = [_shown_to(peer, user) for name, user in self._users.table.items() if part in name]
+        found = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if part in name]
         return Answer(body=encode_list(found) if found else b"")
 
     @handles(CreateAcl, UpdateAcl)
@@ -131,7 +131,7 @@ class UsersHandler:
         """Return the policies whose subject and resources contain the filters."""
         self._demand_users()
         found = []
-        for name in self._users.policies:
+        for name in sorted(self._users.policies):
             policies = self._users.of_subject(name)
             if policies is None or (header.subject_filter or "") not in policies.subject:
                 continue

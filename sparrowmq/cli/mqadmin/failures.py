@@ -21,6 +21,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.requests import admin_headers as admin
 from sparrowmq.protocol.requests import headers as client
+from sparrowmq.protocol.requests import user_headers as user
 from sparrowmq.protocol.wire.header import Request
 
 _CLIENT: Final = "org.apache.rocketmq.client.exception"
@@ -51,6 +52,16 @@ OF_BROKER: Final = frozenset(
         client.PullMessage,
         client.SendMessage,
         client.SendMessageV2,
+        user.CreateUser,
+        user.UpdateUser,
+        user.DeleteUser,
+        user.GetUser,
+        user.ListUsers,
+        user.CreateAcl,
+        user.UpdateAcl,
+        user.DeleteAcl,
+        user.GetAcl,
+        user.ListAcls,
     }
 )
 

@@ -351,13 +351,91 @@ exportMetrics export_subcommands:export_metrics ExportMetricsCommand
     *c clusterName : choose a cluster to export
      f filePath : export metrics.json path | default /tmp/rocketmq/export
 """
+# Only 5.3 and later have these.
+_TABLE_OF_5: Final = """
+createUser user_subcommands:create_user CreateUserSubCommand
+    : Create user to cluster.
+    |b brokerAddr : create user to which broker
+    |c clusterName : create user to which cluster
+    *u username : the username of user to create.
+    *p password : the password of user to create
+     t userType : the userType of user to create
+updateUser user_subcommands:update_user UpdateUserSubCommand
+    : Update user to cluster.
+    |b brokerAddr : update user to which broker
+    |c clusterName : update user to which cluster
+    *u username : the username of user to update.
+     p password : the password of user to update
+     t userType : the userType of user to update
+     s userStatus : the userStatus of user to update
+deleteUser user_subcommands:delete_user DeleteUserSubCommand
+    : Delete user from cluster.
+    |b brokerAddr : delete user from which broker
+    |c clusterName : delete user from which cluster
+    *u username : the username of user to delete.
+getUser user_subcommands:get_user GetUserSubCommand
+    : Get user from cluster.
+    |b brokerAddr : get user for which broker
+    |c clusterName : get user for specified cluster
+    *u username : the username of user to get
+listUser user_subcommands:list_user ListUserSubCommand
+    : List user from cluster.
+    |b brokerAddr : list user for which broker
+    |c clusterName : list user for specified cluster
+     f filter : the filter to list users
+copyUser user_subcommands:copy_user CopyUsersSubCommand
+    : Copy user to cluster.
+    *f fromBroker : the source broker that the users copy from
+    *t toBroker : the target broker that the users copy to
+     u usernames : the username list of user to copy.
+createAcl user_subcommands:create_acl CreateAclSubCommand
+    : Create acl to cluster.
+    |b brokerAddr : create acl to which broker
+    |c clusterName : create acl to which cluster
+    *s subject : the subject of acl to create.
+    *r resources : the resources of acl to create
+    *a actions : the actions of acl to create
+    *d decision : the decision of acl to create
+     i sourceIp : the sourceIps of acl to create
+updateAcl user_subcommands:update_acl UpdateAclSubCommand
+    : Update acl to cluster.
+    |b brokerAddr : update acl to which broker
+    |c clusterName : update acl to which cluster
+    *s subject : the subject of acl to update.
+    *r resources : the resources of acl to update
+    *a actions : the actions of acl to update
+    *d decision : the decision of acl to update
+     i sourceIp : the sourceIps of acl to update
+deleteAcl user_subcommands:delete_acl DeleteAclSubCommand
+    : Delete acl from cluster.
+    |b brokerAddr : delete acl from which broker
+    |c clusterName : delete acl from which cluster
+    *s subject : the subject of acl to delete.
+     r resources : the resources of acl to delete
+getAcl user_subcommands:get_acl GetAclSubCommand
+    : Get acl from cluster.
+    |b brokerAddr : get acl for which broker
+    |c clusterName : get acl for specified cluster
+    *s subject : the subject of acl to get
+listAcl user_subcommands:list_acl ListAclSubCommand
+    : List acl from cluster.
+    |b brokerAddr : list acl for which broker.
+    |c clusterName : list acl for specified cluster.
+     s subject : the subject of acl to filter.
+     r resource : the resource of acl to filter.
+copyAcl user_subcommands:copy_acl CopyAclsSubCommand
+    : Copy acl to cluster.
+    *f fromBroker : the source broker that the acls copy from
+    *t toBroker : the target broker that the acls copy to
+     s subjects : the subject list of acl to copy.
+"""
 
 # Other names that are understood.
 ALIASES: Final = {"deleteaccessconfig": "deleteAclConfig"}
 
 
-def _rows() -> Iterator[Command]:
-    blocks = _TABLE.replace("\n    ", "\r").split("\n")
+def _rows(table: str) -> Iterator[Command]:
+    blocks = table.replace("\n    ", "\r").split("\n")
     for block in filter(None, blocks):
         head, meaning, *options = block.split("\r")
         name, place, java = head.split()
@@ -370,7 +448,8 @@ def _option(line: str) -> Option:
     return Option(letter, name, meaning, kind != "-", kind == "*", "place" if kind == "|" else "")
 
 
-COMMANDS: Final[tuple[Command, ...]] = tuple(_rows())
+COMMANDS_OF_4: Final[tuple[Command, ...]] = tuple(_rows(_TABLE))
+COMMANDS: Final[tuple[Command, ...]] = (*COMMANDS_OF_4, *_rows(_TABLE_OF_5))
 BY_NAME: Final[dict[str, Command]] = {command.name.lower(): command for command in COMMANDS}
 
 

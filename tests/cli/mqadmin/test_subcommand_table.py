@@ -2,11 +2,12 @@ from importlib import import_module
 
 import pytest
 
-from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS, Command, find
+from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS, COMMANDS_OF_4, Command, find
 
 
-def test_there_are_the_56_commands_of_4_9_8() -> None:
-    assert len({command.name.lower() for command in COMMANDS}) == 56
+def test_there_are_the_56_commands_of_4_9_8_and_12_of_5_4_0() -> None:
+    assert len({command.name.lower() for command in COMMANDS_OF_4}) == 56
+    assert len({command.name.lower() for command in COMMANDS}) == 56 + 12
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
