@@ -1,4 +1,4 @@
-"""Groups, for tools: their settings (200, 201, 207, 352), their consumers (203, 300) and producers (204, 328), and
+"""Groups, for tools: their settings (200, 201, 207, 225, 352), their consumers (203, 300) and producers (204, 328), and
 resets of their offsets (222). Their progress is in progress_handler.py.
 
 Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
@@ -14,6 +14,7 @@ import msgspec
 
 from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.topics_handler import demand_few
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
@@ -30,8 +31,11 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetConsumerConnectionList,
     GetGroupConfig,
     GetProducerConnectionList,
+    QuerySubscriptionByConsumer,
     QueryTopicConsumeByWho,
+    QueryTopicsByConsumer,
     ResetOffset,
+    UpdateAndCreateGroupList,
     UpdateAndCreateSubscriptionGroup,
 )
 from sparrowmq.protocol.requests.bodies import (
@@ -43,9 +47,11 @@ from sparrowmq.protocol.requests.bodies import (
     ProducerEntry,
     ProducerTable,
     ResetOffsets,
+    TopicList,
 )
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
+from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
@@ -88,17 +94,31 @@ class GroupHandler:
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Create or change a group; answer when the change is on disk."""
-        group = GroupConfig.of_request(body)
+        await self._set([self._checked(GroupConfig.of_request(body))], peer)
+
+    @handles(UpdateAndCreateGroupList)
+    async def update_all(self, header: UpdateAndCreateGroupList, body: bytes, peer: Peer) -> None:
+        """Create or change many groups, or none if one of them cannot be."""
+        wanted = GroupConfigList.of_request(body).group_config_list
+        demand_few(len(wanted), "groups")
+        await self._set([self._checked(group) for group in wanted], peer)
+
+    async def _set(self, groups: Sequence[GroupConfig], peer: Peer) -> None:
+        for group in groups:
+            log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
+            self._groups.put(group)
+        what = f"group {groups[0].group_name}" if len(groups) == 1 else f"each of {len(groups)} groups"
+        await self._groups.file.confirm(f"{what} is set")
+
+    def _checked(self, group: GroupConfig) -> GroupConfig:
+        """Return a group as it is kept. Raises: RemoteError, InvalidName."""
         names.check_group(group.group_name)
         if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
             )
-        group = _completed(group, self._groups.get(group.group_name))
-        log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
-        self._groups.put(group)
-        await self._groups.file.confirm(f"group {group.group_name} is set")
+        return _completed(group, self._groups.get(group.group_name))
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
@@ -130,6 +150,17 @@ class GroupHandler:
         """Return the groups that subscribe to a topic now or have consumed it before."""
         found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
         return Answer(body=GroupList(sorted(found)))
+
+    @handles(QueryTopicsByConsumer)
+    def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer:
+        """Return the topics in which a group has offsets."""
+        return Answer(body=TopicList(sorted(self._offsets.topics_of(header.group))))
+
+    @handles(QuerySubscriptionByConsumer)
+    def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Answer:
+        """Return the subscription of the online members of a group to a topic."""
+        found = self._clients.subscription(header.group, header.topic)
+        return Answer(body=GroupTopicSubscription(header.group, header.topic, found))
 
     @handles(GetConsumerConnectionList)
     def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Answer:

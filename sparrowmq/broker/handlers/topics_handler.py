@@ -1,4 +1,4 @@
-"""Topics, for tools: UPDATE_AND_CREATE_TOPIC (17), DELETE_TOPIC_IN_BROKER (215), GET_ALL_TOPIC_CONFIG (21),
+"""Topics, for tools: UPDATE_AND_CREATE_TOPIC (17; many: 18), DELETE_TOPIC_IN_BROKER (215), GET_ALL_TOPIC_CONFIG (21),
 GET_TOPIC_CONFIG (351), GET_TOPIC_STATS_INFO (202), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
 
 Source: AdminBrokerProcessor, Java 4.9.8; attributes and 351, Java 5.4.0.
@@ -7,7 +7,7 @@ Source: AdminBrokerProcessor, Java 4.9.8; attributes and 351, Java 5.4.0.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -27,8 +27,10 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetTopicConfig,
     GetTopicStats,
     UpdateAndCreateTopic,
+    UpdateAndCreateTopicList,
 )
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
+from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
@@ -37,6 +39,7 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 MOST_QUEUES: Final = 65_535
+MOST_IN_LIST: Final = 1000
 # INHERIT, WRITE and READ; clients know no bits from 8 on.
 MOST_PERM: Final = 7
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -64,24 +67,46 @@ class TopicHandler:
     @handles(UpdateAndCreateTopic)
     async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
         """Create or change a topic; answer when it is on disk and in the route."""
-        self._refuse_system(names.check_topic(header.topic))
-        _check_queues("readQueueNums", header.read_queue_nums)
-        _check_queues("writeQueueNums", header.write_queue_nums)
-        _check_perm(header.perm)
         topic = TopicConfig(
             header.topic,
             header.read_queue_nums,
             header.write_queue_nums,
             header.perm,
-            topic_filter_type=_filter_type(header.topic_filter_type),
+            header.topic_filter_type or FILTER_TYPES[0],
             order=header.order,
             topic_sys_flag=header.topic_sys_flag or 0,
-            attributes=_attributes(self._topics.get(header.topic), header.attributes),
         )
-        log.info("topic %s is set by %s: %s", header.topic, peer.address, shown(topic))
-        self._topics.put(topic)
-        await self._topics.file.confirm(f"topic {header.topic} is set")
+        await self._set([self._checked(topic, header.attributes)], peer)
+
+    @handles(UpdateAndCreateTopicList)
+    async def update_all(self, header: UpdateAndCreateTopicList, body: bytes, peer: Peer) -> None:
+        """Create or change many topics, or none if one of them cannot be."""
+        wanted = TopicConfigList.of_request(body).topic_config_list
+        demand_few(len(wanted), "topics")
+        await self._set([self._checked(topic, topic.attributes) for topic in wanted], peer)
+
+    async def _set(self, topics: Sequence[TopicConfig], peer: Peer) -> None:
+        for topic in topics:
+            log.info("topic %s is set by %s: %s", topic.topic_name, peer.address, shown(topic))
+            self._topics.put(topic)
+        what = f"topic {topics[0].topic_name}" if len(topics) == 1 else f"each of {len(topics)} topics"
+        await self._topics.file.confirm(f"{what} is set")
         await self._announced()
+
+    def _checked(self, topic: TopicConfig, modification: str | Mapping[str, str] | None) -> TopicConfig:
+        """Return a topic as it is kept. Raises: RemoteError, InvalidName."""
+        self._refuse_system(names.check_topic(topic.topic_name))
+        _check_queues("readQueueNums", topic.read_queue_nums)
+        _check_queues("writeQueueNums", topic.write_queue_nums)
+        _check_perm(topic.perm)
+        if topic.topic_filter_type not in FILTER_TYPES:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType = [{shown(topic.topic_filter_type)}] value invalid; "
+                f"it is {' or '.join(FILTER_TYPES)}",
+            )
+        made = _attributes(self._topics.get(topic.topic_name), modification)
+        return msgspec.structs.replace(topic, attributes=made)
 
     @handles(GetTopicConfig)
     def one(self, header: GetTopicConfig, body: bytes, peer: Peer) -> Answer:
@@ -145,11 +170,25 @@ class TopicHandler:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
 
 
-def _attributes(known: TopicConfig | None, modification: str | None) -> dict[str, str] | None:
+def demand_few(count: int, what: str) -> None:
+    """Raises: RemoteError, a request has more things than a broker takes at once."""
+    if count > MOST_IN_LIST:
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR, f"{count} {what} in one request; send at most {MOST_IN_LIST} at a time"
+        )
+
+
+def _attributes(
+    known: TopicConfig | None, modification: str | Mapping[str, str] | None
+) -> dict[str, str] | None:
     """Return the attributes after a request. A request without any, as of 4.x tools, leaves them as they are."""
     current = known.attributes if known is not None else None
     try:
-        changes = attributes.parse(modification or "")
+        changes = (
+            attributes.parse(modification)
+            if isinstance(modification, str)
+            else attributes.of_signed(modification or {})
+        )
         return attributes.changed(attributes.OF_TOPICS, current, changes, is_new=known is None)
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
@@ -169,12 +208,3 @@ def _check_perm(perm: int) -> None:
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"perm {perm} is none; 2 is write, 4 is read, 6 is both, 0 is neither"
         )
-
-
-def _filter_type(name: str | None) -> str:
-    if name and name not in FILTER_TYPES:
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
-            f"topicFilterType = [{name}] value invalid; it is {' or '.join(FILTER_TYPES)}",
-        )
-    return name or FILTER_TYPES[0]

@@ -107,6 +107,12 @@ class UpdateAndCreateTopic(Request[NoFields]):
     force: bool | None = None
 
 
+class UpdateAndCreateTopicList(Request[NoFields]):
+    """Create or change many topics, or none. The body is a `TopicConfigList`. 5.x."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+
+
 class GetTopicConfig(Request[NoFields]):
     """The settings of one topic, as a `TopicConfig`. `lo` asks for static topics, which are not made here. 5.x."""
 
@@ -153,6 +159,29 @@ class UpdateAndCreateSubscriptionGroup(Request[NoFields]):
     """Create a group or change it. The body is a `GroupConfig`."""
 
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+
+
+class UpdateAndCreateGroupList(Request[NoFields]):
+    """Create or change many groups, or none. The body is a `GroupConfigList`. 5.x."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+
+
+class QueryTopicsByConsumer(Request[NoFields]):
+    """The topics that a group has consumed, as a `TopicList`. 5.x."""
+
+    code: ClassVar[int] = RequestCode.QUERY_TOPICS_BY_CONSUMER
+
+    group: str
+
+
+class QuerySubscriptionByConsumer(Request[NoFields]):
+    """The subscription of a group to a topic, as a `GroupTopicSubscription`. 5.x."""
+
+    code: ClassVar[int] = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+
+    group: str
+    topic: str
 
 
 class GetGroupConfig(Request[NoFields]):

@@ -5,6 +5,7 @@ import pytest
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.topics_handler import MOST_IN_LIST
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
@@ -14,8 +15,11 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetConsumerConnectionList,
     GetGroupConfig,
     GetProducerConnectionList,
+    QuerySubscriptionByConsumer,
     QueryTopicConsumeByWho,
+    QueryTopicsByConsumer,
     ResetOffset,
+    UpdateAndCreateGroupList,
     UpdateAndCreateSubscriptionGroup,
 )
 from sparrowmq.protocol.requests.bodies import (
@@ -27,8 +31,10 @@ from sparrowmq.protocol.requests.bodies import (
     ProducerConnections,
     ProducerTable,
     ResetOffsets,
+    TopicList,
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
+from sparrowmq.protocol.requests.list_bodies import GroupConfigList, GroupTopicSubscription
 from tests.broker.conftest import until
 from tests.peers import Asker
 
@@ -67,6 +73,37 @@ async def test_settings_of_5x_are_kept_by_a_request_of_4x(desk, client):
     await client.call(UpdateAndCreateSubscriptionGroup(), body)
     last = desk.groups.get("g")
     assert (last.consume_message_orderly, last.attributes) == (False, None)
+
+
+async def test_many_groups_are_set_at_once_or_none(desk, client):
+    first, second = GroupConfig("first", retry_max_times=3), GroupConfig("second")
+    await client.call(UpdateAndCreateGroupList(), GroupConfigList([first, second]).encode())
+    assert [each.group_name for each in desk.groups.all()] == ["first", "second"]
+    assert Groups(desk.groups.file.path, False, desk.clock).get("first") == first
+    for wrong in (GroupConfig("a@b"), GroupConfig("g", retry_queue_nums=-1)):
+        await client.refusal(
+            UpdateAndCreateGroupList(), GroupConfigList([GroupConfig("third"), wrong]).encode()
+        )
+        assert desk.groups.get("third") is None
+    many = GroupConfigList([second] * (MOST_IN_LIST + 1)).encode()
+    assert "at most 1000 at a time" in (await client.refusal(UpdateAndCreateGroupList(), many)).remark
+
+
+async def test_tools_ask_what_a_group_consumes(desk, client):
+    assert TopicList.decode((await client.call(QueryTopicsByConsumer("g"))).body).topic_list == []
+    desk.create("Orders")
+    desk.create("Other")
+    for topic in ("Other", "Orders"):
+        desk.offsets.commit("g", topic, 0, 1)
+    found = TopicList.decode((await client.call(QueryTopicsByConsumer("g"))).body)
+    assert found.topic_list == ["Orders", "Other"]
+    nothing = (await client.call(QuerySubscriptionByConsumer("g", "Orders"))).body
+    assert nothing == b'{"group":"g","topic":"Orders"}'  # word for word as Apache's 5.4.0
+    await client.beat("one", "Orders")
+    answer = (await client.call(QuerySubscriptionByConsumer("g", "Orders"))).body
+    told = GroupTopicSubscription.decode(answer).subscription_data
+    assert told is not None
+    assert (told.topic, told.expression) == ("Orders", "*")
 
 
 async def test_tools_get_one_group_and_a_question_creates_none(desk, client):

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from sparrowmq.broker.handlers.topics_handler import MOST_IN_LIST
 from sparrowmq.broker.topics import Topics
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -13,6 +14,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetTopicConfig,
     GetTopicStats,
     UpdateAndCreateTopic,
+    UpdateAndCreateTopicList,
 )
 from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
@@ -21,6 +23,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicOffset,
     TopicStats,
 )
+from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 
 
 @pytest.mark.covers("S-ROUTE-08", "S-ROUTE-09")
@@ -69,6 +72,27 @@ async def test_a_wrong_attribute_changes_no_topic(desk, client, attributes, word
     assert error.code == ResponseCode.SYSTEM_ERROR
     assert words in error.remark
     assert desk.topics.get("Orders") is known
+
+
+async def test_many_topics_are_set_at_once_or_none(desk, client):
+    first = TopicConfig("First", 2, 2, attributes={"+message.type": "FIFO"})
+    second = TopicConfig("Second", 4, 4)
+    await client.call(UpdateAndCreateTopicList(), TopicConfigList([first, second]).encode())
+    assert desk.topics.get("First") == TopicConfig("First", 2, 2, attributes={"message.type": "FIFO"})
+    assert Topics(desk.topics.file.path, desk.settings, desk.clock).get("Second") == second
+    assert desk.announcements == [desk.topics.version.counter]
+    for wrong in (
+        TopicConfig("a/b"),
+        TopicConfig("T", 0),
+        TopicConfig("T", attributes={"message.type": "FIFO"}),
+    ):
+        await client.refusal(
+            UpdateAndCreateTopicList(), TopicConfigList([TopicConfig("Third"), wrong]).encode()
+        )
+        assert desk.topics.get("Third") is None
+    many = TopicConfigList([second] * (MOST_IN_LIST + 1)).encode()
+    assert "at most 1000 at a time" in (await client.refusal(UpdateAndCreateTopicList(), many)).remark
+    await client.call(UpdateAndCreateTopicList(), TopicConfigList().encode())
 
 
 async def test_tools_get_one_topic(desk, client):
