@@ -116,6 +116,21 @@ async def test_leaving_shows_the_messages_that_were_not_handled(peer, mq):
     assert [(each["offset"], each["invisibleTime"]) for each in fields(peer, CHANGE)] == [("8", "10")]
 
 
+async def test_leaving_waits_for_acks_under_way(peer, mq):
+    peer.script(POP, popped(rec(7)))
+    peer.script(ACK, None)
+    consumer = consume(mq)
+    await consumer.__aenter__()
+    (message,) = await consumer.take()
+    message.ack()
+    leaving = asyncio.create_task(consumer.__aexit__(None, None, None))
+    await until(lambda: fields(peer, ACK))
+    await asyncio.sleep(0.02)
+    assert not leaving.done()
+    peer.sessions[0].reply(peer.requests(ACK)[0])
+    await leaving
+
+
 async def test_the_retry_topic_is_pulled_by_shared_queues(peer, mq):
     peer.has("%RETRY%g", queues=1)
     peer.usual |= {

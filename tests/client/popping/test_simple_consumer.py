@@ -83,7 +83,8 @@ async def test_a_heartbeat_has_the_subscriptions_and_goes_out_before_the_first_p
 async def test_many_messages_are_asked_for_in_portions_that_apache_gives(peer, consumer):
     peer.script(POP, popped(*map(rec, range(32))), popped(*map(rec, range(32, 40))))
     assert len(await consumer.receive(100)) == 40
-    assert [each["maxMsgNums"] for each in fields(peer, POP)] == ["32", "32"]
+    asked = [(each["maxMsgNums"], each["pollTime"]) for each in fields(peer, POP)]
+    assert asked == [("32", "20000"), ("32", "0")]  # it waits only for the first message
 
 
 async def test_each_broker_has_its_turn_to_be_first(peer, other, consumer):
@@ -150,6 +151,41 @@ async def test_a_cancelled_receive_makes_its_messages_visible_again(peer, consum
     peer.sessions[0].reply(peer.requests(POP)[0], 0, answer.header, None, answer.body)
     await until(lambda: fields(peer, CHANGE))
     assert [(each["offset"], each["invisibleTime"]) for each in fields(peer, CHANGE)] == [("7", "10")]
+
+
+async def test_a_cancelled_receive_also_shows_what_it_had_already(peer, consumer):
+    peer.script(POP, popped(*map(rec, range(32))), None)
+    receiving = asyncio.create_task(consumer.receive(64))
+    await until(lambda: len(fields(peer, POP)) == 2)
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    await until(lambda: len(fields(peer, CHANGE)) == 32)
+
+
+async def test_a_message_that_was_acknowledged_does_not_settle_itself_again(peer, consumer):
+    peer.has("%RETRY%g")
+    peer.script(POP, popped(rec(7)))
+    (message,) = await consumer.receive()
+    await consumer.ack(message)
+    message.reject("too late")
+    await asyncio.sleep(0.05)
+    assert len(fields(peer, ACK)) == 1
+    assert not fields(peer, RequestCode.SEND_MESSAGE_V2)
+
+
+async def test_leaving_waits_for_acks_under_way(peer, mq):
+    peer.script(POP, popped(rec(7)))
+    peer.script(ACK, None)
+    consumer = await mq.simple_consumer("t", group="g").__aenter__()
+    (message,) = await consumer.receive()
+    message.ack()
+    leaving = asyncio.create_task(consumer.__aexit__(None, None, None))
+    await until(lambda: fields(peer, ACK))
+    await asyncio.sleep(0.02)
+    assert not leaving.done()
+    peer.sessions[0].reply(peer.requests(ACK)[0])
+    await leaving
 
 
 async def test_a_lost_answer_of_an_orderly_pop_is_asked_for_with_the_same_attempt(peer, mq):
