@@ -80,12 +80,15 @@ _CONSUMER: Final = {
     ],
     "unitMode": False,
 }
+_OF_ACKS: Final = {"so": 0, "q": 0, "rq": 0, "pt": 0, "it": 1000}
 _BODIES: Final[Mapping[int, object]] = {
     34: {"clientID": "matrix@1", "consumerDataSet": [_CONSUMER], "producerDataSet": [{"groupName": "p"}]},
     41: {"consumerGroup": GROUP, "clientId": "matrix@1", "mqSet": [_QUEUE]},
     42: {"consumerGroup": GROUP, "clientId": "matrix@1", "mqSet": [_QUEUE]},
     46: {"clientId": "matrix@1", "group": GROUP, "subscriptionData": _CONSUMER["subscriptionDataSet"][0]},  # type: ignore[index]
     200: {"groupName": "made", "retryQueueNums": 1},
+    200151: {"brokerName": "broker-a", "acks": [{"c": GROUP, "t": TOPIC, "r": "0", "b": "", **_OF_ACKS}]},
+    400: {"topic": TOPIC, "consumerGroup": GROUP, "clientId": "matrix@1", "strategyName": "AVG"},
 }
 _FIELDS: Final[Mapping[str, object]] = {
     "topic": TOPIC,
@@ -147,6 +150,13 @@ _FIELDS: Final[Mapping[str, object]] = {
     "m": "false",
     "note": "as signed",
     "recallHandle": "x",
+    "invisibleTime": 1000,
+    "pollTime": 0,
+    "bornTime": 1_700_000_000_000,
+    "initMode": 0,
+    "extraInfo": "x",
+    "username": "somebody",
+    "subject": "User:somebody",
 }
 # What would be gone, or another topic, for those who come later; and what a field is in this request alone.
 _OTHERWISE: Final[Mapping[int, Mapping[str, object]]] = {
