@@ -11,15 +11,22 @@ from typing import Final, Generic, TypeVar
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
+from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
-from sparrowmq.protocol.requests.bodies import ClusterTable, GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import (
+    ClusterTable,
+    ConsumerBeat,
+    GroupConfig,
+    TopicConfig,
+    TopicRoute,
+)
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, Groups, OnCheck
+from sparrowmq.proxy.brokers import ASK_S, OnCheck
 from sparrowmq.proxy.queues import MASTER
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
@@ -63,16 +70,34 @@ class Kept(Generic[V]):
 
 
 class ClusterBrokers:
-    """The brokers that a network reaches. (An implementation of `proxy.brokers.Brokers`.)"""
+    """The brokers that a network reaches, for all clients of the port."""
 
     def __init__(self, network: Network, clock: Clock) -> None:
         self._network = network
         self._addresses: dict[str, str] = {}
+        self._producers: dict[str, frozenset[str]] = {}
         self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
         self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
         self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
+
+    def brokers_for(self, call: Call, client_id: str) -> ClientBrokers:
+        return ClientBrokers(self, client_id)
+
+    def left(self, client_id: str) -> None:
+        self.announce(client_id, frozenset())
+
+    def announce(self, client_id: str, producers: frozenset[str]) -> None:
+        """Let the brokers know the producer groups of all clients, of which one may have others now."""
+        if producers:
+            self._producers[client_id] = producers
+        else:
+            self._producers.pop(client_id, None)
+        groups = {group: group for each in self._producers.values() for group in each}
+        if groups != self._network.membership.producers:
+            self._network.membership.producers = groups
+            self._network.background.spawn(self._network.brokers.announce(), "heartbeat")
 
     async def route(self, topic: str) -> TopicRoute:
         return await self._routes.of(topic)
@@ -99,10 +124,6 @@ class ClusterBrokers:
         except NetworkError:
             self._addresses.pop(broker_name, None)  # Another broker may be the master soon.
             raise
-
-    def announce(self, groups: Groups) -> None:
-        self._network.membership.producers = {group: group for group in groups.producers}
-        self._network.background.spawn(self._network.brokers.announce(), "heartbeat")
 
     async def _ask_route(self, topic: str) -> TopicRoute:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
@@ -160,6 +181,24 @@ class ClusterBrokers:
     def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         found = [name for name, address in self._addresses.items() if address == peer.address]
         if found:
-            self.on_check(found[0], header, stored)
+            self.on_check(found[0], header, stored, "")
         else:
             log.warning("%s asks about the transaction of %s, and no route names it", peer.address, stored)
+
+
+class ClientBrokers:
+    """The brokers for one client."""
+
+    def __init__(self, cluster: ClusterBrokers, client_id: str) -> None:
+        self._cluster = cluster
+        self._client_id = client_id
+        self.route, self.topic, self.group, self.ask = (
+            cluster.route,
+            cluster.topic,
+            cluster.group,
+            cluster.ask,
+        )
+
+    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
+        """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
+        self._cluster.announce(self._client_id, producers)

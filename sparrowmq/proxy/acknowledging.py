@@ -30,8 +30,7 @@ _GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-lette
 class Acknowledging:
     """The calls of consumers that have a message."""
 
-    def __init__(self, brokers: Brokers, renewals: Renewals, clock: Clock) -> None:
-        self._brokers = brokers
+    def __init__(self, renewals: Renewals, clock: Clock) -> None:
         self._renewals = renewals
         self._clock = clock
 
@@ -40,7 +39,9 @@ class Acknowledging:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
-        entries = await asyncio.gather(*(self._acked(topic, group, entry) for entry in request.entries))
+        entries = await asyncio.gather(
+            *(self._acked(caller.brokers, topic, group, entry) for entry in request.entries)
+        )
         answer = message("AckMessageResponse")(entries=entries)
         codes = {entry.status.code for entry in entries}
         if len(codes) == 1:
@@ -49,18 +50,18 @@ class Acknowledging:
             answer.status.CopyFrom(status(Status.MULTIPLE_RESULTS, "the messages have different results"))
         return answer
 
-    async def _acked(self, topic: str, group: str, entry: Any) -> Any:
+    async def _acked(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
         result = message("AckMessageResultEntry")(
             message_id=entry.message_id, receipt_handle=entry.receipt_handle
         )
         try:
-            await self.drop(topic, group, self._taken(group, entry.receipt_handle))
+            await self.drop(brokers, topic, group, self._taken(group, entry.receipt_handle))
             result.status.CopyFrom(status())
         except SparrowError as error:
             result.status.code, result.status.message = status_of(error)
         return result
 
-    async def drop(self, topic: str, group: str, text: str) -> None:
+    async def drop(self, brokers: Brokers, topic: str, group: str, text: str) -> None:
         """Acknowledge a message. Raises: SparrowError."""
         handle = self._parsed(text)
         ask = AckMessage(
@@ -70,7 +71,7 @@ class Acknowledging:
             extra_info=text,
             offset=handle.queue_offset,
         )
-        await self._brokers.ask(handle.broker_name, ask)
+        await brokers.ask(handle.broker_name, ask)
 
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         """ChangeInvisibleDuration."""
@@ -78,10 +79,11 @@ class Acknowledging:
         invisible_ms = ms_of(request.invisible_duration)
         if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
             raise illegal_invisible_time(invisible_ms)
-        text = await self.renewed(topic, group, self._taken(group, request.receipt_handle), invisible_ms)
+        taken = self._taken(group, request.receipt_handle)
+        text = await self.renewed(caller.brokers, topic, group, taken, invisible_ms)
         return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
 
-    async def renewed(self, topic: str, group: str, text: str, invisible_ms: int) -> str:
+    async def renewed(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
         """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
         handle = self._parsed(text)
         ask = ChangeInvisibleTime(
@@ -92,7 +94,7 @@ class Acknowledging:
             offset=handle.queue_offset,
             invisible_time=invisible_ms,
         )
-        reply = (await self._brokers.ask(handle.broker_name, ask)).header
+        reply = (await brokers.ask(handle.broker_name, ask)).header
         if reply.extra_info:
             return reply.extra_info
         return str(
@@ -109,10 +111,10 @@ class Acknowledging:
         """ForwardMessageToDeadLetterQueue."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         text = self._taken(group, request.receipt_handle)
-        await self.give_up(topic, group, text, request.message_id)
+        await self.give_up(caller.brokers, topic, group, text, request.message_id)
         return message("ForwardMessageToDeadLetterQueueResponse")(status=status())
 
-    async def give_up(self, topic: str, group: str, text: str, message_id: str) -> None:
+    async def give_up(self, brokers: Brokers, topic: str, group: str, text: str, message_id: str) -> None:
         """Move a message to the dead-letter topic of its group, and acknowledge it. Raises: RemoteError."""
         handle = self._parsed(text)
         ask = ConsumerSendMsgBack(
@@ -123,8 +125,8 @@ class Acknowledging:
             origin_topic=handle.kind.topic_of(topic, group),
             max_reconsume_times=0,
         )
-        await self._brokers.ask(handle.broker_name, ask)
-        await self.drop(topic, group, text)
+        await brokers.ask(handle.broker_name, ask)
+        await self.drop(brokers, topic, group, text)
 
     def _taken(self, group: str, text: str) -> str:
         """The latest handle of a message, which is renewed no more."""

@@ -9,11 +9,11 @@ A call of a client becomes requests of the remoting protocol, whose answers say 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
@@ -23,29 +23,32 @@ R = TypeVar("R", bound=Header)
 ASK_S = 3.0
 
 
-@dataclass(slots=True)
-class Groups:
-    """The groups of all clients of the port, as brokers are to know them.
-
-    Attributes:
-        producers: the producer groups, of which a broker asks a member for the end of a transaction.
-    """
-
-    producers: set[str] = field(default_factory=set)
+# A broker asks for the end of a transaction: its name, what it asks, the half message, and the client that sent it, if
+# the broker knows one.
+OnCheck = Callable[[str, CheckTransactionState, StoredMessage, str], object]
 
 
-# A broker asks for the end of a transaction: its name, what it asks, and the half message.
-OnCheck = Callable[[str, CheckTransactionState, StoredMessage], object]
-
-
-class Brokers(Protocol):
+class Cluster(Protocol):
     """The brokers that a port serves.
 
     Attributes:
-        on_check: is called when a broker asks for the end of a transaction of one of `groups`.
+        on_check: is called when a broker asks for the end of a transaction of an announced producer.
     """
 
     on_check: OnCheck
+
+    def brokers_for(self, call: Call, client_id: str) -> Brokers:
+        """The brokers as this caller may use them. Raises: AccessDenied."""
+
+    def left(self, client_id: str) -> None:
+        """A client has ended, or was silent for too long."""
+
+
+class Brokers(Protocol):
+    """The brokers, for one client."""
+
+    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
+        """Let the brokers know the client's producer groups, and its consumer group, for some time from now on."""
 
     async def route(self, topic: str) -> TopicRoute:
         """The brokers of a topic. Raises: NoRoute, NetworkError."""
@@ -66,6 +69,3 @@ class Brokers(Protocol):
         accept: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
-
-    def announce(self, groups: Groups) -> None:
-        """Let the brokers know these groups from now on."""

@@ -7,11 +7,12 @@ authorization        the signature (auth/)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import InvalidName
+from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.names import check_group, check_new_topic, with_namespace
+from sparrowmq.proxy.brokers import Brokers, Cluster
 from sparrowmq.proxy.statuses import Status, refused
 
 CLIENT_ID: Final = "x-mq-client-id"
@@ -19,43 +20,28 @@ LANGUAGE: Final = "x-mq-language"
 MOST_CLIENT_ID: Final = 255
 
 
-class Call(Protocol):
-    """A call, as the server sees it (http2/).
-
-    Attributes:
-        metadata: by lower-case name.
-        time_left_s: until the caller's deadline; None without one.
-        method: its name, without the service.
-    """
-
-    @property
-    def metadata(self) -> Mapping[str, str]: ...
-
-    @property
-    def peer(self) -> Any: ...
-
-    @property
-    def time_left_s(self) -> float | None: ...
-
-    @property
-    def method(self) -> str: ...
-
-
 class Caller(NamedTuple):
     """A client.
 
     Attributes:
         address: `host:port`.
+        brokers: as it may use them.
     """
 
     client_id: str
     language: str
     address: str
     call: Call
+    brokers: Brokers
 
 
-def caller_of(call: Call) -> Caller:
-    """The client that makes a call. Raises: RemoteError, it does not say which client it is."""
+def caller_of(call: Call, cluster: Cluster) -> Caller:
+    """The client that makes a call.
+
+    Raises:
+        RemoteError: it does not say which client it is.
+        AccessDenied: it is not the one that it says.
+    """
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id:
         raise refused(
@@ -65,7 +51,8 @@ def caller_of(call: Call) -> Caller:
         raise refused(
             Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MOST_CLIENT_ID} are allowed"
         )
-    return Caller(client_id, call.metadata.get(LANGUAGE, ""), _address(call.peer), call)
+    brokers = cluster.brokers_for(call, client_id)
+    return Caller(client_id, call.metadata.get(LANGUAGE, ""), str(call.peer), call, brokers)
 
 
 def topic_of(resource: Any) -> str:
@@ -83,8 +70,3 @@ def consumer_group_of(resource: Any) -> str:
         return check_group(with_namespace(resource.resource_namespace, resource.name))
     except InvalidName as error:
         raise refused(Status.ILLEGAL_CONSUMER_GROUP, str(error)) from None
-
-
-def _address(peer: Any) -> str:
-    host, port = (peer[0], peer[1]) if isinstance(peer, tuple) else (peer.host, peer.port)
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

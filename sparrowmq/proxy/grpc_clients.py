@@ -7,17 +7,21 @@ that sends neither a heartbeat nor settings for two minutes is forgotten, as is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.proxy.brokers import Groups
+from sparrowmq.protocol.names import with_namespace
+from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
+from sparrowmq.proxy.brokers import Brokers
 from sparrowmq.proxy.statuses import Status, refused
-from sparrowmq.proxy.wire_types import ClientType
+from sparrowmq.proxy.wire_types import FilterType
 
 SILENCE_S: Final = 120.0
+POP: Final = "CONSUME_POP"
 SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -29,6 +33,7 @@ class Client:
 
     Attributes:
         settings: the message `Settings`, as it was answered.
+        brokers: as the client may use them.
         send: sends a command on its latest stream; None without a stream.
         group: of a consumer.
         topics: of a producer.
@@ -40,6 +45,7 @@ class Client:
     language: str = ""
     address: str = ""
     settings: Any = None
+    brokers: Brokers | None = None
     send: Send | None = None
     kind: int = 0
     group: str = ""
@@ -48,23 +54,39 @@ class Client:
     seen: float = 0.0
     has_settings: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def is_producer(self) -> bool:
-        return self.kind == ClientType.PRODUCER
+    def announce(self) -> None:
+        """Let the brokers know its groups."""
+        if self.brokers is None:
+            return
+        consumer = None
+        if self.group:
+            entries = self.settings.subscription.subscriptions
+            consumer = ConsumerBeat(
+                self.group, POP, subscription_data_set=[_subscription(each) for each in entries]
+            )
+        self.brokers.announce(self.topics, consumer)
+
+
+def _name(resource: Any) -> str:
+    return with_namespace(resource.resource_namespace, resource.name)
+
+
+def _subscription(entry: Any) -> Subscription:
+    kind = SQL92 if entry.expression.type == FilterType.SQL else TAG
+    return Subscription.build(_name(entry.topic), entry.expression.expression, kind)
 
 
 class Clients:
     """All clients, by their ids.
 
     Args:
-        on_change: is called with the groups of all clients when they have changed.
+        on_left: is called with the id of a client that is forgotten.
     """
 
-    def __init__(self, clock: Clock, on_change: Callable[[Groups], object]) -> None:
+    def __init__(self, clock: Clock, on_left: Callable[[str], object]) -> None:
         self._clock = clock
-        self._on_change = on_change
+        self._on_left = on_left
         self._by_id: dict[str, Client] = {}
-        self._groups = Groups()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -96,27 +118,29 @@ class Clients:
                 await self._clock.wait_for(client.has_settings.wait(), SETTINGS_S)
         return self.known(client_id)
 
-    def configure(self, client: Client, settings: Any) -> None:
-        """Keep the settings of a client."""
+    def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
+        """Keep the settings of a client, and announce its groups."""
         client.settings = settings
+        client.brokers = brokers
         client.kind = settings.client_type
-        client.group = settings.subscription.group.name if settings.HasField("subscription") else ""
+        client.group = _name(settings.subscription.group) if settings.HasField("subscription") else ""
         client.is_fifo = settings.subscription.fifo
-        client.topics |= {topic.name for topic in settings.publishing.topics}
+        client.topics |= {_name(each) for each in settings.publishing.topics}
         client.has_settings.set()
-        self._look()
+        client.announce()
 
-    def produces(self, client_id: str, topic: str) -> None:
-        """Note that a client has sent a half message to a topic, whose end it may be asked for."""
+    def produces(self, client_id: str, topic: str, brokers: Brokers) -> None:
+        """Note that a client sends half messages to a topic, for whose ends it may be asked."""
         client = self.seen(client_id)
+        client.brokers = brokers
         if topic not in client.topics:
             client.topics |= {topic}
-            self._look()
+            client.announce()
 
     def leave(self, client_id: str) -> None:
         """Forget a client that ends."""
         if self._by_id.pop(client_id, None) is not None:
-            self._look()
+            self._on_left(client_id)
 
     def stream_ended(self, client: Client, send: Send) -> None:
         """Forget a stream that has ended, unless the client has opened another one."""
@@ -132,22 +156,9 @@ class Clients:
             if client.send is None and now - client.seen > SILENCE_S
         ]
         for client_id in silent:
-            del self._by_id[client_id]
-        if silent:
-            self._look()
+            self.leave(client_id)
 
-    def producers_of(self, topic: str) -> Iterable[Client]:
-        """The clients with a stream that send half messages to a topic."""
-        return [
-            client for client in self._by_id.values() if topic in client.topics and client.send is not None
-        ]
-
-    def members_of(self, group: str) -> Iterable[Client]:
-        """The clients of a consumer group."""
-        return [client for client in self._by_id.values() if client.group == group]
-
-    def _look(self) -> None:
-        producers = {topic for client in self._by_id.values() for topic in client.topics}
-        if producers != self._groups.producers:
-            self._groups = Groups(producers)
-            self._on_change(self._groups)
+    def producers_of(self, topic: str, client_id: str = "") -> list[Client]:
+        """The clients with a stream that send half messages to a topic: all of them, or only the one with this id."""
+        known = self._by_id.values() if not client_id else [self.seen(client_id)]
+        return [client for client in known if topic in client.topics and client.send is not None]

@@ -58,10 +58,7 @@ class Asked(NamedTuple):
 class Receiving:
     """The calls of consumers that want messages."""
 
-    def __init__(
-        self, brokers: Brokers, clients: Clients, renewals: Renewals, acks: Acknowledging, clock: Clock
-    ) -> None:
-        self._brokers = brokers
+    def __init__(self, clients: Clients, renewals: Renewals, acks: Acknowledging, clock: Clock) -> None:
         self._clients = clients
         self._renewals = renewals
         self._acks = acks
@@ -70,8 +67,8 @@ class Receiving:
     async def assignment(self, caller: Caller, request: Any, endpoints: Any) -> Any:
         """QueryAssignment: all queues of a broker as one, or each queue of an ordered group."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        route = await self._brokers.route(topic)
-        config = await self._brokers.group(group) or GroupConfig()
+        route = await caller.brokers.route(topic)
+        config = await caller.brokers.group(group) or GroupConfig()
         answer = message("QueryAssignmentResponse")(status=status())
         for row in sorted(route.queue_datas, key=lambda row: row.broker_name):
             if not row.perm & Perm.READ or not row.read_queue_nums:
@@ -89,11 +86,15 @@ class Receiving:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
         client = await self._clients.with_settings(caller.client_id)
         asked = self._asked(caller, client, request)
-        config = await self._brokers.group(asked.group) or GroupConfig()
+        config = await caller.brokers.group(asked.group) or GroupConfig()
         timeout_s = asked.pop.poll_time / 1000 + 10
-        answer = await self._brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
+        answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
-        found = [each for each in popped if await self._is_wanted(asked, each, config.retry_max_times + 1)]
+        found = [
+            each
+            for each in popped
+            if await self._is_wanted(caller.brokers, asked, each, config.retry_max_times + 1)
+        ]
         if not found:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         await self._deliver(client if request.auto_renew else None, asked, found, send)
@@ -116,16 +117,16 @@ class Receiving:
         set_ms(end.delivery_timestamp, self._clock.now_ms())
         await send(end.SerializeToString())
 
-    async def _is_wanted(self, asked: Asked, popped: Popped, most_attempts: int) -> bool:
+    async def _is_wanted(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> bool:
         """Whether the client gets a message. One with another tag is acknowledged, and one that failed too often is
         dead."""
         text = str(popped.handle)
         try:
             if popped.attempt > most_attempts:
-                await self._acks.give_up(asked.topic, asked.group, text, popped.stored.message_id)
+                await self._acks.give_up(brokers, asked.topic, asked.group, text, popped.stored.message_id)
                 return False
             if not asked.filter.wants(popped.stored.tags):
-                await self._acks.drop(asked.topic, asked.group, text)
+                await self._acks.drop(brokers, asked.topic, asked.group, text)
                 return False
         except SparrowError as error:
             log.warning("%s stays in group %s: %s", popped.stored, asked.group, error)

@@ -16,6 +16,7 @@ from typing import Final
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
+from sparrowmq.proxy.brokers import Brokers
 from sparrowmq.proxy.grpc_clients import Client
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,8 @@ MOST_MS: Final = 3 * 3_600_000
 AHEAD_MS: Final = 20_000  # a message is renewed so long before it becomes visible
 LOOK_S: Final = 5.0
 
-# The new handle of a message, after so many ms of invisible time: of a topic, a group and a handle.
-Renew = Callable[[str, str, str, int], Awaitable[str]]
+# Keeps a message invisible, and returns its new handle: its topic, its group, its handle, and the time in ms.
+Renew = Callable[[Brokers, str, str, str, int], Awaitable[str]]
 
 
 @dataclass(slots=True)
@@ -63,11 +64,12 @@ class Renewals:
         now_ms = self._clock.now_ms()
         due = [(key, held) for key, held in self._held.items() if held.visible_ms - now_ms < AHEAD_MS]
         for key, held in due:
-            if held.client.send is None or now_ms - held.first_ms > MOST_MS:
+            brokers = held.client.brokers
+            if brokers is None or held.client.send is None or now_ms - held.first_ms > MOST_MS:
                 self._held.pop(key, None)
                 continue
             try:
-                text = await renew(held.topic, key[0], held.text, INVISIBLE_MS)
+                text = await renew(brokers, held.topic, key[0], held.text, INVISIBLE_MS)
             except SparrowError as error:
                 log.debug("a message of group %s is renewed no more: %s", key[0], error)
                 self._held.pop(key, None)

@@ -43,8 +43,7 @@ _ENDS: Final = {
 class Sending:
     """The calls of producers."""
 
-    def __init__(self, brokers: Brokers, clients: Clients, clock: Clock, turn: Callable[[], int]) -> None:
-        self._brokers = brokers
+    def __init__(self, clients: Clients, clock: Clock, turn: Callable[[], int]) -> None:
         self._clients = clients
         self._clock = clock
         self._turn = turn
@@ -58,15 +57,15 @@ class Sending:
         if any(topic_of(each.topic) != topic for each in sent):
             raise refused(Status.MESSAGE_CORRUPTED, "the messages have several topics; send them one by one")
         types = [type_of(each) for each in sent]
-        await self._check_types(topic, types)
+        await _check_types(caller.brokers, topic, types)
         bodies = [body_of(each) for each in sent]
-        queue = await self._queue(topic, sent[0].system_properties.message_group)
+        queue = await self._queue(caller.brokers, topic, sent[0].system_properties.message_group)
         now_ms = self._clock.now_ms()
         place = (queue.broker_name, queue.queue_id)
         requests = [send_request(each, topic, place, now_ms) for each in sent]
         if MessageType.TRANSACTION in types:
-            self._clients.produces(caller.client_id, topic)
-        sends = [self._store(ask, body) for ask, body in zip(requests, bodies, strict=True)]
+            self._clients.produces(caller.client_id, topic, caller.brokers)
+        sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
         entries = await asyncio.gather(*sends)
         for entry, each in zip(entries, sent, strict=True):
             entry.message_id = each.system_properties.message_id
@@ -92,7 +91,7 @@ class Sending:
             transaction_id=ended.unique_id,
         )
         try:
-            await self._brokers.ask(ended.broker_name, ask)
+            await caller.brokers.ask(ended.broker_name, ask)
         except RemoteError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
                 raise refused(Status.INVALID_TRANSACTION_ID, error.remark) from None
@@ -109,46 +108,48 @@ class Sending:
         if handle.topic != topic:
             raise refused(Status.BAD_REQUEST, "the recall handle is that of another topic")
         ask = headers.RecallMessage(topic=topic, recall_handle=request.recall_handle, producer_group=topic)
-        answer = await self._brokers.ask(handle.broker_name, ask)
+        answer = await caller.brokers.ask(handle.broker_name, ask)
         return message("RecallMessageResponse")(status=status(), message_id=answer.header.msg_id)
 
-    async def _check_types(self, topic: str, types: Sequence[MessageType]) -> None:
-        accepted = accepted_types(await self._brokers.topic(topic))
-        wrong = next((kind for kind in types if kind not in accepted), None)
-        if wrong is not None:
-            raise refused(
-                Status.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"topic {topic} takes {' or '.join(kind.name for kind in accepted) or 'no'} messages, and this one is "
-                f"{wrong.name}; send it to another topic, or change message.type of the topic",
-            )
-
-    async def _queue(self, topic: str, group: str) -> MessageQueue:
-        queues = writable_queues(topic, await self._brokers.route(topic))
+    async def _queue(self, brokers: Brokers, topic: str, group: str) -> MessageQueue:
+        queues = writable_queues(topic, await brokers.route(topic))
         if not queues:
             raise refused(Status.FORBIDDEN, f"topic {topic} has no queue that takes messages")
         return queue_of_group(group, queues) if group else queues[self._turn() % len(queues)]
 
-    async def _store(self, ask: headers.SendMessageV2, body: bytes) -> Any:
-        """Send one message, and return its `SendResultEntry`."""
-        entry = message("SendResultEntry")()
-        broker_name = ask.broker_name or ""
-        try:
-            answer = await self._brokers.ask(broker_name, ask, body, accept=STORED)
-        except SparrowError as error:
-            entry.status.code, entry.status.message = status_of(error)
-            return entry
-        reply = answer.header
-        if answer.code:
-            entry.status.code, entry.status.message = status_of(RemoteError(answer.code, answer.remark))
-        else:
-            entry.status.CopyFrom(status())
-        entry.offset = reply.queue_offset
-        entry.recall_handle = reply.recall_handle or ""
-        if ask.sys_flag & SysFlag.PREPARED:
-            log_offset = parse_offset_id(reply.msg_id).physical_offset
-            unique_id = Properties(ask.properties or "").unique_key or ""
-            entry.transaction_id = str(TransactionId(broker_name, reply.queue_offset, log_offset, unique_id))
+
+async def _check_types(brokers: Brokers, topic: str, types: Sequence[MessageType]) -> None:
+    accepted = accepted_types(await brokers.topic(topic))
+    wrong = next((kind for kind in types if kind not in accepted), None)
+    if wrong is not None:
+        raise refused(
+            Status.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"topic {topic} takes {' or '.join(kind.name for kind in accepted) or 'no'} messages, and this one is "
+            f"{wrong.name}; send it to another topic, or change message.type of the topic",
+        )
+
+
+async def _store(brokers: Brokers, ask: headers.SendMessageV2, body: bytes) -> Any:
+    """Send one message, and return its `SendResultEntry`."""
+    entry = message("SendResultEntry")()
+    broker_name = ask.broker_name or ""
+    try:
+        answer = await brokers.ask(broker_name, ask, body, accept=STORED)
+    except SparrowError as error:
+        entry.status.code, entry.status.message = status_of(error)
         return entry
+    reply = answer.header
+    if answer.code:
+        entry.status.code, entry.status.message = status_of(RemoteError(answer.code, answer.remark))
+    else:
+        entry.status.CopyFrom(status())
+    entry.offset = reply.queue_offset
+    entry.recall_handle = reply.recall_handle or ""
+    if ask.sys_flag & SysFlag.PREPARED:
+        log_offset = parse_offset_id(reply.msg_id).physical_offset
+        unique_id = Properties(ask.properties or "").unique_key or ""
+        entry.transaction_id = str(TransactionId(broker_name, reply.queue_offset, log_offset, unique_id))
+    return entry
 
 
 def _send_answer(entries: Sequence[Any]) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState
-from sparrowmq.proxy.brokers import Brokers
+from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.proxy.grpc_clients import Client, Clients, Send
 from sparrowmq.proxy.message_out import message_of
@@ -36,11 +36,10 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class Telemetry:
     """The streams of all clients."""
 
-    def __init__(self, brokers: Brokers, clients: Clients, spawn: Spawn) -> None:
-        self._brokers = brokers
+    def __init__(self, cluster: Cluster, clients: Clients, spawn: Spawn) -> None:
         self._clients = clients
         self._spawn = spawn
-        brokers.on_check = self.check
+        cluster.on_check = self.check
 
     async def stream(self, caller: Caller, commands: AsyncIterator[Any], send: Send) -> None:
         """Serve one stream until its client ends it. Raises: SparrowError, the settings are refused."""
@@ -50,11 +49,11 @@ class Telemetry:
             async for command in commands:
                 self._clients.seen(caller.client_id)
                 if command.HasField("settings"):
-                    await self._settings(client, command.settings, send)
+                    await self._settings(caller, client, command.settings, send)
         finally:
             self._clients.stream_ended(client, send)
 
-    async def _settings(self, client: Client, settings: Any, send: Send) -> None:
+    async def _settings(self, caller: Caller, client: Client, settings: Any, send: Send) -> None:
         if settings.client_type not in _KINDS:
             raise refused(
                 Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here"
@@ -62,17 +61,19 @@ class Telemetry:
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
-            group = await self._brokers.group(name)
+            group = await caller.brokers.group(name)
         for topic in settings.publishing.topics:
             topic_of(topic)
         reply = answer(settings, group)
         client.send = send
-        self._clients.configure(client, reply)
+        self._clients.configure(client, reply, caller.brokers)
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 
-    def check(self, broker_name: str, asked: CheckTransactionState, half: StoredMessage) -> None:
+    def check(
+        self, broker_name: str, asked: CheckTransactionState, half: StoredMessage, client_id: str
+    ) -> None:
         """Pass a broker's question for the end of a transaction to a producer of the topic."""
-        found = list(self._clients.producers_of(half.topic))
+        found = self._clients.producers_of(half.topic, client_id)
         if not found:
             log.debug(
                 "%s asks for the end of the transaction of %s, and no producer is there", broker_name, half

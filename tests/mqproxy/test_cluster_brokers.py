@@ -10,7 +10,6 @@ from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.cluster_brokers import FRESH_S, ClusterBrokers, Kept
 from sparrowmq.protocol.requests.headers import GetMaxOffset
-from sparrowmq.proxy.brokers import Groups
 from sparrowmq.proxy.grpc_clients import Clients
 from sparrowmq.proxy.sending import Sending
 from sparrowmq.proxy.transaction_id import TransactionId
@@ -49,10 +48,12 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
     ):
         await mq.admin.create_topic("orders", queues=1)
         brokers = ClusterBrokers(network, SystemClock())
-        sending = Sending(brokers, Clients(SystemClock(), brokers.announce), SystemClock(), lambda: 0)
+        sending = Sending(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
 
         async def send(**system):
-            return await sending.send(caller(), message("SendMessageRequest")(messages=[outgoing(**system)]))
+            return await sending.send(
+                caller(brokers), message("SendMessageRequest")(messages=[outgoing(**system)])
+            )
 
         answer = await send(tag="t", keys=["k"])
         assert (answer.status.code, answer.entries[0].offset) == (20000, 0)
@@ -63,7 +64,7 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
         request = message("EndTransactionRequest")(
             topic=named("orders"), transaction_id=half.transaction_id, resolution=Resolution.COMMIT
         )
-        assert (await sending.end_transaction(caller(), request)).status.code == 20000
+        assert (await sending.end_transaction(caller(brokers), request)).status.code == 20000
         assert (await brokers.ask(name, end)).header.offset == 2
 
 
@@ -75,11 +76,11 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         brokers = ClusterBrokers(network, SystemClock())
         asked: asyncio.Queue = asyncio.Queue()
         brokers.on_check = lambda *question: asked.put_nowait(question)
-        clients = Clients(SystemClock(), brokers.announce)
-        sending = Sending(brokers, clients, SystemClock(), lambda: 0)
+        clients = Clients(SystemClock(), brokers.left)
+        sending = Sending(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
-        await sending.send(caller(), message("SendMessageRequest")(messages=[half]))
-        name, question, stored = await asyncio.wait_for(asked.get(), 60)
+        await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
+        name, question, stored, _ = await asyncio.wait_for(asked.get(), 60)
         assert name in {row.broker_name for row in (await brokers.route("orders")).broker_datas}
         assert (stored.topic, stored.body, question.transaction_id) == ("orders", b"hello", "02")
 
@@ -91,5 +92,8 @@ async def test_unknown_topics_groups_and_brokers(tmp_path):
             await brokers.route("nope")
         with pytest.raises(BrokerUnreachable):
             await brokers.ask("nope", GetMaxOffset(topic="orders", queue_id=0))
-        brokers.announce(Groups({"orders"}))
-        assert network.membership.producers == {"orders": "orders"}
+        caller(brokers, "a").brokers.announce(frozenset({"orders"}), None)
+        caller(brokers, "b").brokers.announce(frozenset({"orders", "bills"}), None)
+        assert set(network.membership.producers) == {"orders", "bills"}
+        brokers.left("b")
+        assert set(network.membership.producers) == {"orders"}

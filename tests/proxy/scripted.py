@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 from sparrowmq.errors import NoRoute, RemoteError
+from sparrowmq.http2.calls import Call
+from sparrowmq.http2.calls import Caller as Peer
 from sparrowmq.protocol.requests.bodies import BrokerRoute, GroupConfig, QueueRoute, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.protocol.wire.header import NoFields
@@ -20,13 +21,11 @@ OFFSET_ID = "7F00000100002E870000000000000539"  # 127.0.0.1:11911 at 1337
 def call(client_id="c1", time_left_s=None, **metadata):
     """A call of a client."""
     known = {CLIENT_ID: client_id} if client_id else {}
-    return SimpleNamespace(
-        metadata=known | metadata, peer=("127.0.0.1", 5000), time_left_s=time_left_s, method="M"
-    )
+    return Call("M", known | metadata, Peer("127.0.0.1", 5000), deadline=time_left_s, now=lambda: 0.0)
 
 
-def caller(client_id="c1", **options):
-    return caller_of(call(client_id, **options))
+def caller(brokers=None, client_id="c1", **options):
+    return caller_of(call(client_id, **options), brokers or ScriptedBrokers())
 
 
 def named(name):
@@ -55,10 +54,11 @@ def route(*brokers, queues=4, perm=6):
 
 
 class ScriptedBrokers:
-    """The brokers of one topic `orders`.
+    """The brokers of one topic `orders`, and the cluster that they are.
 
     Attributes:
         asked: each request with its broker and its body.
+        announced: the groups of each client, and the clients that have left.
         answers: by the kind of the request, what makes the header of the answer, or the answer.
     """
 
@@ -93,8 +93,14 @@ class ScriptedBrokers:
             raise RemoteError(answer.code, answer.remark)
         return answer
 
-    def announce(self, groups):
-        self.announced.append(set(groups.producers))
+    def brokers_for(self, call, client_id):
+        return self
+
+    def left(self, client_id):
+        self.announced.append(client_id)
+
+    def announce(self, producers, consumer):
+        self.announced.append((set(producers), consumer))
 
 
 def _usual(request, number):

@@ -20,7 +20,7 @@ class Acks:
         self.clock = ManualClock()
         self.brokers = ScriptedBrokers()
         self.renewals = Renewals(self.clock)
-        self.calls = Acknowledging(self.brokers, self.renewals, self.clock)
+        self.calls = Acknowledging(self.renewals, self.clock)
 
     def handle(self, age_ms=0, kind=Kind.NORMAL):
         return ReceiptHandle(1, self.clock.now_ms() - age_ms, 15_000, 3, kind, "broker-b", 2, 7, 1337, "seal")
@@ -29,14 +29,14 @@ class Acks:
         request = message("AckMessageRequest")(topic=named("orders"), group=named("g"))
         for number, handle in enumerate(handles):
             request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
-        return await self.calls.ack(caller(), request)
+        return await self.calls.ack(caller(self.brokers), request)
 
     async def change(self, handle, seconds):
         request = message("ChangeInvisibleDurationRequest")(
             topic=named("orders"), group=named("g"), receipt_handle=str(handle)
         )
         set_ms(request.invisible_duration, seconds * 1000)
-        return await self.calls.change_invisible(caller(), request)
+        return await self.calls.change_invisible(caller(self.brokers), request)
 
 
 async def test_ack_goes_to_the_broker_of_its_handle():
@@ -98,10 +98,10 @@ async def test_renewed_message_is_acknowledged_by_its_latest_handle():
     async def send(raw):
         pass
 
-    async def renew(topic, group, text, invisible_ms):
+    async def renew(brokers, topic, group, text, invisible_ms):
         return str(first._replace(queue_offset=8))
 
-    acks.renewals.add(Client("c", send=send), "orders", "g", first)
+    acks.renewals.add(Client("c", send=send, brokers=acks.brokers), "orders", "g", first)
     await acks.renewals.look(renew)
     await acks.ack(first)
     assert acks.brokers.asked[0][1].offset == 8
@@ -112,7 +112,7 @@ async def test_dead_message_is_copied_and_then_acknowledged():
     request = message("ForwardMessageToDeadLetterQueueRequest")(
         topic=named("orders"), group=named("g"), receipt_handle=str(acks.handle()), message_id="01AB"
     )
-    answer = await acks.calls.forward(caller(), request)
+    answer = await acks.calls.forward(caller(acks.brokers), request)
     assert answer.status.code == 20000
     (_, back, _), (_, ack, _) = acks.brokers.asked
     assert isinstance(back, ConsumerSendMsgBack) and isinstance(ack, AckMessage)
@@ -128,5 +128,5 @@ async def test_dead_message_that_cannot_be_copied_stays():
     acks = Acks()
     acks.brokers.answers[ConsumerSendMsgBack] = failing(1)
     with pytest.raises(RemoteError):
-        await acks.calls.give_up("orders", "g", str(acks.handle()), "01AB")
+        await acks.calls.give_up(acks.brokers, "orders", "g", str(acks.handle()), "01AB")
     assert len(acks.brokers.asked) == 1

@@ -3,16 +3,16 @@
 import inspect
 
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.proxy.brokers import Brokers, Groups
+from sparrowmq.proxy.brokers import Brokers, Cluster
 from tests.proxy.scripted import ScriptedBrokers
 
 
 def test_brokers_of_a_cluster_and_of_tests_have_the_methods_of_the_interface():
-    for name in ("route", "topic", "group", "ask", "announce"):
+    for name in ("route", "topic", "group", "ask"):
         wanted = inspect.signature(getattr(Brokers, name)).parameters
         for kind in (ClusterBrokers, ScriptedBrokers):
             assert list(inspect.signature(getattr(kind, name)).parameters) == list(wanted), (kind, name)
-
-
-def test_no_groups_are_known_at_first():
-    assert Groups().producers == set()
+    for name in ("brokers_for", "left"):
+        wanted = inspect.signature(getattr(Cluster, name)).parameters
+        for kind in (ClusterBrokers, ScriptedBrokers):
+            assert list(inspect.signature(getattr(kind, name)).parameters) == list(wanted), (kind, name)

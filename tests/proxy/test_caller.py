@@ -5,18 +5,18 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.proxy.caller import caller_of, consumer_group_of, topic_of
 from sparrowmq.proxy.wire_types import message
-from tests.proxy.scripted import call, named
+from tests.proxy.scripted import ScriptedBrokers, call, named
 
 
 def test_caller_is_what_the_metadata_say():
-    found = caller_of(call("me", **{"x-mq-language": "PYTHON"}))
+    found = caller_of(call("me", **{"x-mq-language": "PYTHON"}), ScriptedBrokers())
     assert (found.client_id, found.language, found.address) == ("me", "PYTHON", "127.0.0.1:5000")
 
 
 @pytest.mark.parametrize(("client_id", "code"), [("", 40017), ("x" * 256, 40000)])
 def test_client_without_a_usable_id_is_refused(client_id, code):
     with pytest.raises(RemoteError) as caught:
-        caller_of(call(client_id))
+        caller_of(call(client_id), ScriptedBrokers())
     assert caught.value.code == code
 
 

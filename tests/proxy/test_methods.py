@@ -7,12 +7,12 @@ import grpc
 import pytest
 from grpc import aio
 
+from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.background import Background
 from sparrowmq.proxy.caller import CLIENT_ID
 from sparrowmq.proxy.methods import Methods
 from sparrowmq.proxy.wire_types import SERVICE, ClientType, message
 from sparrowmq.testing import ManualClock
-from tests.proxy.grpc_server import serving
 from tests.proxy.scripted import ScriptedBrokers, named, outgoing
 
 
@@ -48,8 +48,10 @@ async def calling():
     clock = ManualClock()
     async with Background() as tasks:
         methods = Methods(ScriptedBrokers(), clock, "10.0.0.1:8081", tasks)
-        async with serving(methods) as address, aio.insecure_channel(address) as channel:
-            yield Caller(channel, methods, clock)
+        async with GrpcServer(methods.by_path()) as server:
+            port = await server.start("127.0.0.1", 0)
+            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Caller(channel, methods, clock)
 
 
 def command(kind=ClientType.PRODUCER, group=""):

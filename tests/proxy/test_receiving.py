@@ -22,15 +22,15 @@ class Consumers:
     def __init__(self, is_fifo=False, **group):
         clock = ManualClock()
         self.brokers = ScriptedBrokers(**group)
-        self.clients = Clients(clock, self.brokers.announce)
+        self.clients = Clients(clock, self.brokers.left)
         self.renewals = Renewals(clock)
-        acks = Acknowledging(self.brokers, self.renewals, clock)
-        self.receiving = Receiving(self.brokers, self.clients, self.renewals, acks, clock)
+        acks = Acknowledging(self.renewals, clock)
+        self.receiving = Receiving(self.clients, self.renewals, acks, clock)
         self.clock = clock
         settings = message("Settings")(client_type=ClientType.SIMPLE_CONSUMER)
         settings.subscription.group.name = "g"
         settings.subscription.fifo = is_fifo
-        self.clients.configure(self.clients.seen("c1"), settings)
+        self.clients.configure(self.clients.seen("c1"), settings, self.brokers)
 
     def find(self, *records):
         now_ms = self.clock.now_ms()
@@ -49,7 +49,7 @@ class Consumers:
         async def send(raw):
             got.append(message("ReceiveMessageResponse").FromString(raw))
 
-        await self.receiving.receive(caller("c1", time_left_s=time_left_s), request, send)
+        await self.receiving.receive(caller(self.brokers, time_left_s=time_left_s), request, send)
         return got
 
     async def code(self, **fields):
@@ -157,6 +157,8 @@ async def test_ordered_group_pops_in_order():
 async def test_assignment_is_a_broker_or_each_queue_of_an_ordered_group(is_orderly, ids):
     consumers = Consumers(consume_message_orderly=is_orderly)
     request = message("QueryAssignmentRequest")(topic=named("orders"), group=named("g"))
-    answer = await consumers.receiving.assignment(caller(), request, endpoints_of("127.0.0.1:1"))
+    answer = await consumers.receiving.assignment(
+        caller(consumers.brokers), request, endpoints_of("127.0.0.1:1")
+    )
     assert [each.message_queue.id for each in answer.assignments] == ids
     assert {each.message_queue.permission for each in answer.assignments} == {2}

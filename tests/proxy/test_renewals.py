@@ -5,6 +5,7 @@ from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.proxy.grpc_clients import Client
 from sparrowmq.proxy.renewals import INVISIBLE_MS, MOST_MS, Renewals
 from sparrowmq.testing import ManualClock
+from tests.proxy.scripted import ScriptedBrokers
 
 
 async def _send(raw):
@@ -17,12 +18,12 @@ class Renewed:
     def __init__(self):
         self.clock = ManualClock()
         self.renewals = Renewals(self.clock)
-        self.client = Client("c", send=_send)
+        self.client = Client("c", send=_send, brokers=ScriptedBrokers())
         self.first = ReceiptHandle(1, self.clock.now_ms(), INVISIBLE_MS, 0, Kind.NORMAL, "broker-a", 0, 1, 5)
         self.renewals.add(self.client, "orders", "g", self.first)
         self.asked = []
 
-    async def renew(self, topic, group, text, invisible_ms):
+    async def renew(self, brokers, topic, group, text, invisible_ms):
         self.asked.append((topic, group, text, invisible_ms))
         handle = ReceiptHandle.parse(text)
         return str(handle._replace(pop_time_ms=self.clock.now_ms(), invisible_ms=invisible_ms))
@@ -70,7 +71,7 @@ async def test_message_is_renewed_for_three_hours():
 async def test_message_whose_broker_refuses_is_renewed_no_more():
     renewed = Renewed()
 
-    async def refuse(topic, group, text, invisible_ms):
+    async def refuse(brokers, topic, group, text, invisible_ms):
         raise RemoteError(1, "expired")
 
     await renewed.clock.advance(50)

@@ -21,12 +21,12 @@ class Producers:
     def __init__(self, topic_type=None):
         clock = ManualClock()
         self.brokers = ScriptedBrokers(topic_type)
-        self.clients = Clients(clock, self.brokers.announce)
+        self.clients = Clients(clock, self.brokers.left)
         turns = itertools.count()
-        self.sending = Sending(self.brokers, self.clients, clock, lambda: next(turns))
+        self.sending = Sending(self.clients, clock, lambda: next(turns))
 
     async def send(self, *messages):
-        return await self.sending.send(caller(), message("SendMessageRequest")(messages=messages))
+        return await self.sending.send(caller(self.brokers), message("SendMessageRequest")(messages=messages))
 
     async def refused(self, *messages):
         with pytest.raises(RemoteError) as caught:
@@ -110,14 +110,14 @@ async def test_half_message_gets_an_id_by_which_it_is_ended():
     got = await port.send(outgoing(message_type=MessageType.TRANSACTION))
     made = TransactionId.parse(got.entries[0].transaction_id)
     assert made == TransactionId("broker-a", 1, 1337, "01AB")
-    assert port.brokers.announced == [{"orders"}]
+    assert port.brokers.announced == [({"orders"}, None)]
     request = message("EndTransactionRequest")(
         topic=named("orders"),
         transaction_id=str(made),
         resolution=Resolution.COMMIT,
         source=SERVER_CHECK,
     )
-    answer = await port.sending.end_transaction(caller(), request)
+    answer = await port.sending.end_transaction(caller(port.brokers), request)
     broker, ask, _ = port.brokers.asked[-1]
     assert answer.status.code == 20000
     assert (broker, ask.commit_or_rollback, ask.commit_log_offset, ask.tran_state_table_offset) == (
@@ -136,7 +136,7 @@ async def test_transaction_is_rolled_back_or_left(resolution, flag):
     request = message("EndTransactionRequest")(
         topic=named("orders"), transaction_id=text, resolution=resolution
     )
-    await port.sending.end_transaction(caller(), request)
+    await port.sending.end_transaction(caller(port.brokers), request)
     assert port.brokers.asked[0][1].commit_or_rollback == flag
 
 
@@ -147,7 +147,7 @@ async def test_end_of_an_unknown_transaction_is_refused():
     for given in (text, "nonsense"):
         request = message("EndTransactionRequest")(topic=named("orders"), transaction_id=given, resolution=1)
         with pytest.raises(RemoteError) as caught:
-            await port.sending.end_transaction(caller(), request)
+            await port.sending.end_transaction(caller(port.brokers), request)
         assert caught.value.code == 40008
 
 
@@ -156,7 +156,7 @@ async def test_message_is_recalled_at_its_broker():
     port.brokers.answers[headers.RecallMessage] = lambda request: headers.RecallMessageReply("01AB")
     handle = str(RecallHandle("orders", "broker-b", 1000, "01AB"))
     answer = await port.sending.recall(
-        caller(), message("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
+        caller(port.brokers), message("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
     )
     assert answer.message_id == "01AB"
     assert port.brokers.asked[0][0] == "broker-b"
@@ -167,7 +167,7 @@ async def test_recall_handle_that_is_broken_or_of_another_topic_is_refused(handl
     port = Producers()
     with pytest.raises(RemoteError) as caught:
         await port.sending.recall(
-            caller(), message("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
+            caller(port.brokers), message("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
         )
     assert caught.value.code == 40000
     assert port.brokers.asked == []

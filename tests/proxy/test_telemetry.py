@@ -20,7 +20,7 @@ class Streams:
 
     def __init__(self):
         self.brokers = ScriptedBrokers(retry_max_times=4)
-        self.clients = Clients(ManualClock(), self.brokers.announce)
+        self.clients = Clients(ManualClock(), self.brokers.left)
         self.telemetry = Telemetry(self.brokers, self.clients, asyncio.ensure_future)
         self.sent: asyncio.Queue = asyncio.Queue()
         self.received: asyncio.Queue = asyncio.Queue()
@@ -35,7 +35,9 @@ class Streams:
     def open(self, *commands):
         for command in commands:
             self.sent.put_nowait(command)
-        return asyncio.create_task(self.telemetry.stream(caller("c"), self.commands(), self.send))
+        return asyncio.create_task(
+            self.telemetry.stream(caller(self.brokers, "c"), self.commands(), self.send)
+        )
 
 
 def settings(kind=ClientType.PRODUCER, topic="", group=""):
@@ -79,7 +81,7 @@ async def test_question_for_a_transaction_reaches_its_producer():
     stream = streams.open(settings(topic="orders"))
     await streams.received.get()
     half = stored(UNIQ_KEY="01AB", TRAN_MSG="true")
-    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337, transaction_id="01AB"), half)
+    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337, transaction_id="01AB"), half, "")
     command = (await streams.received.get()).recover_orphaned_transaction_command
     assert TransactionId.parse(command.transaction_id) == TransactionId("broker-a", 3, 1337, "01AB")
     assert (command.message.body, command.message.topic.name) == (b"hello", "orders")
@@ -89,5 +91,5 @@ async def test_question_for_a_transaction_reaches_its_producer():
 
 async def test_question_without_a_producer_is_dropped():
     streams = Streams()
-    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored())
+    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored(), "other")
     assert streams.received.empty()
