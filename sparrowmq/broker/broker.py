@@ -23,6 +23,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.grpc_port.opening import Inside, open_grpc
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.assignment_handler import assignment_part
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
@@ -116,6 +117,7 @@ class Broker:
     Attributes:
         store: its messages; exists once the context is entered.
         term: as given.
+        grpc_address: the address for gRPC clients of RocketMQ 5; "" without the port.
     Raises:
         ConfigError: too few files may be open (descriptors.py), or the files of TLS cannot be used.
     Raises on entering:
@@ -150,6 +152,7 @@ class Broker:
         )
         self._slaves: Door | None = None
         self._metrics: Door | None = None
+        self.grpc_address = ""
         self._figures = Figures()
         self._conditions = Conditions(self._clock, self._figures)
         self._stack = AsyncExitStack()
@@ -292,6 +295,8 @@ class Broker:
         self._declare_port(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
+        inside = Inside(self.settings, self._server, self._tls, self._turn, self._clock)
+        self.grpc_address = await open_grpc(stack, inside, state, access)
         stack.push_async_callback(registration.leave)
         await registration.announced()
 

@@ -59,6 +59,10 @@ class SlaveAck(Enum):
     FLUSHED = "flushed"
 
 
+def _port_or_none(text: str) -> int | None:
+    return None if text == "off" else integer(0, 65535).parse(text)
+
+
 def _port_or_off(text: str) -> int:
     if text.lower() == "off":
         return 0
@@ -83,6 +87,9 @@ _NAME = Kind(check_broker_name, "letters, digits and . _ -, at most 127 characte
 _TOPIC = Kind(check_topic, "the name of a topic")
 _DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h")
 _PORT_OR_OFF = Kind(_port_or_off, "a port from 1 to 65535, or off", lambda port: str(port) if port else "off")
+_PORT_OR_NONE = Kind(
+    _port_or_none, "a port from 0 to 65535, or off", lambda port: "off" if port is None else str(port)
+)
 _HOURS = Kind(_hours, "hours of the day from 00 to 23, as in 04;16")
 _ONE_ADDRESS = Kind(_one_address, "host:port")
 
@@ -127,6 +134,8 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Port where slaves read the log of the master. By default listenPort plus 1."""
     fast_port: int | None = setting("fastListenPort", None, _PORT_OR_OFF)
     """Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2."""
+    grpc_port: int | None = setting("grpcServerPort", None, _PORT_OR_NONE)
+    """Port for gRPC clients of RocketMQ 5, 8081 as a rule. Without it there is none. 0 takes a free port."""
     ha_bind: str | None = setting("haBindAddress", None, TEXT)
     """Address where haListenPort listens. By default bindAddress."""
     register_period_ms: int = setting(

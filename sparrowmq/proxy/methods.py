@@ -46,14 +46,15 @@ class Methods:
     """The methods of one port.
 
     Args:
-        address: `host:port`, by which clients reach the port.
         tasks: runs what goes on beside the calls.
+    Attributes:
+        address: `host:port`, by which clients reach the port; known once it is open.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, address: str, tasks: Background) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, tasks: Background, address: str = "") -> None:
+        self.address = address
         self._cluster = cluster
         self._clock = clock
-        self._endpoints = endpoints_of(address)
         self.clients = Clients(clock, cluster.left)
         self.renewals = Renewals(clock)
         turns = itertools.count(random.randrange(1 << 16))
@@ -120,7 +121,7 @@ class Methods:
             raise GrpcError(_GRPC.get(code, GrpcStatus.INVALID_ARGUMENT), text) from None
 
     def _reached_by(self, endpoints: Any) -> Any:
-        return endpoints if endpoints.addresses else self._endpoints
+        return endpoints if endpoints.addresses else endpoints_of(self.address)
 
     async def _expire(self) -> None:
         while True:

@@ -48,7 +48,8 @@ async def test_call_without_settings_is_refused_after_three_seconds():
 
 
 async def test_groups_of_a_client_are_announced():
-    brokers, left = ScriptedBrokers(), []
+    left: list[str] = []
+    brokers = ScriptedBrokers()
     clients = Clients(ManualClock(), left.append)
     clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, "orders"), brokers)
     clients.produces("a", "bills", brokers)

@@ -47,7 +47,7 @@ class Caller:
 async def calling():
     clock = ManualClock()
     async with Background() as tasks:
-        methods = Methods(ScriptedBrokers(), clock, "10.0.0.1:8081", tasks)
+        methods = Methods(ScriptedBrokers(), clock, tasks, "10.0.0.1:8081")
         async with GrpcServer(methods.by_path()) as server:
             port = await server.start("127.0.0.1", 0)
             async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -69,6 +69,7 @@ def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:
         ("haListenPort", settings.ha_port, PORT_STEP),
         ("fastListenPort", settings.fast_port, PORT_STEP),
         ("metricsPromExporterPort", settings.metrics_port, 1),
+        ("grpcServerPort", settings.grpc_port, 1),
     ):
         if port:  # 0 takes a free one, and what is not set goes by listenPort
             found[key] = str(port + step * number)

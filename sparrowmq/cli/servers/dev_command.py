@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
@@ -50,13 +52,21 @@ UNLIKE_PRODUCTION: Final = {
     "diskMaxUsedSpaceRatio": "95",
 }
 _PORT: Final = click.IntRange(0, 65535)
+NAMESRV_PORT: Final = 9876
+GRPC_PORT: Final = 8081
+_HOST: Final = "127.0.0.1"
 
 
 @click.command("dev", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--port", type=_PORT, default=9876, show_default=True, help="Of the name server; 0: a free one."
+    "--port", type=_PORT, default=NAMESRV_PORT, show_default=True, help="Of the name server; 0: a free one."
 )
 @click.option("--broker-port", type=_PORT, default=0, help="Of the broker; without it a free one.")
+@click.option(
+    "--grpc-port",
+    type=_PORT,
+    help="For clients of RocketMQ 5; without it 8081, or a free one beside another --port; 0: a free one.",
+)
 @click.option(
     "--store", "folder", metavar="DIR", help="Keep the messages there; without it they go at the end."
 )
@@ -69,30 +79,41 @@ _PORT: Final = click.IntRange(0, 65535)
 def dev(
     port: int,
     broker_port: int,
-    folder: str | None,
     topics: Sequence[str],
     as_json: bool,
     verbose: bool,
     changes: Sequence[str],
-    **console: Any,
+    **others: Any,
 ) -> None:
     """Run a name server and a broker on this machine, to try things with."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
-    usual = UNLIKE_PRODUCTION | {"listenPort": str(broker_port)}
+    usual = UNLIKE_PRODUCTION | {"listenPort": str(broker_port)} | _grpc(port, others["grpc_port"])
     try:
         settings = merge(BrokerSettings, [("sparrowmq dev", usual), *sources(None, {}, changes, {})])
         names = [check_new_topic(name) for name in topics]
     except (ConfigError, InvalidName) as error:
         fail(error)
-    place = Path(folder).expanduser() if folder else None
+    place = Path(others["folder"]).expanduser() if others["folder"] else None
     run(
-        lambda: Dev(
-            settings, port, place, names, console["console_port"] if console["has_console"] else None
-        ),
+        lambda: Dev(settings, port, place, names, others["console_port"] if others["has_console"] else None),
         lambda server: server.as_json() if as_json else server.told(),
     )
+
+
+def _grpc(port: int, wanted: int | None) -> dict[str, str]:
+    """The setting of the gRPC port. Without a wish, it is there only if the packages for it are."""
+    if wanted is not None:
+        return {"grpcServerPort": str(wanted)}
+    if find_spec("google.protobuf") is None or find_spec("hpack") is None:
+        return {}
+    return {"grpcServerPort": str(GRPC_PORT if port == NAMESRV_PORT and _is_free(GRPC_PORT) else 0)}
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((_HOST, port)) != 0
 
 
 class Dev:
@@ -115,7 +136,7 @@ class Dev:
         topics: Sequence[str],
         console_port: int | None = None,
     ) -> None:
-        self.namesrv = self.broker = self.console = ""
+        self.namesrv = self.broker = self.console = self.grpc = ""
         self._console_port = console_port
         self._password = ""
         self._settings = settings
@@ -131,7 +152,8 @@ class Dev:
             namesrv = await stack.enter_async_context(Namesrv(kept, SystemClock()))
             self.namesrv = namesrv.address
             settings = replace(self._settings, namesrv=(self.namesrv,), store_path=folder / "store")
-            self.broker = (await stack.enter_async_context(Broker(settings))).address
+            broker = await stack.enter_async_context(Broker(settings))
+            self.broker, self.grpc = broker.address, broker.grpc_address
             await self._make_topics()
             await self._show(stack)
             self._stack = stack.pop_all()
@@ -151,6 +173,8 @@ class Dev:
             "broker": self.broker,
             "topics": list(self._topics),
         }
+        if self.grpc:
+            told["grpc"] = self.grpc
         if self.console:
             told |= {"console": self.console, "user": ONE_TIME_USER, "password": self._password}
         return json.dumps(told)
@@ -163,6 +187,7 @@ class Dev:
             if self.console
             else ""
         )
+        five = f'  5.x      ClientConfiguration("{self.grpc}", Credentials())\n' if self.grpc else ""
         kept = f"kept in {self._folder}" if self._folder else "gone at the end (--store DIR keeps them)"
         return f"""\
 SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages are {kept}. Ctrl-C stops it.
@@ -172,7 +197,7 @@ SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages 
   Java     producer.setNamesrvAddr("{self.namesrv}");
   Go       producer.WithNameServer([]string{{"{self.namesrv}"}})
   Node     new Producer({{ namesrvAddr: "{self.namesrv}", producerGroup: "p" }})
-  Spark    spark.read.format("rocketmq").option("nameServer", "{self.namesrv}").option("topic", "{topic}").load()
+{five}  Spark    spark.read.format("rocketmq").option("nameServer", "{self.namesrv}").option("topic", "{topic}").load()
 {shown}"""
 
     async def _show(self, stack: AsyncExitStack) -> None:

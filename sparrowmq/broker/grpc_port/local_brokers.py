@@ -1,0 +1,233 @@
+"""The one broker behind its own gRPC port, with a connection inside the process for each client.
+
+A connection is that of one client id, account, address and certificate. It ends with its client. A call that is signed
+is checked here, with the time that the client signed; the requests that it becomes are signed again with the account's
+key, so the broker's guard decides about them as about those of any other connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.grpc_port.local_link import linked
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
+from sparrowmq.http2.calls import Call
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.names import is_system_topic
+from sparrowmq.protocol.requests.bodies import (
+    BrokerRoute,
+    ConsumerBeat,
+    ConsumerStatus,
+    GroupConfig,
+    Heartbeat,
+    ProducerBeat,
+    QueueRoute,
+    TopicConfig,
+    TopicRoute,
+)
+from sparrowmq.protocol.requests.headers import (
+    CheckTransactionState,
+    ConsumeMessageDirectly,
+    GetConsumerRunning,
+    GetConsumerStatus,
+    HeartBeat,
+    NotifyConsumerIdsChanged,
+    PushReply,
+    ResetConsumerClientOffset,
+)
+from sparrowmq.protocol.requests.request_table import Role
+from sparrowmq.protocol.signature import SigningKey, signed_fields
+from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.proxy.brokers import ASK_S, OnCheck
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
+from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.session import Session
+
+R = TypeVar("R", bound=Header)
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+IDLE_S: Final = 180.0  # longer than a client may be silent
+MASTER: Final = 0
+
+
+class Signer(Protocol):
+    """An account, as its requests are signed."""
+
+    @property
+    def access_key(self) -> str: ...
+
+    @property
+    def key(self) -> SigningKey: ...
+
+
+# The account that signed a call; None for a call without a signature. Raises: AccessDenied.
+AccountOf = Callable[[Mapping[str, str]], Signer | None]
+
+
+@dataclass(frozen=True)
+class Home:
+    """The broker: its names, its address, its topics and groups, and how to connect to it.
+
+    Attributes:
+        connect: makes the broker's session of a connection.
+    """
+
+    cluster: str
+    name: str
+    address: tuple[str, int]
+    topics: Topics
+    groups: Groups
+    connect: Callable[[], Session]
+
+
+class LocalBrokers:
+    """All connections of the port."""
+
+    def __init__(self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf) -> None:
+        self.home = home
+        self.on_check: OnCheck = lambda *_: None
+        self._clock = clock
+        self._spawn = spawn
+        self._account_of = account_of
+        self._links: dict[tuple[object, ...], LocalLink] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def brokers_for(self, call: Call, client_id: str) -> LocalLink:
+        """The connection of the caller. Raises: AccessDenied."""
+        account = self._account_of(call.metadata)
+        who = (client_id, call.peer.host, account and account.access_key, call.peer.certificate)
+        link = self._links.get(who)
+        if link is None or link.is_closed:
+            link = self._links[who] = LocalLink(self, call, client_id, account)
+        link.used = self._clock.monotonic()
+        return link
+
+    def left(self, client_id: str) -> None:
+        """Close the connections of a client."""
+        self._close([who for who in self._links if who[0] == client_id])
+
+    def expire(self) -> None:
+        """Close connections that are not used any more."""
+        now = self._clock.monotonic()
+        self._close([who for who, link in self._links.items() if now - link.used > IDLE_S])
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._close(list(self._links))
+
+    def _close(self, gone: Collection[tuple[object, ...]]) -> None:
+        for who in gone:
+            self._links.pop(who).close()
+
+    def session(self, pushes: object, sign: Sign | None) -> Session:
+        """A session for a client, which is to be connected."""
+        return Session(Dispatcher(Role.CLIENT, [pushes], self._spawn), self._clock, sign=sign)
+
+
+class LocalLink:
+    """The broker for one client. (Implements `proxy.brokers.Brokers`.)
+
+    Attributes:
+        used: the time of its last call.
+    """
+
+    def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None) -> None:
+        self._home = home = all_links.home
+        self._client_id = client_id
+        self.used = 0.0
+        sign = None if account is None else partial(_signed, account)
+        check = partial(self._check, all_links)
+        self._session = all_links.session(Pushes(check), sign)
+        served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
+        if call.peer.certificate is not None:
+            served.certified(call.peer.certificate)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._session.closed
+
+    def close(self) -> None:
+        self._session.close()
+
+    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
+        """Send a heartbeat. Its answer says nothing that the port needs."""
+        if producers or consumer is not None:
+            beats = [ProducerBeat(group) for group in sorted(producers)]
+            beat = Heartbeat(self._client_id, beats, [consumer] if consumer is not None else [])
+            self._session.tell(HeartBeat(), beat.encode())
+
+    async def route(self, topic: str) -> TopicRoute:
+        config = await self.topic(topic)
+        home = self._home
+        host, port = home.address
+        perm = config.perm & home.topics.permission
+        row = QueueRoute(home.name, config.read_queue_nums, config.write_queue_nums, perm)
+        return TopicRoute([BrokerRoute(home.cluster, home.name, {MASTER: f"{host}:{port}"})], [row])
+
+    async def topic(self, name: str) -> TopicConfig:
+        config = self._home.topics.get(name)
+        if config is None or is_system_topic(name):
+            raise NoRoute(name, None)
+        return config
+
+    async def group(self, name: str) -> GroupConfig | None:
+        return self._home.groups.get(name)
+
+    async def ask(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+        accept: Collection[int] = (),
+    ) -> Response[R]:
+        if broker_name != self._home.name:
+            raise BrokerUnreachable(broker_name, f"this is the port of {self._home.name}")
+        return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
+
+    def _check(self, all_links: LocalBrokers, header: CheckTransactionState, body: bytes) -> None:
+        all_links.on_check(self._home.name, header, record.decode(body), self._client_id)
+
+
+def _signed(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:
+    return signed_fields(request.ext_fields(), body, account.access_key, account.key)
+
+
+class Pushes:
+    """What the broker asks a client of the port by itself."""
+
+    def __init__(self, check: Callable[[CheckTransactionState, bytes], None]) -> None:
+        self._on_check = check
+
+    @handles(CheckTransactionState)
+    def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
+        """Ask the producer for the end of a transaction."""
+        self._on_check(header, body)
+
+    @handles(NotifyConsumerIdsChanged, ResetConsumerClientOffset, PushReply)
+    def ignore(self, header: Request[Any], body: bytes, peer: Peer) -> None:
+        """Do nothing: a consumer that pops has neither queues nor offsets."""
+
+    @handles(GetConsumerStatus)
+    def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
+        """Report that the client keeps no offsets."""
+        return Answer(body=ConsumerStatus())
+
+    @handles(GetConsumerRunning, ConsumeMessageDirectly)
+    def refuse(self, header: Request[Any], body: bytes, peer: Peer) -> Answer:
+        """Refuse what clients of the gRPC port cannot do."""
+        raise RemoteError(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "clients of the gRPC port do not answer this request"
+        )

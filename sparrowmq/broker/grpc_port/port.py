@@ -1,0 +1,89 @@
+"""The gRPC port of a broker, for the official clients of RocketMQ 5 (`grpcServerPort`).
+
+The port serves the broker's own topics. A client finds the queues of several brokers through the process `mqproxy`.
+Only a broker with the port loads this module, protobuf and hpack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Final, Self
+
+from sparrowmq.auth.accounts import Account
+from sparrowmq.auth.grpc_signature import AUTHORIZATION, grpc_principal
+from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
+from sparrowmq.http2.server import GrpcServer
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
+from sparrowmq.proxy.methods import Methods
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+
+LOOK_S: Final = 30.0
+DRAIN_S: Final = 1.0
+
+
+class GrpcPort:
+    """The open port; an async context manager.
+
+    Args:
+        at: the host to listen on, and the port; 0 takes a free one.
+        told: the host by which clients reach the broker.
+        turn: the broker's turn of the loop.
+    Attributes:
+        address: for clients.
+    Raises on entering:
+        ConfigError: the port cannot be used.
+    """
+
+    def __init__(
+        self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, at: tuple[str, int], told: str
+    ) -> None:
+        self.address = ""
+        self._home = home
+        self._clock = clock
+        self._tls = tls
+        self._turn = turn
+        self._at = at
+        self._told = told
+        self.account_of: AccountOf = _no_account
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(Background())
+            links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of)
+            stack.callback(links.close)
+            methods = Methods(links, self._clock, tasks)
+            server = GrpcServer(methods.by_path(), tls=self._tls, clock=self._clock, turn=self._turn)
+            await stack.enter_async_context(server)
+            port = await server.start(*self._at)
+            stack.push_async_callback(server.drain, DRAIN_S)
+            self.address = methods.address = f"{self._told}:{port}"
+            tasks.spawn(self._expire(links), "idle gRPC clients")
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
+
+    async def _expire(self, links: LocalBrokers) -> None:
+        while True:
+            await self._clock.sleep(LOOK_S)
+            links.expire()
+
+
+def account_of(accounts: Callable[[], Mapping[str, Account]], clock: Clock) -> AccountOf:
+    """Return what finds the account that signed a call. A call without a signature has none: the guard decides."""
+
+    def find(metadata: Mapping[str, str]) -> Signer | None:
+        if AUTHORIZATION not in metadata:
+            return None
+        return grpc_principal(metadata, accounts(), clock.now_ms())
+
+    return find
+
+
+def _no_account(metadata: Mapping[str, str]) -> None:
+    """Without access control signatures say nothing."""
