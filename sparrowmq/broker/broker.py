@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq import descriptors, logs
 from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
+from sparrowmq.broker.changes import less_than_all, memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.fast_port import fast_door, without_pulls
@@ -79,7 +79,6 @@ from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
-from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -101,7 +100,6 @@ if TYPE_CHECKING:
     from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 
 IsOver = Callable[[int], bool]
-_MISSING: Final = {Perm.READ_WRITE: "", Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
 _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 
@@ -588,14 +586,6 @@ def _refuse_writes(registration: Registration, topics: Topics) -> None:
     """Announce that clients must send to another broker."""
     registration.refuse_writes()
     topics.tell_anew()
-
-
-def less_than_all(settings: BrokerSettings) -> str:
-    """Return what a broker with these settings does not do; "" if it does all."""
-    missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
-    if missing:
-        return f"it {missing}: brokerPermission = {settings.permission}"
-    return "producers do not find it: drained = true" if settings.drained else ""
 
 
 def _not_yet(session: Session, command: Command) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.pull_handler import PullRules
 from sparrowmq.broker.handlers.send_handler import SendRules
 from sparrowmq.broker.held_pulls import HeldLimits
+from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.store.message_store import MessageStore
 
 
@@ -53,3 +55,14 @@ def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
         set_aside_days=settings.set_aside_days,
         set_aside_limit=settings.set_aside_limit,
     )
+
+
+_MISSING: Final = {Perm.READ_WRITE: "", Perm.READ: "takes no messages", Perm.WRITE: "gives no messages"}
+
+
+def less_than_all(settings: BrokerSettings) -> str:
+    """Return what a broker with these settings does not do; "" if it does all."""
+    missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
+    if missing:
+        return f"it {missing}: brokerPermission = {settings.permission}"
+    return "producers do not find it: drained = true" if settings.drained else ""

@@ -8,19 +8,24 @@ Source: AckMessageActivity, ChangeInvisibleDurationActivity and ForwardMessageTo
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
+from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import Brokers
 from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.proxy.renewals import Renewals
 from sparrowmq.proxy.settings_answer import ms_of
 from sparrowmq.proxy.statuses import Status, refused, status, status_of
 from sparrowmq.proxy.wire_types import message
+from sparrowmq.remoting.request_in_flight import Response
+
+R = TypeVar("R", bound=Header)
 
 LEAST_INVISIBLE_MS: Final = 10_000
 MOST_INVISIBLE_MS: Final = 12 * 3_600_000
@@ -71,7 +76,7 @@ class Acknowledging:
             extra_info=text,
             offset=handle.queue_offset,
         )
-        await brokers.ask(handle.broker_name, ask)
+        await _asked(brokers, handle, ask)
 
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         """ChangeInvisibleDuration."""
@@ -94,7 +99,7 @@ class Acknowledging:
             offset=handle.queue_offset,
             invisible_time=invisible_ms,
         )
-        reply = (await brokers.ask(handle.broker_name, ask)).header
+        reply = (await _asked(brokers, handle, ask)).header
         if reply.extra_info:
             return reply.extra_info
         return str(
@@ -143,6 +148,16 @@ class Acknowledging:
                 "the receipt handle has expired: the message is visible again; use a longer invisible duration",
             )
         return handle
+
+
+async def _asked(brokers: Brokers, handle: ReceiptHandle, request: Request[R]) -> Response[R]:
+    """Ask the broker of a handle. Raises: RemoteError, also if the handle is worth nothing there."""
+    try:
+        return await brokers.ask(handle.broker_name, request)
+    except RemoteError as error:
+        if error.code == ResponseCode.NO_MESSAGE:
+            raise refused(Status.INVALID_RECEIPT_HANDLE, error.remark) from None
+        raise
 
 
 def illegal_invisible_time(invisible_ms: int) -> SparrowError:

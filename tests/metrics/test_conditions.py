@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparrowmq import snapshot
-from sparrowmq.broker.broker import less_than_all
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
+from sparrowmq.broker.changes import less_than_all
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,

@@ -60,10 +60,11 @@ async def test_each_entry_has_its_own_status():
     assert len(acks.brokers.asked) == 1
 
 
-async def test_ack_that_the_broker_refuses_is_no_success():
+@pytest.mark.parametrize(("code", "status"), [(208, 40013), (1, 50001), (17, 40402)])
+async def test_ack_that_the_broker_refuses_is_no_success(code, status):
     acks = Acks()
-    acks.brokers.answers[AckMessage] = failing(1, "forged")
-    assert (await acks.ack(acks.handle())).status.code == 50001
+    acks.brokers.answers[AckMessage] = failing(code, "forged")
+    assert (await acks.ack(acks.handle())).status.code == status
 
 
 async def test_ack_without_an_entry_is_refused():

@@ -1,8 +1,8 @@
 """The one broker behind its own gRPC port, with a connection inside the process for each client.
 
-A connection is that of one client id, account, address and certificate. It ends with its client. A call that is signed
-is checked here, with the time that the client signed; the requests that it becomes are signed again with the account's
-key, so the broker's guard decides about them as about those of any other connection.
+A connection is that of one client id, account, address and certificate. It ends with its client. The signature of a
+call is checked here, with the time that the client signed. The requests to the broker are signed again with the
+account's key. So the broker's guard decides about them as about those of any other connection.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class LocalLink:
         self._home = home = all_links.home
         self._client_id = client_id
         self.used = 0.0
-        sign = None if account is None else partial(_signed, account)
+        sign = None if account is None else partial(_sign_again, account)
         check = partial(self._check, all_links)
         self._session = all_links.session(Pushes(check), sign)
         served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
@@ -201,12 +201,12 @@ class LocalLink:
         all_links.on_check(self._home.name, header, record.decode(body), self._client_id)
 
 
-def _signed(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:
+def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:
     return signed_fields(request.ext_fields(), body, account.access_key, account.key)
 
 
 class Pushes:
-    """What the broker asks a client of the port by itself."""
+    """Answers the requests of the broker to a client of the port."""
 
     def __init__(self, check: Callable[[CheckTransactionState, bytes], None]) -> None:
         self._on_check = check

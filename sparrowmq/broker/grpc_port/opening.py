@@ -58,7 +58,6 @@ async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, acc
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
     at = (settings.bind_address, settings.grpc_port)
     opened = GrpcPort(home, clock, broker.tls, broker.turn, at, host)
-    files = access.files
-    if files is not None:
-        opened.account_of = account_of(lambda: files.now.by_key, clock)
+    if access.guard is not None:
+        opened.account_of = account_of(lambda: access.accounts, clock)
     return (await stack.enter_async_context(opened)).address

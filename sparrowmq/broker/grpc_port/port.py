@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final, Self
 
-from sparrowmq.auth.accounts import Account
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
 from sparrowmq.http2.server import GrpcServer
@@ -74,7 +73,7 @@ class GrpcPort:
             links.expire()
 
 
-def account_of(accounts: Callable[[], Mapping[str, Account]], clock: Clock) -> AccountOf:
+def account_of(accounts: Callable[[], Mapping[str, Signer]], clock: Clock) -> AccountOf:
     """Return what finds the account that signed a call. A call without a signature has none: the guard decides."""
 
     def find(metadata: Mapping[str, str]) -> Signer | None:

@@ -53,11 +53,12 @@ def test_a_person_is_told_what_to_paste(dev):
     said = (
         line
         + "".join(iter(process.stdout.readline, "\n"))
-        + "".join(process.stdout.readline() for _ in range(6))
+        + "".join(process.stdout.readline() for _ in range(7))
     )
     for who in ("shell", "Python", "Java", "Go", "Node", "Spark"):
         (told,) = [each for each in said.splitlines() if each.split()[:1] == [who]]
         assert namesrv in told
+    assert re.search(r'  5.x      ClientConfiguration\("127.0.0.1:\d+", Credentials\(\)\)', said)
     assert "gone at the end (--store DIR keeps them)" in said
 
 

@@ -1,0 +1,97 @@
+"""The gRPC port of a broker, over sockets."""
+
+from sparrowmq import connect
+from sparrowmq.proxy.settings_answer import set_ms
+from sparrowmq.proxy.transaction_id import TransactionId
+from sparrowmq.proxy.wire_types import ClientType, MessageType, Resolution
+from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.proxy.scripted import named, outgoing
+
+
+async def make_topic(cluster, queues=2):
+    async with connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("orders", queues=queues)
+
+
+async def test_message_is_sent_received_and_acknowledged(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0) as cluster:
+        await make_topic(cluster)
+        async with channel_to(cluster.brokers[0].grpc_address) as channel:
+            producer, consumer = GrpcClient(channel, "p"), GrpcClient(channel, "c")
+            await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            assert (await consumer.receive(wait_ms=0))[0] == 40401
+            sent = await producer.call("SendMessage", messages=[outgoing(tag="t", keys=["k"])])
+            assert sent.status.code == 20000
+            code, (got,) = await consumer.receive()
+            system = got.system_properties
+            assert (code, got.body, system.tag, list(system.keys)) == (20000, b"hello", "t", ["k"])
+            names = {"topic": named("orders"), "group": named("g")}
+            change = {"receipt_handle": system.receipt_handle, "message_id": system.message_id}
+            duration = system.invisible_duration
+            set_ms(duration, 60_000)
+            changed = await consumer.call(
+                "ChangeInvisibleDuration", **names, **change, invisible_duration=duration
+            )
+            entry = {"message_id": system.message_id, "receipt_handle": changed.receipt_handle}
+            acked = await consumer.call("AckMessage", **names, entries=[entry])
+            assert (changed.status.code, acked.status.code) == (20000, 20000)
+
+
+async def test_broker_sees_the_members_of_a_group(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0) as cluster:
+        await make_topic(cluster)
+        async with channel_to(cluster.brokers[0].grpc_address) as channel, connect(cluster.namesrv) as mq:
+            consumer = GrpcClient(channel, "consumer-7")
+            await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            await consumer.receive(wait_ms=0)
+            members = await mq.admin.members("g")
+            assert [member.client_id for member in members] == ["consumer-7"]
+            await consumer.call("NotifyClientTermination", group=named("g"))
+            await consumer.call("QueryRoute", topic=named("orders"))
+            assert await mq.admin.members("g") == []
+
+
+async def test_producer_is_asked_for_the_end_of_a_transaction(tmp_path):
+    soon = Cluster(tmp_path, grpc_port=0, transaction_timeout_ms=100, transaction_interval_ms=100)
+    async with soon as cluster:
+        await make_topic(cluster)
+        async with channel_to(cluster.brokers[0].grpc_address) as channel:
+            producer, consumer = GrpcClient(channel, "p"), GrpcClient(channel, "c")
+            await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            assert (await consumer.receive(wait_ms=0))[0] == 40401
+            read = await producer.telemetry(topic="orders")
+            await read()
+            half = outgoing(message_type=MessageType.TRANSACTION)
+            sent = (await producer.call("SendMessage", messages=[half])).entries[0]
+            asked = (await read()).recover_orphaned_transaction_command
+            assert asked.message.body == b"hello"
+            known = TransactionId.parse(sent.transaction_id)
+            assert TransactionId.parse(asked.transaction_id).unique_id == known.unique_id
+            end = {"topic": named("orders"), "transaction_id": asked.transaction_id}
+            ended = await producer.call("EndTransaction", **end, resolution=Resolution.COMMIT)
+            assert ended.status.code == 20000
+            assert [each.body for each in (await consumer.receive())[1]] == [b"hello"]
+
+
+async def test_mistakes_of_clients_have_their_codes(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0) as cluster:
+        await make_topic(cluster)
+        async with channel_to(cluster.brokers[0].grpc_address) as channel:
+            client = GrpcClient(channel)
+            names = {"topic": named("orders"), "group": named("g")}
+            forged = "0 1795460971545 99999999999 0 0 broker-0 0 0 0"
+            entry = {"message_id": "x", "receipt_handle": forged}
+            assert (await client.call("QueryRoute", topic=named("nope"))).status.code == 40402
+            assert (await client.call("QueryRoute", topic=named("TBW102"))).status.code == 40002
+            assert (await client.call("AckMessage", **names, entries=[entry])).status.code == 40013
+            lost = str(TransactionId("broker-0", 0, 10_000_000, "x"))
+            ended = await client.call(
+                "EndTransaction", topic=named("orders"), transaction_id=lost, resolution=1
+            )
+            assert ended.status.code == 40008
+
+
+async def test_broker_without_the_setting_has_no_port(tmp_path):
+    async with Cluster(tmp_path) as cluster:
+        assert cluster.brokers[0].grpc_address == ""
