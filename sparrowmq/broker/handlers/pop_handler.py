@@ -27,7 +27,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.waiting import settled
+from sparrowmq.loop.waiting import after_thread, settled
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY
@@ -54,6 +54,7 @@ _LONGEST_INVISIBLE_MS: Final = 7 * 86_400_000
 _SHORTEST_HOLD_S: Final = 1.0  # for a read that goes on
 
 _Asks = PopMessage | PeekMessage | Notification
+_Result = Answer | Later | Awaitable[Answer | Later]
 
 
 class PopHandler:
@@ -81,7 +82,7 @@ class PopHandler:
         self.held = HeldPulls(clock, self._serve_held, limits)
 
     @handles(PopMessage)
-    def pop(self, header: PopMessage, body: bytes, peer: Peer) -> Answer | Later | Awaitable[Answer | Later]:
+    def pop(self, header: PopMessage, body: bytes, peer: Peer) -> _Result:
         """Return messages, and hide them."""
         self._check(header, peer)
         if not 0 <= header.invisible_time <= _LONGEST_INVISIBLE_MS:
@@ -110,9 +111,7 @@ class PopHandler:
         """Return how many pops of a group wait for a topic."""
         return PollingReply(self.held.waiting_for(self._waits.bell(header.topic, header.consumer_group)))
 
-    def _selected(
-        self, header: PopMessage, then: Callable[[Selector], Answer | Later]
-    ) -> Answer | Later | Awaitable[Answer | Later]:
+    def _selected(self, header: PopMessage, then: Callable[[Selector], _Result]) -> _Result:
         if not header.exp:
             return then(ALL)
         if not header.exp_type or header.exp_type == TAG:
@@ -122,15 +121,22 @@ class PopHandler:
             return then(selector)
         return settled(in_slices(_after(selector, then)))
 
-    def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> Answer | Later:
-        popped = self._give(header, selector)
+    def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> _Result:
+        wish = self._wish(header, selector)
+        cold = self._popping.cold_read(wish)
+        if cold is not None:
+            return after_thread(cold, lambda: self._pop_or_hold(header, wish, peer))
+        return self._pop_or_hold(header, wish, peer)
+
+    def _pop_or_hold(self, header: PopMessage, wish: Wish, peer: Peer) -> Answer | Later:
+        popped = self._give(header, wish)
         if popped.count:
             return self._answer(header, popped, peer)
-        later = self._hold(header, selector, peer, popped.is_cut)
+        later = self._hold(header, wish.selector, peer, popped.is_cut)
         return later or self._answer(header, popped, peer)
 
-    def _give(self, header: PopMessage, selector: Selector) -> Popped:
-        wish, now_ms, popped = self._wish(header, selector), self._clock.now_ms(), None
+    def _give(self, header: PopMessage, wish: Wish) -> Popped:
+        now_ms, popped = self._clock.now_ms(), None
         for retry in self._left_by_apache(header):
             ids = range(retry.read_queue_nums)
             of_retry = replace(
@@ -183,7 +189,7 @@ class PopHandler:
                 answer = Answer(0, NotificationReply(False, False))
         else:
             assert isinstance(header, PopMessage) and held.selector is not None
-            popped = self._give(header, held.selector)
+            popped = self._give(header, self._wish(header, held.selector))
             is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
             answer = self._answer(header, popped, held.peer) if popped.count or is_over else None
             if popped.is_cut:
@@ -289,5 +295,5 @@ class PopHandler:
             )
 
 
-def _after(compiling: Steps[Selector], then: Callable[[Selector], Answer | Later]) -> Steps[Answer | Later]:
+def _after(compiling: Steps[Selector], then: Callable[[Selector], _Result]) -> Steps[_Result]:
     return then((yield from compiling))

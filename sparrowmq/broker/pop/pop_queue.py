@@ -145,8 +145,9 @@ class PopQueue:
         """Take a step of this queue."""
         match step:
             case Taken():
-                for offset in offsets_of(step.runs):
-                    self._set(offset, Cell(step.pop_ms, step.due_ms, step.token, step.attempt, 0))
+                packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, 0)
+                for i in range(0, len(step.runs), 2):
+                    self._set(step.runs[i], step.runs[i + 1], packed)
                 self.next_offset = max(self.next_offset, step.next_offset)
             case Settled():
                 for offset in offsets_of(step.runs):
@@ -154,7 +155,8 @@ class PopQueue:
             case Changed():
                 cell = self.cell(step.offset)
                 if cell is not None:
-                    self._set(step.offset, Cell(step.pop_ms, step.due_ms, step.token, cell.attempt, 0))
+                    packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, cell.attempt, 0)
+                    self._set(step.offset, 1, packed)
             case Begun():
                 self._begin(step.next_offset)
             case Restored():
@@ -210,16 +212,20 @@ class PopQueue:
         self.attempt_id, self.attempted = "", []
         self.next_offset = next_offset
 
-    def _set(self, offset: int, cell: Cell) -> None:
-        number, index = divmod(offset, CHUNK)
-        chunk = self.chunks.get(number)
-        if chunk is None:
-            chunk = self.chunks[number] = Chunk()
-            heapq.heappush(self._numbers, number)
-        if not chunk.live >> index & 1:
-            chunk.live |= 1 << index
-            self.count += 1
-        _CELL.pack_into(chunk.cells, index * _CELL.size, *cell)
+    def _set(self, begin: int, count: int, cell: bytes) -> None:
+        """Set a run of messages."""
+        while count > 0:
+            number, index = divmod(begin, CHUNK)
+            size = min(count, CHUNK - index)
+            chunk = self.chunks.get(number)
+            if chunk is None:
+                chunk = self.chunks[number] = Chunk()
+                heapq.heappush(self._numbers, number)
+            some = ((1 << size) - 1) << index
+            self.count += (some & ~chunk.live).bit_count()
+            chunk.live |= some
+            chunk.cells[index * _CELL.size : (index + size) * _CELL.size] = cell * size
+            begin, count = begin + size, count - size
 
     def _clear(self, offset: int) -> None:
         number, index = divmod(offset, CHUNK)

@@ -13,7 +13,7 @@ one it gives the same messages again, because the answer may have been lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -91,6 +91,14 @@ class Popping:
                 popped.is_cut = popped.count == 0
                 break
         return popped
+
+    def cold_read(self, wish: Wish) -> Callable[[], None] | None:
+        """The function to call in a thread before a pop, if the pop would wait for the disk."""
+        for queue_id in wish.queue_ids:
+            queue = self._pops.table.get(wish.topic, wish.group, queue_id)
+            if queue is not None and queue.next_offset < self._store.queues.max_offset(wish.topic, queue_id):
+                return self._store.cold_read(wish.topic, queue_id, queue.next_offset, _MOST_BYTES)
+        return None
 
     def peek(self, wish: Wish, now_ms: int) -> Popped:
         """Show the messages that a pop would give: those that are visible again, or else new ones."""

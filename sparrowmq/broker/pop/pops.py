@@ -144,7 +144,7 @@ class Pops:
         """
         by_attempt: dict[int, list[int]] = {}
         for offset in offsets:
-            before = queue.cell(offset)
+            before = queue.cell(offset) if offset < queue.next_offset else None
             number = attempt or (1 if before is None else min(before.attempt + 1, 0xFFFF))
             by_attempt.setdefault(number, []).append(offset)
         place = (queue.topic, queue.group, queue.queue_id)

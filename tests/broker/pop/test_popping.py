@@ -1,7 +1,9 @@
 """Orderly pops, and pops of large messages, asked of a whole broker."""
 
 import asyncio
+import threading
 
+from sparrowmq.store.queues import cold_reads
 from tests.broker.live import live_broker
 from tests.broker.pop_live import ack, pop, pop_all
 
@@ -80,3 +82,22 @@ async def test_all_queues_get_their_turn(tmp_path, clock):
             await send(broker, *[b"x"] * 3, queue_id=queue_id)
         first = [(await pop(broker, max_msg_nums=1))[0].queue_id for _ in range(4)]
         assert sorted(first) == [0, 1, 2, 3]
+
+
+async def test_a_pop_far_behind_has_a_thread_read_what_has_left_the_cache(tmp_path, clock, monkeypatch):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for number in range(cold_reads.NEAR + 40):
+            await broker.send(str(number).encode())
+        assert bodies(await pop(broker, queue_id=0, max_msg_nums=2)) == [b"0", b"1"]
+        log = broker.broker.store._log
+        monkeypatch.setattr(log, "is_cached", lambda offset: False)
+        threads: list[threading.Thread] = []
+        cache = log.cache
+
+        def noted(*place: int) -> None:
+            threads.append(threading.current_thread())
+            cache(*place)
+
+        monkeypatch.setattr(log, "cache", noted)
+        assert bodies(await pop(broker, queue_id=0, max_msg_nums=2)) == [b"2", b"3"]
+        assert threads and threading.main_thread() not in threads
