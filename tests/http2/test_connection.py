@@ -257,13 +257,16 @@ def test_calls_above_the_limit_are_refused_and_the_others_go_on():
 
 def test_a_refused_header_block_still_counts_for_the_table():
     encoder = hpack.Encoder()
-    blocks = [encoder.encode(path("/test.Test/Echo", ("x-long", "value"))) for _ in range(3)]
+    first = encoder.encode(CALL)
+    refused, again = [encoder.encode(path("/test.Test/Echo", ("x-new", "value"))) for _ in range(2)]
+    assert len(again) < len(refused)
     served = Served(Limits(streams=1))
-    served.receive(
-        *(frame(frames.HEADERS, frames.END_HEADERS, 2 * at + 1, raw) for at, raw in enumerate(blocks))
-    )
+    served.receive(frame(frames.HEADERS, WHOLE, 1, first), frame(frames.HEADERS, WHOLE, 3, refused))
+    assert served.resets() == [(3, frames.REFUSED_STREAM)]
+    served.answer(1)
+    served.receive(frame(frames.HEADERS, WHOLE, 5, again))
     assert served.code is None
-    assert served.resets() == [(3, frames.REFUSED_STREAM), (5, frames.REFUSED_STREAM)]
+    assert served.events[-1] == ("request", 5, "/test.Test/Echo", True)
 
 
 def test_no_new_calls_while_too_many_answers_are_unsent():

@@ -97,11 +97,12 @@ async def test_a_stream_without_answers_ends_well(channel):
     assert [answer async for answer in channel.unary_stream("/test.Test/Count")(b"0 0")] == []
 
 
-async def test_a_talk_goes_back_and_forth(channel):
+async def test_a_talk_goes_back_and_forth(channel, server):
     call = channel.stream_stream("/test.Test/Talk")()
     for size in [1, 100_000, 0, 2_000_000, 3]:
         await call.write(bytes(size))
         assert await call.read() == b"%d" % size
+        assert [session.connection.held_bytes for session in server.sessions] == [0]
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
     assert await call.code() is grpc.StatusCode.OK

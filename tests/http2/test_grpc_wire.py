@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,19 @@ def test_wrong_compression_is_refused(raw, encoding, code):
     with pytest.raises(GrpcError) as caught:
         reader.next()
     assert caught.value.code == code
+
+
+def test_a_small_message_does_not_become_a_large_one_in_memory():
+    raw = compressed(bytes(30_000_000))
+    reader = MessageReader(100_000, "gzip")
+    reader.add(raw)
+    tracemalloc.start()
+    try:
+        with pytest.raises(GrpcError):
+            reader.next()
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

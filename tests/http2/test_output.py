@@ -110,6 +110,7 @@ def test_one_write_has_only_so_much():
     for _ in range(100):
         for stream in streams:
             sender.output.message(stream, bytes(16_000))
+    assert READY_BYTES <= sender.output.ready_bytes <= READY_BYTES + 16_384
     total = 0
     while sender.output.flush():
         sizes = data_sizes(sender.sent())

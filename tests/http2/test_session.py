@@ -53,7 +53,7 @@ async def test_a_wrong_call_gets_a_status_and_the_connection_goes_on(server, pai
 
 async def test_the_reason_for_the_end_of_a_connection_reaches_the_peer(server):
     async with connected(server.port) as peer:
-        peer.send(headers(2), *[call(at) for at in range(1, 200, 2)])
+        peer.send(headers(2), bytes(4_000_000))  # a socket that is closed with unread bytes forgets its own
         goaway = await peer.until("goaway")
         assert int.from_bytes(goaway[3][4:8], "big") == frames.PROTOCOL_ERROR
         assert b"stream 2" in goaway[3]
