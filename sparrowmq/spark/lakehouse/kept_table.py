@@ -50,7 +50,8 @@ from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH, merged
-from sparrowmq.spark.pipelines.tables.table_writer import fields_for
+from sparrowmq.spark.pipelines.tables.retries import finish_retry
+from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
 from sparrowmq.spark.source.incarnations import advanced, incarnations_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, between, capped, share
 
@@ -133,6 +134,7 @@ class KeptTable:
         self._holding = ExitStack()
         self._staged: Path | None = None
         self._parts: list[Part] = []
+        self._fields: dict[str, str] | None = None
         self._freshness = Freshness()
         self._due_s = 0.0
         self._begun_s: float | None = None
@@ -183,6 +185,7 @@ class KeptTable:
         self._holding.enter_context(locked(self.state))
         try:
             self.settled = begun_at(self.root, self.settled) or self.settled
+            finish_retry(self.root, self.settled)
             progress = kept_progress(self.state)
             if progress is None:
                 progress = taken_over(self.state, self.settled)
@@ -304,7 +307,8 @@ class KeptTable:
         rows_lake, _ = self._open()
         shutil.rmtree(self.state / "staged", ignore_errors=True)
         folder = self._staged = self.state / "staged" / uuid.uuid4().hex
-        kinds = self.types.kinds(self.settled.fields)
+        self._fields = self._fields_of_begun()
+        kinds = self._kinds()
         self._parts = [
             Part(
                 self.topic,
@@ -321,9 +325,24 @@ class KeptTable:
         ]
         return self._parts
 
+    def _fields_of_begun(self) -> dict[str, str] | None:
+        """The columns of the batch at hand, if one table has its part; None if it may have others.
+
+        With wider ones, a message would be in both tables, or in none.
+        """
+        assert self._progress is not None
+        for lake in self._open():
+            if self._progress.batch <= lake.last_batch():
+                record = held_by(lake).record
+                return dict(record.settled["fields"]) if record is not None else None
+        return None
+
+    def _kinds(self) -> Mapping[str, DataType]:
+        return self.types.kinds(self.settled.fields if self._fields is None else self._fields)
+
     def again(self, written: Sequence[Written]) -> list[Part]:
         """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
-        if self.settled.mode != "json" or not any(part.found for part in written):
+        if self.settled.mode != "json" or self._fields is not None or not any(part.found for part in written):
             return []
         fields = fields_for(merged(part.found for part in written), self.settled.fields, self._open()[0])
         if fields == self.settled.fields:
@@ -348,7 +367,7 @@ class KeptTable:
         batch = self._progress.batch
         rows, errors = self._open()
         keep(self.state, self.settled)
-        shape = ArrowRows(self.settled.mode, self.types.kinds(self.settled.fields))
+        shape = ArrowRows(self.settled.mode, self._kinds())
         good = self._staged_files([file for each in written for file in each.rows], batch)
         rejects = self._staged_files([file for each in written for file in each.errors], batch)
         known = self._progress.rows, self._progress.errors
@@ -375,7 +394,8 @@ class KeptTable:
         if batch <= last:
             return 0
         widen(lake, staged.schema, self.state / "rewritten")
-        record = record_of(self._progress, self.settled, other=other.last_batch(), is_half=is_half)
+        settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
+        record = record_of(self._progress, settled, other=other.last_batch(), is_half=is_half)
         lake.commit(batch, replace(staged, record=record))
         return staged.rows
 
@@ -422,6 +442,7 @@ class KeptTable:
                 open_lake(kind, Place(self.root, self.state, writer)),
                 open_lake(kind, Place(self._errors_root, self.state / "errors", writer)),
             )
+            self.settled.fields = regained(self.settled, self._lakes[0])
         return self._lakes
 
     # Upkeep -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.table_progress import Progress
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.progress import Record, parsed
+from sparrowmq.spark.pipelines.tables.progress import Record, placed
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, part_of, to_json
 
 
@@ -45,7 +45,7 @@ class Compared(NamedTuple):
 
 def held_by(lake: Lake) -> Held:
     """Ask a table for its last batch, and the record of it."""
-    return Held(lake.last_batch(), parsed(lake.record()))
+    return Held(lake.last_batch(), placed(lake.record()))
 
 
 def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool = False) -> str:

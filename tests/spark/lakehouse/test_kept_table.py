@@ -17,6 +17,7 @@ from sparrowmq.spark.lakehouse.day_files import DayFiles
 from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.tables import retries
 from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
@@ -65,13 +66,18 @@ def work(parts, bodies=None):
     """What workers would write for parts; a body for each offset."""
     found = []
     for part in parts:
-        shape = ArrowRows(part.mode, part.kinds)
-        with DayFiles(Path(part.folder) / "rows", shape.schema, part.keeps_day) as files:
+        shape, folder = ArrowRows(part.mode, part.kinds), Path(part.folder)
+        files = DayFiles(folder / "rows", shape.schema, part.keeps_day)
+        errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+        with files, errors:
             for each in part.ranges:
                 for at in range(each.start, each.end):
-                    files.write(shape.split(messages(shape, [bodies(at) if bodies else b"%d" % at])).rows)
+                    split = shape.split(messages(shape, [bodies(at) if bodies else b"%d" % at]))
+                    files.write(split.rows)
+                    if split.errors.num_rows:
+                        errors.write(split.errors)
         found.append(
-            Written(part.topic, rows=files.written, read=part.rows, size=part.rows * 10, oldest_ms=1)
+            Written(part.topic, files.written, errors.written, part.rows, size=part.rows * 10, oldest_ms=1)
         )
     return found
 
@@ -211,3 +217,78 @@ def test_files_are_merged_and_old_days_taken_out(make):
     assert table.figures.files == 1 and len(rows_of(table.root)) == 4
     assert table.merge(date(2026, 3, 5)) == (1, 0, 1)
     assert rows_of(table.root) == []
+
+
+@pytest.mark.guards("KeptTable._fields_of_begun: self._progress.batch <= lake.last_batch() -> False")
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(make, has_rows):
+    """Killed between the two tables, or after both, and then the schema gets wider."""
+
+    def bodies(at):
+        return b'{"id":"text"}' if at == 0 or not has_rows else b'{"id":%d}' % at
+
+    table = make(mode="schema", schema="id bigint")
+    look(table, 3)
+    written = work(table.plan(100, 1, addresses), bodies)
+    errors = table._open()[1]
+    if has_rows:
+        errors.commit = _die
+    else:
+        commit = errors.commit
+        errors.commit = lambda *given: (commit(*given), _die())
+    with pytest.raises(_DeadError):
+        table.add(written)
+    table.close()
+    again = make(mode="schema", schema="id string,more string")
+    again.add(work(again.plan(100, 1, addresses), bodies))
+    assert (again.figures.rows, again.figures.errors) == ((0, 1) if has_rows else (0, 0))
+    assert len(rows_of(again.root)) + len(rows_of(again.root.with_name("orders.errors"))) == 3
+    look(again, 4)
+    again.add(work(again.plan(100, 1, addresses), bodies))
+    assert sorted(row["id"] for row in rows_of(again.root)) == (["1", "2", "3"] if has_rows else ["text"])
+
+
+class _DeadError(Exception):
+    pass
+
+
+def _die(*_args):
+    raise _DeadError
+
+
+@pytest.mark.guards("KeptTable.begin: drop finish_retry")
+def test_a_retry_of_errors_that_was_killed_is_finished_first(make, monkeypatch):
+    table = make(mode="schema", schema="id bigint")
+    look(table, 2)
+    table.add(work(table.plan(100, 1, addresses), lambda at: b'{"id":%d.5}' % at if at else b'{"id":0}'))
+    table.close()
+    settled = begun(table.root)
+    assert settled is not None
+    settled.fields = {"id": "double"}
+    with monkeypatch.context() as patch:
+        patch.setattr(retries, "rewritten", _die)
+        with pytest.raises(_DeadError):
+            retries.Retry(table.root, settled).run()
+    errors = table.root.with_name("orders.errors")
+    assert len(rows_of(table.root)) == 2 and len(rows_of(errors)) == 1
+    make(mode="schema", schema="id double")
+    assert sorted(row["id"] for row in rows_of(table.root)) == [0, 1.5]
+    assert not rows_of(errors)
+
+
+@pytest.mark.guards("KeptTable._open: drop regained")
+def test_columns_that_an_older_copy_of_the_settings_lacks_are_those_of_the_table(make):
+    table = make(mode="schema", schema="id bigint")
+    look(table, 1)
+    table.add(work(table.plan(100, 1, addresses), lambda at: b'{"id":%d}' % at))
+    older = (table.state / "table.json").read_text()
+    table.close()
+    wider = make(mode="schema", schema="id string")
+    look(wider, 2)
+    wider.add(work(wider.plan(100, 1, addresses), lambda at: b'{"id":"text"}'))
+    wider.close()
+    (wider.state / "table.json").write_text(older)
+    again = make(mode="schema", schema="id bigint")
+    look(again, 3)
+    again.add(work(again.plan(100, 1, addresses), lambda at: b'{"id":%d}' % at))
+    assert sorted(row["id"] for row in rows_of(again.root)) == ["0", "2", "text"]

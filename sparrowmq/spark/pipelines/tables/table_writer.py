@@ -12,15 +12,17 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_type
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.rewriting import holds, widen
-from sparrowmq.spark.pipelines.lake.widening import retypes
+from sparrowmq.spark.pipelines.lake.widening import grows, retypes
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
@@ -49,6 +51,7 @@ class TableWriter:
             EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
         )
         self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
+        settled.fields = regained(settled, self._rows)
         self._errors = open_lake(settled.format, Place(errors, self._state / "errors", self._writer, lane))
         self._progress = TableProgress(root, settled, {ROWS: self._rows, ERRORS: self._errors})
 
@@ -172,6 +175,19 @@ def fields_for(found: Found, fields: Mapping[str, str], table: Lake | None) -> d
         return chosen
     long = _not_held(table, chosen)
     return columns(found, known, OWN, long) if long else chosen
+
+
+def regained(settled: Settled, table: Lake) -> dict[str, str]:
+    """Return the columns, none of them narrower than in the table: the settings may be older than the table."""
+    found, had = dict(settled.fields), arrow_types(settled.fields)
+    for name, kind in table.columns().items() if settled.mode in ("json", "schema", *ENCODED) else ():
+        if name in had:
+            is_known = not (retypes(had[name], kind) or grows(had[name], kind))
+        else:
+            is_known = name in OWN or settled.mode == "schema"
+        if not is_known:
+            found[name] = ddl_of(from_arrow_type(kind))
+    return found
 
 
 def _not_held(table: Lake, fields: Mapping[str, str]) -> list[str]:

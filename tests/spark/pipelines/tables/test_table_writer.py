@@ -1,17 +1,23 @@
 """sparrowmq.spark.pipelines.tables.table_writer: a batch is in a table once."""
 
+from datetime import date
+
 import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
-from tests.spark.pipelines.lake.tables import KINDS, as_all_see_it, rows_of
+from tests.spark.pipelines.lake.tables import DAY, KINDS, as_all_see_it, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -183,3 +189,22 @@ def test_a_schema_whose_type_does_not_hold_the_values_is_refused(topic, tmp_path
     with pytest.raises(ConfigError, match="has integers in id that double does not hold exactly"):
         writer(tmp_path / "orders", "schema", fields={"id": "double"}).resume(checkpoint, print)
     writer(tmp_path / "orders", "schema", fields={"id": "string"}).resume(checkpoint, print)
+
+
+@pytest.mark.guards("TableWriter.__init__: drop regained")
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_that_an_older_copy_of_the_settings_lacks_are_those_of_the_table(tmp_path, kind):
+    root = tmp_path / "orders"
+    writer(root, "json", kind)._rows.commit(0, staged(tmp_path, kind, {"amount": 5.5, "at": {"x": "far"}}))
+    again = writer(root, "json", kind, {"amount": "bigint"})
+    assert again.settled.fields == {"amount": "double", "at": "struct<x:string>"}
+    assert writer(root, "schema", kind, {"amount": "bigint"}).settled.fields == {"amount": "double"}
+    assert writer(root, "raw", kind).settled.fields == {}
+
+
+def staged(folder, kind, row):
+    """The files of a batch with one row."""
+    rows = pa.Table.from_pylist([{"_mq": {"queueId": 0}, "_day": date.fromisoformat(DAY), **row}])
+    pq.write_table(rows if kind == "iceberg" else rows.drop_columns("_day"), folder / "rows.parquet")
+    size = (folder / "rows.parquet").stat().st_size
+    return Staged([StagedFile(folder / "rows.parquet", f"_day={DAY}/w-0.parquet", DAY, 1, size)], rows.schema)
