@@ -1,4 +1,4 @@
-"""Settings of consumer groups: updateSubGroup, deleteSubGroup, getConsumerConfig.
+"""Settings of consumer groups: updateSubGroup, setConsumeMode, deleteSubGroup, getConsumerConfig.
 
 Source: UpdateSubGroupSubCommand, DeleteSubscriptionGroupCommand and GetConsumerConfigSubCommand, Java 4.9.8.
 """
@@ -11,9 +11,15 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.topic_subcommands import remove_topic
-from sparrowmq.client.admin.operations.group_operations import delete_group, group_table, put_group
+from sparrowmq.client.admin.operations.group_operations import (
+    delete_group,
+    group_table,
+    put_group,
+    put_request_mode,
+)
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.names import dlq_topic, retry_topic
+from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy
 
@@ -41,6 +47,18 @@ async def update_sub_group(call: Call) -> None:
 
     if await brokers_of.change_each(call, put, _FAILED_PAUSE_S):
         call.write(java.fields("SubscriptionGroupConfig", java.group_table(group)))
+
+
+async def set_consume_mode(call: Call) -> None:
+    mode = RequestMode(call.text("t"), call.text("g"), call.text("m"), call.number("q"))
+
+    async def put(address: str) -> None:
+        await put_request_mode(call, address, mode)
+        call.line("set consume mode to %s success.", address)
+
+    if await brokers_of.change_each(call, put, _FAILED_PAUSE_S):
+        names = f"topic[{mode.topic}] group[{mode.consumer_group}]"
+        call.write(f"{names} consume mode[{mode.mode}] popShareQueueNum[{mode.pop_share_queue_num}]")
 
 
 async def delete_sub_group(call: Call) -> None:

@@ -353,6 +353,14 @@ exportMetrics export_subcommands:export_metrics ExportMetricsCommand
 """
 # Only 5.3 and later have these.
 _TABLE_OF_5: Final = """
+setConsumeMode group_subcommands:set_consume_mode SetConsumeModeSubCommand
+    : Set consume message mode. pull/pop etc.
+     b brokerAddr : create subscription group to which broker
+     c clusterName : create subscription group to which cluster
+    *t topicName : topic name
+    *g groupName : consumer group name
+    *m mode : consume mode. PULL/POP
+     q popShareQueueNum : num of queue which share in pop mode
 createUser user_subcommands:create_user CreateUserSubCommand
     : Create user to cluster.
     |b brokerAddr : create user to which broker

@@ -36,6 +36,19 @@ def test_order_and_retry_policy_are_set_and_stay(admin):
     assert refused.code == 1 and "JSON" in refused.err
 
 
+def test_a_group_is_let_pop(admin):
+    admin.ok("updateTopic -b {broker} -t Shared")
+    admin.ok("updateSubGroup -b {broker} -g poppers")
+    said = admin.ok("setConsumeMode -c DefaultCluster -t Shared -g poppers -m POP -q 2")
+    assert said == (
+        f"set consume mode to {admin.broker} success.\n"
+        "topic[Shared] group[poppers] consume mode[POP] popShareQueueNum[2]"
+    )
+    assert admin.ok("setConsumeMode -b {broker} -t Shared -g poppers -m PULL").endswith("popShareQueueNum[0]")
+    refused = admin("setConsumeMode -b {broker} -t Shared -g poppers -m PUSH")
+    assert refused.code == 1 and "it is PULL or POP" in refused.err
+
+
 def test_without_a_place_the_usage_is_shown(admin):
     assert admin.ok("updateSubGroup -g g").startswith("usage: mqadmin updateSubGroup")
     assert admin.ok("deleteSubGroup -g g").startswith("usage: mqadmin deleteSubGroup")

@@ -14,6 +14,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     ResetOffset,
     UpdateAndCreateSubscriptionGroup,
 )
+from sparrowmq.protocol.requests.assignment_bodies import RequestMode
 from sparrowmq.protocol.requests.bodies import (
     ConsumeOutcome,
     ConsumerConnections,
@@ -28,6 +29,7 @@ from sparrowmq.protocol.requests.headers import (
     GetConsumerRunning,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.requests.pop_headers import SetRequestMode
 
 
 async def group_table(asker: Asker, address: str) -> dict[str, GroupConfig]:
@@ -41,6 +43,11 @@ async def put_group(asker: Asker, address: str, group: GroupConfig) -> None:
     signed = {f"+{name}": value for name, value in (group.attributes or {}).items()} or None
     body = msgspec.structs.replace(group, attributes=signed).encode()
     await asker.ask(address, UpdateAndCreateSubscriptionGroup(), body)
+
+
+async def put_request_mode(asker: Asker, address: str, mode: RequestMode) -> None:
+    """Let a group pull or pop a topic, where the broker shares queues. Brokers of 4.9 do not know the request."""
+    await asker.ask(address, SetRequestMode(), mode.encode())
 
 
 async def delete_group(asker: Asker, address: str, group: str, *, with_offsets: bool) -> None:
