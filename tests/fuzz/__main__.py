@@ -50,6 +50,7 @@ def main() -> int:
         "--replay", metavar="CASES", help="repeat the cases that --access printed, or a file of --cost"
     )
     parser.add_argument("--replays", action="store_true", help="captured frames too, which only TLS prevents")
+    parser.add_argument("--users", action="store_true", help="of --access: a broker with users and policies")
     parser.add_argument("--cost", action="store_true", help="search for requests that cost a broker much CPU")
     parser.add_argument("--requests", type=int, default=100_000, help="of --cost (default 100,000)")
     parser.add_argument("--codes", default="", help="of --cost, such as 34,310 (default all)")
@@ -69,9 +70,11 @@ def main() -> int:
         )
     if arguments.access:
         print(f"seed {arguments.seed}", flush=True)
-        found = command.replay(arguments.replay) if arguments.replay else None
+        found = command.replay(arguments.replay, arguments.users) if arguments.replay else None
         if found is None:
-            found = command.attack_all(arguments.seed, arguments.cases, arguments.replays, progress)
+            found = command.attack_all(
+                arguments.seed, arguments.cases, arguments.replays, arguments.users, progress
+            )
         return said(found, arguments.seed)
     print(f"seed {arguments.seed}, about {arguments.minutes:g} minutes", flush=True)
     decodes = int(arguments.minutes * DECODES_A_MINUTE)

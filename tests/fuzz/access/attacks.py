@@ -24,6 +24,7 @@ from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import bodies
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
+from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz.access.identities import IDENTITIES
 from tests.fuzz.access.victim import OWNER, REPLY_TOPIC, Target
@@ -55,6 +56,16 @@ _KINDS: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     ("group", (
         "theirs", "theirs", "theirs-2", "owners", "owner-producers", "locks", "waiters", "CID_RMQ_SYS_TRANS", "new",
     )),
+    ("username", ("owner-account", "denied-account", "other-account", "new-account")),
+    ("subject", ("User:owner-account", "User:denied-account", "User:other-account", "User:reader-account")),
+    ("resource", ("Topic:orders", "Topic:*", "Group:owners", "*")),
+    ("actions", ("All", "Sub")),
+    ("decision", ("Allow", "Deny")),
+    ("policy_type", ("Custom", "Default")),
+    ("source_ips", ("127.0.0.0/8",)),
+    ("attributes", ("",)),
+    ("user_type", ("Super", "Normal")),
+    ("user_status", ("enable", "disable")),
     ("client", ("owner@1", "their@1", "their@2")),
     ("key", ("order-1", "order-2", "order-3", "order-4", "7F00000100002A9F0000000000000001")),
     ("broker_name", ("broker-0",)),
@@ -79,6 +90,8 @@ _BODIES: Final = {
     if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
 }
 _BODIES["RegisterBrokerBody"] = RegisterBrokerBody
+_BODIES["UserEntry"] = UserEntry
+_BODIES["UserPolicies"] = UserPolicies
 _WANTED: Final = {
     34: "Heartbeat",
     41: "LockQueues",
@@ -86,6 +99,10 @@ _WANTED: Final = {
     46: "ClientConfigCheck",
     200: "GroupConfig",
     103: "RegisterBrokerBody",
+    3001: "UserEntry",
+    3002: "UserEntry",
+    3006: "UserPolicies",
+    3007: "UserPolicies",
 }
 _SERVED: Final = tuple(row for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV))
 # What makes and ends transactions, batches and replies has more states than one request shows.

@@ -17,13 +17,16 @@ CASES_OF_A_LIFE: Final = ROUNDS * CASES_OF_A_ROUND
 HONEST: Final = ("owner", "admin", "white")
 
 
-def attack_all(seed: int, cases: int, replays: bool, progress: Callable[[str, int, int], None]) -> list[str]:
+def attack_all(
+    seed: int, cases: int, replays: bool, users: bool, progress: Callable[[str, int, int], None]
+) -> list[str]:
     """Play cases until there are none left, or a fault. Returns the faults, with the fewest cases that repeat them."""
     logging.disable(logging.CRITICAL)  # brokers log each denial
     began, done, answers = time.monotonic(), 0, Counter[tuple[str, int, int]]()
     identities = (*ATTACKERS, "replayer") if replays else ATTACKERS
     for life in range(-(-cases // CASES_OF_A_LIFE)):
-        played = asyncio.run(live(rounds_of(seed, life, identities, min(CASES_OF_A_LIFE, cases - done))))
+        rounds = rounds_of(seed, life, identities, min(CASES_OF_A_LIFE, cases - done))
+        played = asyncio.run(live(rounds, users=users))
         done += played.cases
         answers += played.answers
         progress("access", done, cases)
@@ -32,25 +35,25 @@ def attack_all(seed: int, cases: int, replays: bool, progress: Callable[[str, in
                 f"a fault after {done:,} cases, of seed {seed}; now the search for the fewest cases",
                 flush=True,
             )
-            return _told(played.faults, asyncio.run(least(played.guilty)))
+            return _told(played.faults, asyncio.run(least(played.guilty, users=users)), users)
     report(answers)
     print(f"{done:,} cases in {time.monotonic() - began:.0f} s", flush=True)
     return []
 
 
-def replay(text: str) -> list[str]:
+def replay(text: str, users: bool) -> list[str]:
     """Play cases again, one after the other."""
     logging.disable(logging.CRITICAL)
     cases = [Case(name, int(seed)) for name, _, seed in (each.partition(":") for each in text.split(","))]
-    return _told(asyncio.run(live([cases], together=False)).faults, cases)
+    return _told(asyncio.run(live([cases], together=False, users=users)).faults, cases, users)
 
 
-def _told(faults: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    played: Played = asyncio.run(live([cases], together=False))
+def _told(faults: Sequence[str], cases: Sequence[Case], users: bool) -> list[str]:
+    played: Played = asyncio.run(live([cases], together=False, users=users))
     for case, attack in played.attacks:
         print(f"  {case.identity:9} {attack}")
-    again = ",".join(str(case) for case in cases)
-    return [*(played.faults or faults), f"repeat it: ./run fuzz --access --replay {again}"] if faults else []
+    again = f"--replay {','.join(str(case) for case in cases)}{' --users' if users else ''}"
+    return [*(played.faults or faults), f"repeat it: ./run fuzz --access {again}"] if faults else []
 
 
 def report(answers: Counter[tuple[str, int, int]]) -> None:

@@ -13,7 +13,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests import admin_headers as admin
-from sparrowmq.protocol.requests import bodies, headers, namesrv_headers
+from sparrowmq.protocol.requests import bodies, headers, namesrv_headers, user_headers
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.testing.clock import ManualClock
@@ -26,12 +26,14 @@ class Judge:
 
     Args:
         accounts: the file of accounts.
+        has_users: whether the broker has users and policies in its place.
     """
 
-    def __init__(self, victim: Victim, clock: ManualClock, accounts: Path) -> None:
+    def __init__(self, victim: Victim, clock: ManualClock, accounts: Path, has_users: bool = False) -> None:
         self._victim = victim
         self._clock = clock
         self._accounts = accounts
+        self._has_users = has_users
         self._read = 0
         self._before: dict[str, Any] = {}
 
@@ -75,11 +77,19 @@ class Judge:
         return {
             "route": {"orders": route, "cluster": cluster, "value": value},
             "accounts": self._accounts.read_bytes(),
+            "users": await self._users(),
             "settings": settings,
             "topics": {name: each for name, each in topics.items() if not _is_open(name)},
             "groups": {name: each for name, each in groups.items() if "theirs" not in name},
             "offsets": {name: each for name, each in offsets.items() if not _is_open(name)},
         }
+
+    async def _users(self) -> list[bytes]:
+        """All users and policies; none at a broker with accounts."""
+        if not self._has_users:
+            return []
+        requests = user_headers.ListUsers(), user_headers.ListAcls()
+        return [(await self._victim.admin.ask(each)).body for each in requests]
 
     async def _table(self, request: Request[Any], name: str) -> dict[str, Any]:
         body = (await self._victim.admin.ask(request)).body

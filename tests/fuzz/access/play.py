@@ -25,7 +25,7 @@ from tests.broker.live import BORN_MS
 from tests.fuzz.access.attacks import BODY_AT, Attack, Case, Known, attack
 from tests.fuzz.access.identities import IDENTITIES, Identity
 from tests.fuzz.access.judge import Judge
-from tests.fuzz.access.victim import MARKER, SETTINGS, Victim, accounts_at
+from tests.fuzz.access.victim import MARKER, SETTINGS, USERS, Victim, accounts_at
 from tests.fuzz.access.wire import Wire
 
 ROUNDS: Final = 25
@@ -127,19 +127,24 @@ class Life:
                 self._known.places += [place, place + BODY_AT]
 
 
-async def live(rounds: Sequence[Sequence[Case]], together: bool = True) -> Played:
-    """Play one life, up to the first round with a fault."""
+async def live(rounds: Sequence[Sequence[Case]], together: bool = True, users: bool = False) -> Played:
+    """Play one life, up to the first round with a fault.
+
+    Args:
+        users: whether the broker has users and policies instead of accounts in a file.
+    """
     played = Played()
     with tempfile.TemporaryDirectory(prefix="sparrowmq-access-") as name:
         folder, clock = Path(name), ManualClock(BORN_MS)
         accounts = accounts_at(folder)
         guarded = {"acl": True, "acl_file": accounts}
+        settings = SETTINGS | (USERS if users else {"acl": True})
         async with Cluster(
-            folder, clock=clock, namesrv_settings=guarded, **SETTINGS, acl_file=accounts
+            folder, clock=clock, namesrv_settings=guarded, **settings, acl_file=accounts
         ) as cluster:
             victim = Victim(cluster.brokers[0], cluster.namesrv, clock)
             await victim.settle_in()
-            judge = Judge(victim, clock, accounts)
+            judge = Judge(victim, clock, accounts, users)
             life = Life(cluster, victim, played)
             judged = not any(IDENTITIES[case.identity].may for cases in rounds for case in cases)
             try:
@@ -169,16 +174,18 @@ def rounds_of(seed: int, life: int, identities: Sequence[str], count: int) -> li
     return [cases[at : at + CASES_OF_A_ROUND] for at in range(0, count, CASES_OF_A_ROUND)]
 
 
-async def least(guilty: Sequence[Case], shown: Callable[[str], None] = lambda text: None) -> list[Case]:
+async def least(
+    guilty: Sequence[Case], shown: Callable[[str], None] = lambda text: None, users: bool = False
+) -> list[Case]:
     """The fewest of the cases after which there is still a fault: halves, quarters and so on are left out by turns."""
     left, size = list(guilty), max(1, len(guilty) // 2)
     tail = left[-CASES_OF_A_ROUND:]
-    if len(tail) < len(left) and await _is_guilty(tail):
+    if len(tail) < len(left) and await _is_guilty(tail, users):
         left, size = tail, len(tail) // 2
     while True:
         for at in range(len(left) - size, -1, -size):
             rest = left[:at] + left[at + size :]
-            if rest and await _is_guilty(rest):
+            if rest and await _is_guilty(rest, users):
                 left = rest
                 shown(f"{len(left)} cases are left")
         if size == 1:
@@ -186,5 +193,5 @@ async def least(guilty: Sequence[Case], shown: Callable[[str], None] = lambda te
         size = max(1, size // 2)
 
 
-async def _is_guilty(cases: Sequence[Case]) -> bool:
-    return bool((await live([cases], together=False)).faults)
+async def _is_guilty(cases: Sequence[Case], users: bool) -> bool:
+    return bool((await live([cases], together=False, users=users)).faults)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from sparrowmq.auth.user_check import UserCheck
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
 from tests.fuzz.access.attacks import Case
 from tests.fuzz.access.play import ATTACKERS, live, rounds_of
@@ -14,24 +15,35 @@ SEED = 20261123
 
 
 async def test_requests_are_so_well_formed_that_an_administrator_may_send_most_of_them():
-    played = await live(rounds_of(SEED, 0, ("admin", "white"), 1200))
-    assert played.faults == []
-    done = {code for _, code, answer in played.answers if answer == 0}
+    """With accounts and with users, because a broker serves the requests about one kind only."""
     asked = {row.code for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV)}
-    assert {code for _, code in played.sent} == asked
+    done: set[int] = set()
+    for users, identities in ((False, ("admin", "white")), (True, ("admin",))):
+        played = await live(rounds_of(SEED, 0, identities, 1600), users=users)
+        assert played.faults == []
+        assert {code for _, code in played.sent} == asked
+        done |= {code for _, code, answer in played.answers if answer == 0}
     assert len(done) > 0.75 * len(asked), asked - done
 
 
-async def test_those_whom_the_broker_does_not_know_are_denied_everything():
-    played = await live(rounds_of(SEED, 0, ("nobody", "unknown", "forger"), 400))
+@pytest.mark.parametrize(("users", "codes"), [(False, {1}), (True, {1, 16})], ids=["accounts", "users"])
+async def test_those_whom_the_broker_does_not_know_are_denied_everything(users, codes):
+    """Name servers have accounts in both cases."""
+    played = await live(rounds_of(SEED, 0, ("nobody", "unknown", "forger"), 400), users=users)
     assert played.faults == []
-    assert {answer for _, _, answer in played.answers} == {1}
+    assert {answer for _, _, answer in played.answers} == codes
 
 
-async def test_nothing_of_others_is_read_written_or_decided():
+@pytest.mark.parametrize("users", [False, True], ids=["accounts", "users"])
+async def test_nothing_of_others_is_read_written_or_decided(users):
     """The short form of `./run fuzz --access`."""
-    played = await live(rounds_of(SEED, 0, ATTACKERS, 1000))
+    played = await live(rounds_of(SEED, 0, ATTACKERS, 1000), users=users)
     assert played.faults == [], ",".join(str(case) for case in played.guilty)
+
+
+async def test_harm_by_users_without_policies_is_seen(monkeypatch):
+    monkeypatch.setattr(UserCheck, "authorise", lambda *_: None)
+    assert (await live(rounds_of(SEED, 0, ("denied",), 400), users=True)).faults
 
 
 @pytest.mark.parametrize("access", [Access.WRITE, Access.READ, Access.ADMIN])

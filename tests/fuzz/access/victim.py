@@ -62,11 +62,12 @@ accounts:
     broker: true
 """
 SETTINGS: Final[dict[str, Any]] = {
-    "acl": True,
     "trace_topic_enabled": True,
     "access_key": "broker-account",
     "secret_key": "broker-secret",
 }
+# The broker makes users with policies of the same accounts.
+USERS: Final[dict[str, Any]] = {"authentication": True, "authorization": True, "migrates_accounts": True}
 STAGED_COUNT: Final = 2
 TIMER_S: Final = 600
 LEVEL: Final = 14  # ten minutes
