@@ -203,12 +203,10 @@ class Pops:
     def snapshot(self) -> Iterator[list[bytes]]:
         """Yield the present state, as records of the journal.
 
-        The state may change between two of them. So a record begins with the steps that it contains already: in the
-        log they must not come behind it.
+        The state may change between two of them, so each must be logged before anything else happens. A step that it
+        contains already may come behind it: all steps since the step then lead to the same state.
         """
-        pieces = encoded(chain.from_iterable(queue.snapshot() for queue in self.table))
-        for piece in pieces:
-            yield [*chain.from_iterable(self.take_steps()), *piece]
+        return encoded(chain.from_iterable(queue.snapshot() for queue in self.table))
 
     def _note(self) -> None:
         self._is_noting = False

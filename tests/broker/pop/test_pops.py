@@ -139,6 +139,16 @@ async def test_a_deleted_topic_begins_again(tmp_path, clock):
         assert [each.body for each in await pop_all(broker)] == [b"new"]
 
 
+async def test_a_deleted_topic_begins_again_after_a_restart(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"old")
+        await pop(broker)
+        await broker.session.call(DeleteTopic("orders"))
+        await broker.send(b"new")
+    async with live_broker(tmp_path, clock=clock) as broker:
+        assert [each.body for each in await pop_all(broker)] == [b"new"]
+
+
 async def test_a_message_is_given_again_in_its_place_before_new_ones(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         await broker.send(b"old")
