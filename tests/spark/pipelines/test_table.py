@@ -20,8 +20,11 @@ import duckdb
 import psutil
 
 from sparrowmq.client import blocking_client as sync
+from sparrowmq.client.sending import packing
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
-from sparrowmq.spark.pipelines import preview, redrive, table
+from sparrowmq.protocol.messages import compression
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.spark.pipelines import preview, redrive, sql, table
 from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
@@ -210,6 +213,29 @@ def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
     assert "  id: bigint\n" in told
     assert "of 4 messages looked at, 3 would become errors; nothing was written" in told
     assert not any(tmp_path.iterdir())
+
+
+def test_bodies_in_each_compression_are_rows_to_all_readers(topic, run, tmp_path, monkeypatch):
+    pytest.importorskip("lz4")
+    pytest.importorskip("zstandard")
+    kinds = (SysFlag.COMPRESSION_ZLIB, SysFlag.COMPRESSION_LZ4, SysFlag.COMPRESSION_ZSTD)
+    bodies = [json.dumps({"id": at, "text": f"{at}" * 5000}).encode() for at in range(3 * len(kinds))]
+    with sync.connect(topic.options["nameServer"]) as mq:
+        for at, body in enumerate(bodies):
+            kind = kinds[at % len(kinds)]
+            packed = compression.compress(body, kind), SysFlag.COMPRESSED | kind
+            monkeypatch.setattr(packing, "_compressed", lambda _, packed=packed: packed)
+            mq.send(topic.name, body)
+    stored = topic.read(columns="body,sysFlag").collect()
+    assert sorted(row.body for row in stored) == sorted(bodies)
+    assert {row.sysFlag for row in stored} == {SysFlag.COMPRESSED | kind for kind in kinds}
+    assert run("parquet", mode="json").written == len(bodies)
+    wanted = [(json.loads(body)["id"], json.loads(body)["text"]) for body in bodies]
+    for rows in tables.as_all_see_it(topic.spark, "parquet", tmp_path / "table", tmp_path).values():
+        assert sorted((row["id"], row["text"]) for row in rows.to_pylist()) == wanted
+    where = {"name_server": topic.options["nameServer"], "spark": topic.spark}
+    answer = sql(f"select body from `{topic.name}`", **where)
+    assert sorted(row.body.encode() for row in answer.each()) == sorted(bodies)
 
 
 @pytest.mark.nightly
