@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from pyspark.sql import functions as f
 
-from sparrowmq.spark.pipelines.running.folders import demand_absent
+from sparrowmq.spark.pipelines.running.folders import demand_absent, new_folder
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.sides import KEY, PLACE, Side
@@ -125,7 +125,8 @@ def _write(rows: list[DataFrame], counted: list[DataFrame], to: str) -> int:
     for part in parts[1:]:
         found = found.unionByName(part, allowMissingColumns=True)
     found = found.persist()
-    found.write.parquet(to)
+    with new_folder(to) as folder:
+        found.write.parquet(str(folder))
     return found.count()
 
 

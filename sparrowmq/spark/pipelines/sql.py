@@ -31,7 +31,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.options import SourceOptions, StoredOptions, parse
 from sparrowmq.spark.pipelines import query_plan
-from sparrowmq.spark.pipelines.running.folders import demand_absent
+from sparrowmq.spark.pipelines.running.folders import new_folder
 from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import parallel_tasks
@@ -80,10 +80,10 @@ class Answer:
 
     def save(self, to: str | Path) -> None:
         """Write the rows as Parquet files into a folder that is not there yet. Raises: ConfigError, it is there."""
-        demand_absent(to)
-        begin, count = time.monotonic(), Observation()
-        rows = self.chosen.observe(count, f.count(f.lit(1)).alias("rows"))
-        rows.write.mode("error").parquet(str(to))
+        with new_folder(to) as folder:
+            begin, count = time.monotonic(), Observation()
+            rows = self.chosen.observe(count, f.count(f.lit(1)).alias("rows"))
+            rows.write.parquet(str(folder))
         self.report.written = count.get["rows"]
         self.report.seconds += time.monotonic() - begin
 

@@ -21,7 +21,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import trace as traces
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.spark.pipelines.running.folders import demand_absent
+from sparrowmq.spark.pipelines.running.folders import demand_absent, new_folder
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
@@ -74,7 +74,8 @@ def trace(
     read = session.read.format("rocketmq").options(**span.of(given), columns="body").load()
     reports = read.mapInArrow(_decoded, _DDL).persist()
     if to is not None:
-        reports.write.parquet(str(to))
+        with new_folder(to) as folder:
+            reports.write.parquet(str(folder))
     unreadable = reports.where("step = 'unreadable'").count()
     if unreadable:
         say(f"{unreadable:,} trace messages cannot be read")

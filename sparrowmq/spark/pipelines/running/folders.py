@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,21 @@ def demand_absent(to: str | Path) -> None:
     """Raises: ConfigError, the folder exists."""
     if local_path(to).exists():
         raise ConfigError(f"{to} is there already; name another folder")
+
+
+@contextmanager
+def new_folder(to: str | Path) -> Iterator[Path]:
+    """Yield a folder for files, which becomes `to` when all are in it; one that a killed run has left is removed.
+
+    Raises:
+        ConfigError: as `demand_absent`.
+    """
+    demand_absent(to)
+    whole = local_path(to)
+    begun = whole.with_name(f".{whole.name}.begun")
+    shutil.rmtree(begun, ignore_errors=True)
+    yield begun
+    begun.rename(whole)
 
 
 def demand_same(what: str, begun: Mapping[str, object], now: Mapping[str, object]) -> None:

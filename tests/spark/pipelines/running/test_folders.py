@@ -9,7 +9,13 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark import pipelines
 from sparrowmq.spark.pipelines import trace
-from sparrowmq.spark.pipelines.running.folders import demand_absent, demand_same, local_path, locked
+from sparrowmq.spark.pipelines.running.folders import (
+    demand_absent,
+    demand_same,
+    local_path,
+    locked,
+    new_folder,
+)
 from sparrowmq.spark.pipelines.sql import Answer
 
 
@@ -24,6 +30,20 @@ def test_what_is_there_is_left_alone(tmp_path):
     demand_absent(tmp_path / "new")
     with pytest.raises(ConfigError, match="is there already; name another folder"):
         demand_absent(tmp_path)
+
+
+@pytest.mark.guards("folders.new_folder: drop rmtree")
+def test_a_folder_gets_its_name_when_all_is_in_it(tmp_path):
+    with pytest.raises(OSError, match="full"), new_folder(tmp_path / "new") as folder:
+        folder.mkdir()
+        (folder / "half").touch()
+        raise OSError("the disk is full")
+    assert not (tmp_path / "new").exists()
+    with new_folder(tmp_path / "new") as folder:
+        folder.mkdir()
+        (folder / "whole").touch()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
 def test_answers_and_reports_do_not_go_into_a_folder_that_is_there(tmp_path):
