@@ -109,7 +109,7 @@ class RocketMQSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
         checkpoint = _plain(self.options).get("checkpointlocation")
-        return StreamWriter(deciding_broker.of_stream(self._sink_options(schema), checkpoint))
+        return StreamWriter(deciding_broker.of_stream(self._sink_options(schema), checkpoint), checkpoint)
 
     def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
         options = _source_options(self._given(schema))

@@ -68,7 +68,7 @@ class StagingHandler:
             for topic in self._staging.topics_of(source, given.attempts):
                 if not principal.may_from(peer.host, topic, _PUB):
                     raise AccessDenied(f"No default permission for topic:{topic}")
-        decided = self._staging.commit(source, given.attempts, given.others)
+        decided = self._staging.commit(source, given.attempts, given.others, header.plan or "")
         others = msgspec.json.encode(decided.others).decode() if decided.others else None
         return After(self._store.safety(True), decided.end, CommitBatchReply(decided.is_repeated, others))
 

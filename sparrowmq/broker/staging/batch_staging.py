@@ -56,6 +56,7 @@ from sparrowmq.broker.staging.writers import (
     SavedAuthor,
     SavedStaging,
     Source,
+    demand_repetition,
 )
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
@@ -175,21 +176,25 @@ class Staging:
         self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
         return placed
 
-    def commit(self, source: Source, attempts: Mapping[str, int], others: Others | None = None) -> Decision:
+    def commit(
+        self, source: Source, attempts: Mapping[str, int], others: Others | None = None, plan: str = ""
+    ) -> Decision:
         """Decide that these attempts are the batch. They are published soon, if need be after a restart.
 
         Args:
             attempts: the number of requests that each attempt has staged.
             others: the same for the attempts that other brokers publish.
+            plan: names what the batch was made of; "" if the writer does not say it.
         Raises:
-            RemoteError: the writer has a newer run, or a request of the attempts is missing here.
+            RemoteError: the writer has a newer run, or a request of the attempts is missing here, or another batch was
+                committed under this number.
             StoreFailed, DiskFull: nothing was decided.
         """
         author = self._author(source)
         if source.batch <= author.last_batch:
+            demand_repetition(author, source, plan)
             self._drop(author, source.batch)
-            decided = author.others if source.batch == author.last_batch else {}
-            return Decision(author.commit_end, True, decided)
+            return Decision(author.commit_end, True, author.others)
         pieces, position = self._pieces(author, source, attempts)
         others = others or {}
         if not pieces and not others:
@@ -197,10 +202,9 @@ class Staging:
                 ResponseCode.ILLEGAL_OPERATION,
                 f"{source} has no staged messages; stage them before the commit",
             )
-        body = msgspec.json.encode(CommitBody(dict(attempts), self._ends(pieces), others))
-        placed = self._append(_COMMIT, source, body)
-        publication = Publication(source, author.last_batch, author.others, position, deque(pieces))
-        self._decide(author, publication, others, placed.end)
+        body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
+        placed = self._append(_COMMIT, source, msgspec.json.encode(body))
+        self._decide(author, _publication(author, source, position, pieces), body, placed.end)
         self._committed.value += 1
         self._wake.set()
         return Decision(placed.end, False, others)
@@ -334,9 +338,10 @@ class Staging:
                 position = min(position, attempt.position)
         return pieces, position
 
-    def _decide(self, author: Author, publication: Publication, others: Others, end: int) -> None:
+    def _decide(self, author: Author, publication: Publication, body: CommitBody, end: int) -> None:
         batch = publication.source.batch
-        author.last_batch, author.others, author.commit_end = batch, others, end
+        author.last_batch, author.others, author.plan = batch, body.others, body.plan
+        author.commit_end = end
         self._drop(author, batch)
         self._pending.append(publication)
 
@@ -429,7 +434,7 @@ class Staging:
         self._saved = saved
         for name, each in saved.writers.items():
             self.writers[name] = Author(
-                each.runs, each.last_batch, each.others, each.used_ms, owner=each.owner
+                each.runs, each.last_batch, each.others, each.plan, each.used_ms, owner=each.owner
             )
         for position, message in self._records(STAGED_TOPIC, 0, saved.position):
             self._replay(position, message)
@@ -460,11 +465,9 @@ class Staging:
         elif kind == _COMMIT:
             body = msgspec.json.decode(message.body, type=CommitBody)
             pieces, first = self._pieces(author, source, body.attempts)
-            publication = Publication(
-                source, author.last_batch, author.others, first, deque(pieces), _begins(body)
-            )
-            end = message.physical_offset + message.store_size
-            self._decide(author, publication, body.others, end)
+            publication = _publication(author, source, first, pieces)
+            publication.begins = _begins(body)
+            self._decide(author, publication, body, message.physical_offset + message.store_size)
 
     def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
         """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
@@ -502,16 +505,16 @@ class Staging:
 
     def _content(self) -> SavedStaging:
         """The state that a start needs besides the topic's records from `position` on."""
-        undone: dict[str, tuple[int, Others]] = {}
+        undone: dict[str, tuple[int, Others, str]] = {}
         for publication in self._pending:
-            before = publication.previous_batch, publication.previous_others
+            before = publication.previous_batch, publication.previous_others, publication.previous_plan
             undone.setdefault(publication.source.writer, before)
         positions = [publication.position for publication in self._pending]
         positions += [each.position for author in self.writers.values() for each in author.attempts.values()]
         writers = {}
         for name, each in self.writers.items():
-            batch, others = undone.get(name, (each.last_batch, each.others))
-            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others, each.owner)
+            batch, others, plan = undone.get(name, (each.last_batch, each.others, each.plan))
+            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others, each.owner, plan)
         return SavedStaging(min(positions, default=self._end), writers)
 
     def _forget(self) -> None:
@@ -523,6 +526,11 @@ class Staging:
             if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:
                 del self.writers[name]
             author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
+
+
+def _publication(author: Author, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
+    """A batch that is decided now, with what was decided before it."""
+    return Publication(source, author.last_batch, author.others, author.plan, position, deque(pieces))
 
 
 def _begins(body: CommitBody) -> dict[Address, int]:

@@ -68,6 +68,7 @@ class Publication:
     source: Source
     previous_batch: int
     previous_others: Others
+    previous_plan: str
     position: int  # of the first record that it needs
     pieces: deque[Piece]
     begins: dict[Address, int] = field(default_factory=dict)  # the ends of its queues at the commit
@@ -94,6 +95,7 @@ class Author:
     runs: list[str] = field(default_factory=list)  # only the last one may write
     last_batch: int = -1
     others: Others = field(default_factory=dict)  # of the last batch
+    plan: str = ""  # of the last batch; "" if its writer named none
     used_ms: int = 0
     commit_end: int = 0  # the end of the record that committed the last batch
     attempts: dict[str, Attempt] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class SavedAuthor(msgspec.Struct):
     used_ms: int
     others: Others = {}
     owner: str | None = None
+    plan: str = ""
 
 
 class SavedStaging(msgspec.Struct):
@@ -120,12 +123,30 @@ class SavedStaging(msgspec.Struct):
 class CommitBody(msgspec.Struct):
     """The body of a commit, in its request and in its record: the number of answered requests of each attempt.
 
-    `others` has the same for other brokers. The record also has the ends of the queues then, by "topic@queue".
+    `others` has the same for other brokers. The record also has the plan of the request, and the ends of the queues
+    then, by "topic@queue".
     """
 
     attempts: dict[str, int]
     begins: dict[str, int] = {}
     others: Others = {}
+    plan: str = ""
+
+
+def demand_repetition(author: Author, source: Source, plan: str) -> None:
+    """Check that a batch which comes again is the last one, as it was. An older checkpoint has others.
+
+    Raises:
+        RemoteError: its messages may be others than those that were committed as this batch.
+    """
+    if source.batch == author.last_batch and plan in ("", author.plan or plan):
+        return
+    raise RemoteError(
+        ResponseCode.ILLEGAL_OPERATION,
+        f"{source} is not the one that was committed, as batch {author.last_batch} was the last: the checkpoint is an "
+        "older copy, so its rows are stored in part. Restore the newest checkpoint, or begin with a new one, behind "
+        "the rows that are stored",
+    )
 
 
 def owner_for(writers: Mapping[str, Author], name: str, peer: Signer) -> str | None:

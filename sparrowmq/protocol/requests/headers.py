@@ -169,6 +169,9 @@ class CommitBatch(Request[CommitBatchReply]):
     """Publish a batch: the body has, as JSON, how many requests each of its attempts has staged. Ours.
 
     It may also say what each other broker is to publish; this one then decides, and tells it to who asks again.
+
+    Attributes:
+        plan: names what the batch was made of; if the writer repeats the batch, it is the same again.
     """
 
     code: ClassVar[int] = RequestCode.COMMIT_BATCH
@@ -176,6 +179,7 @@ class CommitBatch(Request[CommitBatchReply]):
     writer: str
     run: str
     batch: Long
+    plan: str | None = None
 
 
 class CopyBatchReply(Header):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -82,6 +83,18 @@ def of_write(options: SinkOptions) -> SinkOptions:
     return replace(options, broker_name=_first_broker(options))
 
 
+def plan_of(checkpoint: str | None, batch: int) -> str | None:
+    """Name what a batch of a stream was made of: a digest of its file of offsets, which Spark never writes again.
+
+    A stream that begins with an older copy of its checkpoint plans a batch of this number again, in another file.
+
+    Returns: None if the checkpoint cannot be reached from here.
+    """
+    place = _Checkpoint.of(checkpoint)
+    offsets = place.offsets(batch) if place is not None else None
+    return None if offsets is None else blake2b(offsets, digest_size=16).hexdigest()
+
+
 def _first_broker(options: SinkOptions) -> str:
     """The first broker by name that takes messages of the topic."""
     if options.topic is None:
@@ -128,6 +141,17 @@ class _Checkpoint:
                 f"{self} is damaged ({error}); restore it, or write the broker that decided: "
                 '{"broker":"broker-a"}'
             ) from None
+
+    def offsets(self, batch: int) -> bytes | None:
+        """The content of Spark's file about a batch; None if it cannot be read."""
+        try:
+            with self._system.open_input_file(
+                str(PurePosixPath(self._path).with_name("offsets") / str(batch))
+            ) as file:
+                content: bytes = file.read()
+                return content
+        except OSError:
+            return None
 
     def keep(self, broker: str) -> None:
         new = f"{self._path}.new"

@@ -128,11 +128,15 @@ def refusal(what: str, broker: str, error: Exception) -> SendFailed:
     return SendFailed(f"the broker refuses {what}: {error}")
 
 
-def commit(network: BlockingNetwork, options: SinkOptions, attempts: Sequence[Attempt]) -> bool:
+def commit(
+    network: BlockingNetwork, options: SinkOptions, attempts: Sequence[Attempt], plan: str | None = None
+) -> bool:
     """Publish what the attempts staged, which are of one batch; returns whether that had been decided before.
 
     Nothing is asked if nothing was staged. Called again it changes nothing.
 
+    Args:
+        plan: of a stream's batch (`deciding_broker.plan_of`).
     Raises:
         SendFailed: a broker refuses, as another run of the query has taken over, or stays away too long. Whether
             the batch was committed is not known then; Spark repeats it, which is no matter.
@@ -144,7 +148,7 @@ def commit(network: BlockingNetwork, options: SinkOptions, attempts: Sequence[At
     for attempt in attempts:
         for broker, requests in attempt.requests.items():
             staged.setdefault(broker, {})[attempt.name] = requests
-    committing, decider = _Committing(network, options, attempts[0]), options.broker_name or ""
+    committing, decider = _Committing(network, options, attempts[0], plan), options.broker_name or ""
     own = staged.pop(decider, {})
     reply = committing.ask(decider, {"attempts": own, "others": staged})
     others = msgspec.json.decode(reply.others, type=dict[str, dict[str, int]]) if reply.others else {}
@@ -156,12 +160,14 @@ def commit(network: BlockingNetwork, options: SinkOptions, attempts: Sequence[At
 class _Committing:
     """Asks brokers to commit one batch, until they have answered."""
 
-    def __init__(self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt) -> None:
+    def __init__(
+        self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt, plan: str | None
+    ) -> None:
         self._network = network
         self._timeout_s = options.send_timeout_ms / 1000
         self._topic = attempt.topic
         writing = attempt.writing
-        self._request = CommitBatch(writing.writer, writing.run, writing.batch)
+        self._request = CommitBatch(writing.writer, writing.run, writing.batch, plan)
 
     def ask(self, broker: str, said: dict[str, Any]) -> CommitBatchReply:
         """Raises: SendFailed."""

@@ -47,6 +47,7 @@ from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 from sparrowmq.spark.row_rate import paced
+from sparrowmq.spark.sink.deciding_broker import plan_of
 from sparrowmq.spark.sink.rejects import Rejects
 from sparrowmq.spark.sink.row_identity import FreshIds, RowIds, Writing, of_stream, of_write
 from sparrowmq.spark.sink.row_messages import BY_LOWER, COLUMNS, RowMessages
@@ -126,15 +127,17 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Appends each micro-batch to topics."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, checkpoint: str | None = None) -> None:
         self._options = options
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
         return send_all(iterator, network_of(self._options, waits=True), self._options, of_stream())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         tell(f"batch {batchId}", messages)
-        decide(network_of(self._options, waits=True), self._options, messages)
+        plan = plan_of(self._checkpoint, batchId) if self._options.guarantee == EXACTLY_ONCE else None
+        decide(network_of(self._options, waits=True), self._options, messages, plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         show()
@@ -163,11 +166,14 @@ def tell(what: str, messages: Iterable[WriterCommitMessage | None]) -> None:
 
 
 def decide(
-    network: BlockingNetwork, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]
+    network: BlockingNetwork,
+    options: SinkOptions,
+    messages: Iterable[WriterCommitMessage | None],
+    plan: str | None = None,
 ) -> None:
     """Commit what tasks staged, if they did. Raises: SendFailed."""
     attempts = [each.attempt for each in messages if isinstance(each, Stored) and each.attempt is not None]
-    if commit(network, options, attempts):
+    if commit(network, options, attempts, plan):
         log.warning("%s was committed before; its rows are not stored again", attempts[0].writing)
 
 

@@ -126,7 +126,11 @@ async def test_a_request_that_comes_again_is_stored_once(it):
     assert it.bodies() == ["1"]
 
 
-@pytest.mark.guards("Staging.commit: decided = others or {}", "Staging._recover: each.others -> {}")
+@pytest.mark.guards(
+    "Staging.commit: Decision(author.commit_end, True, author.others) -> "
+    "Decision(author.commit_end, True, others or {})",
+    "Staging._recover: each.others -> {}",
+)
 async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_path, it):
     others = {"broker-b": {"a": 3}}
     it.stage(source(), "a", 0, "1")
@@ -187,6 +191,28 @@ async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
     assert it.commit(source(1, "run-2"), c=1) is False
     it.publish()
     assert it.bodies() == ["1", "2"]
+
+
+@pytest.mark.guards("Staging.commit: drop demand_repetition")
+@pytest.mark.guards("Staging._content: (batch, others, plan) = (each.last_batch, each.others, '')")
+async def test_a_batch_of_an_older_checkpoint_is_refused(tmp_path, it):
+    for batch in range(3):
+        it.stage(source(batch), "a", 0, str(batch))
+        it.staging.commit(source(batch), {"a": 1}, None, f"plan-{batch}")
+    it.publish()
+    killed = it.kill(tmp_path / "killed")
+    await it.staging.close()
+    for each in (it, killed, it.kill(tmp_path / "closed")):
+        older = source(1, "run-2")
+        assert each.stage(older, "b", 0, "again") is None
+        with pytest.raises(RemoteError, match="the checkpoint is an older copy"):
+            each.staging.commit(older, {"b": 1}, None, "plan-1")
+        last = source(2, "run-2")
+        with pytest.raises(RemoteError, match="Restore the newest checkpoint"):
+            each.staging.commit(last, {"b": 1}, None, "another plan")
+        assert each.staging.commit(last, {"b": 1}, None, "plan-2").is_repeated
+        assert each.staging.commit(last, {"b": 1}).is_repeated  # of a writer that names no plans
+        assert each.bodies() == ["0", "1", "2"]
 
 
 @pytest.mark.guards("Staging._pieces: len(found) != count -> len(found) > count")
@@ -366,7 +392,7 @@ async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
     assert before < it.store.end
 
 
-@pytest.mark.guards("Staging._content: (batch, others) = (each.last_batch, each.others)")
+@pytest.mark.guards("Staging._content: (batch, others, plan) = (each.last_batch, each.others, each.plan)")
 async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)

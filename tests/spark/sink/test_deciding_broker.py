@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.sink.deciding_broker import FILE, of_stream, of_write
+from sparrowmq.spark.sink.deciding_broker import FILE, of_stream, of_write, plan_of
 from tests.spark.peer import BROKER
 
 ONCE = {"topic": "T", "deliveryGuarantee": "exactly_once"}
@@ -83,6 +83,17 @@ def test_rows_whose_topics_a_column_names_need_the_name(peer, checkpoint):
     with pytest.raises(ConfigError, match="topics that a column names"):
         of_stream(options, str(checkpoint))
     assert not (checkpoint / FILE).exists()
+
+
+def test_a_batch_is_named_by_its_file_of_offsets(checkpoint):
+    offsets = checkpoint / "offsets"
+    offsets.mkdir()
+    assert plan_of(str(checkpoint), 7) is None and plan_of(None, 7) is None
+    (offsets / "7").write_text('v1\n{"batchTimestampMs":1}\n{"v":1}')
+    first = plan_of(str(checkpoint), 7)
+    assert first is not None and plan_of(f"file:{checkpoint}", 7) == first
+    (offsets / "7").write_text('v1\n{"batchTimestampMs":2}\n{"v":1}')
+    assert plan_of(str(checkpoint), 7) not in (None, first)
 
 
 def test_other_guarantees_need_no_broker(peer):

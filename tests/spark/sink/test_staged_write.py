@@ -28,12 +28,12 @@ from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.sender import QueueBatch
 from sparrowmq.spark.sink.staged_write import StagedSender, commit
-from sparrowmq.spark.sink.writer import Stored, decide, send_all
+from sparrowmq.spark.sink.writer import Stored, StreamWriter, decide, send_all
 from sparrowmq.spark.source.partition_ranges import between
 from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.source.range_reader import read
 from sparrowmq.spark.source.row_batches import Rows
-from sparrowmq.spark.worker_network import connect
+from sparrowmq.spark.worker_network import connect, network_of
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import free_ports
 from tests.interop.servers import OurBroker, OurNamesrv, topic_fields
@@ -66,8 +66,8 @@ class Query:
         writing = Writing(self.given["topic"], batch, partition, self.run)
         return send_all(batches(), self.network, self.options, writing)
 
-    def commit(self, *reports: Stored | None) -> None:
-        decide(self.network, self.options, reports)
+    def commit(self, *reports: Stored | None, plan: str | None = None) -> None:
+        decide(self.network, self.options, reports, plan)
 
     def restart(self) -> None:
         """The driver died; the query is started again from its checkpoint."""
@@ -282,6 +282,43 @@ def test_17_a_query_that_was_started_elsewhere_too_is_refused(query):
         ):
             zombie()
     assert query.shows(range(8))
+
+
+@pytest.mark.guards(
+    "_Committing.__init__: CommitBatch(writing.writer, writing.run, writing.batch, plan) -> "
+    "CommitBatch(writing.writer, writing.run, writing.batch)"
+)
+def test_18_an_older_checkpoint_is_refused(query):
+    for batch in range(2):
+        query.commit(query.task(batch, 0, range(5 * batch, 5 * batch + 5)), plan=f"offsets {batch}")
+    query.restart()
+    for batch, plan in ((1, "offsets that were planned again"), (0, None)):
+        with pytest.raises(
+            SendFailed, match=r"refuses the commit of batch .* the checkpoint is an older copy"
+        ):
+            query.commit(query.task(batch, 0, range(5, 20)), plan=plan)
+    query.commit(query.task(1, 0, range(5, 10)), plan="offsets 1")
+    assert query.shows(range(10))
+
+
+@pytest.mark.guards("StreamWriter.commit: plan = None")
+def test_18_a_stream_names_its_batches_by_the_files_of_its_checkpoint(query, tmp_path):
+    (tmp_path / "metadata").touch()
+    (tmp_path / "offsets").mkdir()
+    writer = StreamWriter(query.options, str(tmp_path))
+    try:
+        for planned in ("planned", "planned", "planned again, from an older copy"):
+            (tmp_path / "offsets" / "0").write_text(planned)
+            report = query.task(0, 0, range(5))
+            if planned != "planned":
+                with pytest.raises(SendFailed, match="the checkpoint is an older copy"):
+                    writer.commit([report], 0)
+            else:
+                writer.commit([report], 0)
+            query.restart()
+    finally:
+        network_of(query.options, waits=True).forget()
+    assert query.shows(range(5))
 
 
 def test_a_batch_without_rows_asks_nobody(query):
