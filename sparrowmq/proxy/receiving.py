@@ -140,7 +140,8 @@ class Receiving:
         pop = PopMessage(
             consumer_group=group,
             topic=topic,
-            queue_id=request.message_queue.id,
+            # Simple consumers take the queues in turn, but a message in any of them should do.
+            queue_id=request.message_queue.id if client.is_fifo else ANY_QUEUE,
             max_msg_nums=_batch_of(request),
             invisible_time=_invisible_ms(request),
             poll_time=self._poll_ms(caller, client, request),

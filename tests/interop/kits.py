@@ -68,6 +68,7 @@ REGISTRY_VERSION: Final = "3.3.3"
 NATS_VERSION: Final = "2.15.2"
 _NATS_SERVER: Final = "github.com/nats-io/nats-server/v2"
 PEERS_LOCK: Final = _HERE.parents[1] / "requirements" / "peers.txt"
+FIVE_LOCK: Final = _HERE.parents[1] / "requirements" / "five.txt"
 
 
 class PeerMissing(unittest.SkipTest):
@@ -125,18 +126,27 @@ def python_peers() -> Path:
 
     Raises: PeerMissing.
     """
+    return _python_with(PEERS_LOCK, "python-peers")
+
+
+@cache
+def five_python() -> Path:
+    """The Python of an environment with Apache's own client of RocketMQ 5. Raises: PeerMissing."""
+    return _python_with(FIVE_LOCK, "five-python")
+
+
+def _python_with(lock: Path, name: str) -> Path:
+    """The Python of an environment with the packages of a lock. Raises: PeerMissing."""
 
     def install(kit: Path) -> None:
         _run([sys.executable, "-m", "venv", str(kit)], kit, "Python does not make an environment")
         pip = [str(kit / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run(
-            [*pip, "--require-hashes", "-r", str(PEERS_LOCK)],
-            kit,
-            f"pip does not install requirements/{PEERS_LOCK.name}",
+            [*pip, "--require-hashes", "-r", str(lock)], kit, f"pip does not install requirements/{lock.name}"
         )
 
-    digest = hashlib.sha256(sys.version.encode() + PEERS_LOCK.read_bytes())
-    return _whole(f"python-peers-{digest.hexdigest()[:12]}", install) / "bin" / "python"
+    digest = hashlib.sha256(sys.version.encode() + lock.read_bytes())
+    return _whole(f"{name}-{digest.hexdigest()[:12]}", install) / "bin" / "python"
 
 
 @cache

@@ -37,10 +37,10 @@ class Consumers:
         header = reply(now_ms, start_offset_info="0 2 5", msg_offset_info="0 2 5,6,7")
         self.brokers.answers[PopMessage] = lambda ask: Response(0, header, None, b"".join(records), 0)
 
-    async def receive(self, time_left_s=None, **fields):
+    async def receive(self, time_left_s=None, queue_id=-1, **fields):
         request = message("ReceiveMessageRequest")(group=named("g"), batch_size=4, **fields)
         request.message_queue.topic.name = "orders"
-        request.message_queue.id = -1
+        request.message_queue.id = queue_id
         request.message_queue.broker.name = "broker-a"
         if not fields.get("invisible_duration") and not fields.get("auto_renew"):
             set_ms(request.invisible_duration, 15_000)
@@ -146,11 +146,18 @@ async def test_receive_waits_as_long_as_its_caller(wish_ms, left_s, poll_ms):
     assert consumers.pop().poll_time == poll_ms
 
 
-async def test_ordered_group_pops_in_order():
+async def test_ordered_group_pops_in_order_from_one_queue():
     consumers = Consumers(is_fifo=True)
     consumers.find(a_record(5))
-    await consumers.receive(attempt_id="a1")
-    assert (consumers.pop().order, consumers.pop().attempt_id) == (True, "a1")
+    await consumers.receive(attempt_id="a1", queue_id=3)
+    assert (consumers.pop().order, consumers.pop().attempt_id, consumers.pop().queue_id) == (True, "a1", 3)
+
+
+async def test_receive_from_one_queue_gets_messages_of_all():
+    consumers = Consumers()
+    consumers.find(a_record(5))
+    await consumers.receive(queue_id=3)
+    assert consumers.pop().queue_id == -1
 
 
 @pytest.mark.parametrize(("is_orderly", "ids"), [(False, [-1, -1]), (True, [0, 1, 2, 3, 0, 1, 2, 3])])

@@ -1,0 +1,127 @@
+"""A program with Apache's own Python client of RocketMQ 5. Run by the Python of `kits.five_python`.
+
+puppet.py ENDPOINTS TASK...      prints a line of JSON for each task
+"""
+
+import json
+import queue
+import sys
+import time
+from contextlib import suppress
+
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
+)
+
+LIMIT_S = 60
+
+
+def outgoing(body, **fields):
+    message = Message()
+    message.topic = "orders"
+    message.body = body.encode()
+    for name, value in fields.items():
+        setattr(message, name, value)
+    return message
+
+
+class Listener(MessageListener):
+    def __init__(self):
+        self.bodies = queue.Queue()
+
+    def consume(self, message):
+        self.bodies.put(message.body.decode())
+        return ConsumeResult.SUCCESS
+
+
+class Checker(TransactionChecker):
+    def __init__(self):
+        self.asked = queue.Queue()
+
+    def check(self, message):
+        self.asked.put(message.message_id)
+        return TransactionResolution.COMMIT
+
+
+def received(consumer, count):
+    """Receive and acknowledge so many messages, each with its tag and its keys."""
+    found, end = [], time.monotonic() + LIMIT_S
+    while len(found) < count and time.monotonic() < end:
+        for message in consumer.receive(32, 15):
+            found.append([message.body.decode(), message.tag, sorted(message.keys), message.properties])
+            consumer.ack(message)
+    return sorted(found)
+
+
+def sends_and_receives(config):
+    consumer = SimpleConsumer(config, "simple", {"orders": FilterExpression("a")}, 3)
+    consumer.startup()
+    received(consumer, 0)
+    consumer.receive(1, 15)
+    producer = Producer(config, ("orders",))
+    producer.startup()
+    for number in range(4):
+        message = outgoing(f"m{number}", tag="a" if number < 3 else "b", keys=f"k{number}")
+        message.add_property("own", "x")
+        producer.send(message)
+    producer.send_async(outgoing("later", tag="a")).result(LIMIT_S)
+    found = received(consumer, 4)
+    producer.shutdown()
+    consumer.shutdown()
+    return found
+
+
+def pushes(config):
+    listener = Listener()
+    consumer = PushConsumer(config, "push", listener, {"orders": FilterExpression()})
+    consumer.startup()
+    producer = Producer(config, ("orders",))
+    producer.startup()
+    found, end = set(), time.monotonic() + LIMIT_S
+    while "fifo" not in found and time.monotonic() < end:
+        producer.send(
+            outgoing("fifo", message_group="g")
+        )  # a new group begins with what comes after its first pop
+        with suppress(queue.Empty):
+            found.add(listener.bodies.get(timeout=2))
+    producer.shutdown()
+    consumer.shutdown()
+    return sorted(found)
+
+
+def ends_transactions(config):
+    checker = Checker()
+    producer = Producer(config, ("orders",), checker=checker)
+    producer.startup()
+    transaction = producer.begin_transaction()
+    producer.send(outgoing("now"), transaction)
+    code = transaction.commit().status.code
+    receipt = producer.send(outgoing("asked"), producer.begin_transaction())
+    asked = checker.asked.get(timeout=LIMIT_S)
+    producer.shutdown()
+    return [code, asked == receipt.message_id]
+
+
+def recalls(config):
+    producer = Producer(config, ("orders",))
+    producer.startup()
+    receipt = producer.send(outgoing("never", delivery_timestamp=int(time.time()) + 600))
+    recalled = producer.recall_message("orders", receipt.recall_handle)
+    producer.shutdown()
+    return recalled == receipt.message_id
+
+
+if __name__ == "__main__":
+    config = ClientConfiguration(sys.argv[1], Credentials())
+    for task in sys.argv[2:]:
+        print(json.dumps(globals()[task](config)), flush=True)
