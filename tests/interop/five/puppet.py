@@ -35,18 +35,18 @@ def outgoing(body, **fields):
     return message
 
 
-class Listener(MessageListener):
+class Listener(MessageListener):  # type: ignore[misc]
     def __init__(self):
-        self.bodies = queue.Queue()
+        self.bodies: queue.Queue = queue.Queue()
 
     def consume(self, message):
         self.bodies.put(message.body.decode())
         return ConsumeResult.SUCCESS
 
 
-class Checker(TransactionChecker):
+class Checker(TransactionChecker):  # type: ignore[misc]
     def __init__(self):
-        self.asked = queue.Queue()
+        self.asked: queue.Queue = queue.Queue()
 
     def check(self, message):
         self.asked.put(message.message_id)
@@ -55,7 +55,8 @@ class Checker(TransactionChecker):
 
 def received(consumer, count):
     """Receive and acknowledge so many messages, each with its tag and its keys."""
-    found, end = [], time.monotonic() + LIMIT_S
+    found: list[list] = []
+    end = time.monotonic() + LIMIT_S
     while len(found) < count and time.monotonic() < end:
         for message in consumer.receive(32, 15):
             found.append([message.body.decode(), message.tag, sorted(message.keys), message.properties])
