@@ -28,6 +28,8 @@ SHARED = {
 NOT_IMPORTED = {
     "aiosqlite",
     "grpcio-tools",
+    "flask",
+    "flask-cors",
     "gunicorn",
     "psycopg",
     "mkdocs-material",

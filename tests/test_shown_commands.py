@@ -60,6 +60,7 @@ COVERED = {
     "docs/use/lake.md": ["tests/spark/test_lake_command.py"],
     "docs/use/once.md": ["tests/test_once_page.py"],
     "docs/use/pipelines.md": ["tests/spark/pipelines/test_page.py"],
+    "docs/use/remote-tables.md": ["tests/spark/pipelines/test_remote_page.py"],
     "docs/use/schemas.md": ["tests/test_schemas_page.py"],
     "docs/use/spark.md": ["tests/test_shown_commands.py", "tests/spark/cluster/test_standalone.py"],
 }

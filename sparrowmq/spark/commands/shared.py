@@ -142,6 +142,40 @@ every = click.option(
 )
 
 
+_STATE: Final = "Folder of the progress; needed if the table is at an address, such as s3://bucket/orders."
+state = click.option("--state", metavar="PATH", type=click.Path(path_type=Path), help=_STATE)
+catalog_options = click.option(
+    "--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", callback=pairs,
+    help="A property of the catalog, as uri=...; keys are safer in pyiceberg's file, or in variables.",
+)  # fmt: skip
+
+
+def of_table(command: F) -> F:
+    """Gives a command the options `state` and `catalog_options` of a table that was begun."""
+    return state(catalog_options(command))
+
+
+def in_catalog(command: F) -> F:
+    """Gives a command the options of `catalog_of`, and `state`."""
+    name = click.option(
+        "--catalog", metavar="NAME", help="Iceberg catalog, named as in pyiceberg's configuration."
+    )
+    table = click.option(
+        "--table", "known_as", metavar="NAMESPACE.TABLE", help="The table's name in the catalog."
+    )
+    return state(name(table(catalog_options(command))))
+
+
+def catalog_of(given: dict[str, Any]) -> Any:
+    """Take the options of a catalog out of those given; None without any. Raises: ConfigError."""
+    name, known_as, options = given.pop("catalog"), given.pop("known_as"), given.pop("catalog_options")
+    if name is None and known_as is None and not options:
+        return None
+    if known_as is None:
+        raise ConfigError("a table in a catalog needs a name there; write --table NAMESPACE.TABLE")
+    return pipelines().Catalog(name or "default", known_as, options)
+
+
 def pipelines() -> Any:
     """The functions of pipelines; exits if Spark is not installed."""
     try:

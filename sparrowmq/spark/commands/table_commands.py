@@ -22,7 +22,9 @@ _BROKER = click.option(
 @click.command()
 @click.argument("topic")
 @shared.servers()
-@click.option("--to", metavar="PATH", type=_PATH, required=True, help="The table's folder.")
+@click.option(
+    "--to", metavar="PATH", required=True, help="The table's folder, or its address: s3://bucket/orders."
+)
 @_FORMAT
 @click.option(
     "--mode", type=click.Choice(["raw", "json", "schema", "avro", "protobuf"]), default="raw", show_default=True,
@@ -36,6 +38,7 @@ _BROKER = click.option(
 @click.option(
     "--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several."
 )
+@shared.in_catalog
 @shared.once
 @shared.every
 @shared.of_source
@@ -49,6 +52,7 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
     continues. Each message becomes one row, or one error, also after failures.
     """
     pipelines = shared.pipelines()
+    given["catalog"] = shared.catalog_of(given)
     if dry_run:
         click.echo(pipelines.preview(**given))
         return pipelines.Report(read=None)
@@ -56,7 +60,7 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
 
 
 @click.command()
-@click.argument("table", type=_PATH)
+@click.argument("table")
 @click.argument("topic")
 @shared.servers()
 @click.option("--where", metavar="SQL", help="Only rows that match: \"_day = '2026-01-31'\".")
@@ -64,6 +68,7 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
     "--to-cluster", metavar="NAME", help="Cluster in which the topic is made, if there are several."
 )
 @shared.of_sink
+@shared.of_table
 @shared.dry_run
 @shared.ends_well
 def publish(**given: Any) -> Any:
@@ -75,18 +80,19 @@ def publish(**given: Any) -> Any:
 
 
 @click.command()
-@click.argument("table", type=_PATH)
+@click.argument("table")
 @click.option("--store", metavar="PATH", type=_PATH, required=True, help="A store, or a copy of one.")
 @_BROKER
 @shared.of_source
+@shared.of_table
 @shared.dry_run
 @shared.ends_well
 def backfill(**given: Any) -> Any:
     """Add older messages to TABLE, which the pipeline `table` has begun, from the files of a stored log."""
     pipelines = shared.pipelines()
-    from sparrowmq.spark.pipelines.tables.begun_table import begun
+    from sparrowmq.spark.pipelines.tables.begun_table import begun, place_of
 
-    settled = begun(given["table"].absolute())
+    settled = begun(place_of(given["table"], given["state"], given["catalog_options"]))
     if settled is not None and "," in settled.topic:
         raise ConfigError(
             f"{given['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"
@@ -97,7 +103,7 @@ def backfill(**given: Any) -> Any:
 @click.command()
 @click.argument("topic")
 @shared.servers(required=False)
-@click.option("--to", metavar="PATH", type=_PATH, required=True, help="The archive's folder.")
+@click.option("--to", metavar="PATH", required=True, help="The archive's folder, or its address.")
 @click.option("--store", metavar="PATH", type=_PATH, help="Take the full files of a stored log instead.")
 @_BROKER
 @_FORMAT
@@ -110,12 +116,14 @@ def backfill(**given: Any) -> Any:
 @click.option("--every", default="1 minute", show_default=True, help="Time between looks for new messages.")
 @shared.of_source
 @shared.metrics
+@shared.in_catalog
 @shared.dry_run
 @shared.ends_well
 def archive(name_server: str | None, **given: Any) -> Any:
     """Add the new messages of TOPIC to an archive; sparrowmq.spark.pipelines.archived reads both, archive and topic."""
     servers = None if given["store"] else name_server
-    return shared.pipelines().archive(name_server=servers, **given)
+    pipelines, given["catalog"] = shared.pipelines(), shared.catalog_of(given)
+    return pipelines.archive(name_server=servers, **given)
 
 
 @click.command()
@@ -132,9 +140,10 @@ def redrive(**given: Any) -> Any:
 
 
 @click.command()
-@click.argument("table", type=_PATH)
+@click.argument("table")
 @click.option("--keep-days", type=click.IntRange(1), help="Remove days that are older than this.")
 @click.option("--all-days", is_flag=True, help="Also today's files.")
+@shared.of_table
 @shared.dry_run
 @shared.ends_well
 def compact(**given: Any) -> Any:

@@ -13,6 +13,7 @@ from sparrowmq.spark.pipelines.compact import compact
 from sparrowmq.spark.pipelines.dead_letter_replay import dlq_replay
 from sparrowmq.spark.pipelines.dedup import dedup
 from sparrowmq.spark.pipelines.lag_report import Lag, lag
+from sparrowmq.spark.pipelines.lake.address import Catalog
 from sparrowmq.spark.pipelines.mirror import mirror
 from sparrowmq.spark.pipelines.publish import publish
 from sparrowmq.spark.pipelines.redrive import redrive
@@ -23,6 +24,7 @@ from sparrowmq.spark.pipelines.traces import trace
 
 __all__ = [
     "Answer",
+    "Catalog",
     "Findings",
     "Lag",
     "Report",

@@ -12,20 +12,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, settle, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, settle, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.blocks import Span
@@ -45,13 +45,15 @@ def archive(
     store: str | Path | None = None,
     broker: str | None = None,
     format: str = "parquet",
+    state: str | Path | None = None,
+    catalog: Catalog | None = None,
     **running: Unpack[Streaming],
 ) -> Report:
     """Add to an archive what it lacks of a topic.
 
     Args:
         name_server: of the cluster. store: a stored log instead, of the broker `broker`.
-        format: "parquet", "delta" or "iceberg".
+        format, state, catalog: as `table` has them.
         running: as `Streaming` has them, but `once` is the default; a stored log is always read once.
     Raises:
         ConfigError: an argument is wrong.
@@ -61,18 +63,21 @@ def archive(
         raise ConfigError("give either name_server (-n) or store")
     running = Streaming(once=True, every="1 minute") | running
     if store is not None:
-        return _archive_store(Settled(topic, format, _MODE, None), Path(to), store, broker, Runner(**running))
+        root = root_of(to, state, catalog)
+        settled = Settled(topic, format, _MODE, None).at(root)
+        return _archive_store(settled, root, store, broker, Runner(**running))
     assert name_server is not None
-    return table(topic, to, name_server=name_server, format=format, mode=_MODE, **running)
+    given: Any = {"format": format, "mode": _MODE, "state": state, "catalog": catalog}
+    return table(topic, to, name_server=name_server, **given, **running)
 
 
 def _archive_store(
-    settled: Settled, to: Path, store: str | Path, broker: str | None, runner: Runner
+    settled: Settled, root: Path | Address, store: str | Path, broker: str | None, runner: Runner
 ) -> Report:
     """Add the full files of a stored log that the archive lacks."""
     if broker is None:
         raise ConfigError("name the broker of the store (broker); its files do not contain the name")
-    root, files = local_path(to), full(log_files(str(store)))
+    files = full(log_files(str(store)))
     if runner.dry_run:
         runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
         return runner.report
@@ -93,6 +98,8 @@ def archived(
     *,
     name_server: str | None = None,
     options: Mapping[str, str] | None = None,
+    state: str | Path | None = None,
+    catalog_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """An archive and, with `name_server`, what its topic has behind it; each message once, in the source's columns.
 
@@ -100,7 +107,7 @@ def archived(
         ConfigError: there is no archive.
         RowsLost: when it is read: retention has removed messages in between; archive more often.
     """
-    root = local_path(path)
+    root = place_of(path, state, catalog_options)
     settled = begun(root)
     if settled is None or settled.mode != _MODE:
         raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Unpack
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
@@ -36,6 +35,8 @@ def backfill(
     store: str | Path,
     *,
     broker: str | None = None,
+    state: str | Path | None = None,
+    catalog_options: Mapping[str, str] | None = None,
     **running: Unpack[Running],
 ) -> Report:
     """Add to a table, in its own mode, what a stored log has from before it began.
@@ -44,12 +45,13 @@ def backfill(
         table: its folder; `table` has begun it.
         store: a store, its folder commitlog, or one file of that; it may be a copy.
         broker: whose store it is; needed if the topic has several.
+        state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
         running: as `Running` has them.
     Raises:
         ConfigError: the table is none, was never begun from brokers, or has several brokers.
         BadStore: there are no log files.
     """
-    runner, root = Runner(**running), local_path(table)
+    runner, root = Runner(**running), place_of(table, state, catalog_options)
     settled = begun(root)
     if settled is None or settled.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")

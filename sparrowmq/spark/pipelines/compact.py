@@ -6,17 +6,16 @@ as they are, and `table` goes on behind its last batch as ever. No Spark is star
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.begun_table import begun, held, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import begun, held, place_of, state_of
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 
 
@@ -33,31 +32,40 @@ def compact(
     dry_run: bool = False,
     say: Say = to_stderr,
     day: Callable[[], date] = today,
+    state: str | Path | None = None,
+    catalog_options: Mapping[str, str] | None = None,
 ) -> Report:
     """Put together the small files of a table and of its table of errors; `read` and `written` count files.
 
     Args:
         keep_days: take out days that are older than so many.
         all_days: also today, to which files are still added.
+        state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
         dry_run: say how many files there are, and change nothing.
     Raises:
         ConfigError: there is no table, or it is being written.
     """
     if keep_days is not None and keep_days < 1:
         raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
-    root = local_path(table)
+    root = place_of(table, state, catalog_options)
     settled = begun(root)
     if settled is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
+    merges = isinstance(root, Path) or settled.format == "delta"
+    if not merges and keep_days is None:
+        raise ConfigError(
+            f"{root}: behind an address only files of Delta tables are put together; give keep_days to remove old "
+            "days, and let an engine that knows the table's catalog put files together"
+        )
     before = day() + timedelta(days=1) if all_days else day()
     oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
-    runner, state = Runner(dry_run=dry_run, say=say), state_of(root)
+    runner, kept = Runner(dry_run=dry_run, say=say), state_of(root)
     report = runner.report
     with runner.timed(), nullcontext() if dry_run else held(root, runner):
         if not dry_run:
             finish_retry(root, settled)
-        for path, own_state in ((root, state), (root.with_name(f"{root.name}.errors"), state / "errors")):
-            if not path.exists():
+        for path, own_state in ((root, kept), (root.with_name(f"{root.name}.errors"), kept / "errors")):
+            if isinstance(path, Path) and not path.exists():
                 continue
             lake = open_lake(settled.format, Place(path, own_state, settled.writer, only_looked_at=dry_run))
             if dry_run:
@@ -66,7 +74,8 @@ def compact(
             if oldest is not None:
                 say(f"{path}: {lake.expire(oldest):,} days before {oldest} are taken out")
             report.add_read(len(lake.paths()))
-            lake.compact(before)
+            if merges:
+                lake.compact(before)
             report.written += len(lake.paths())
             say(f"{path}: {len(lake.paths()):,} files")
     return report

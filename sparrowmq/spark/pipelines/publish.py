@@ -8,6 +8,7 @@ what lay deeper is text there, and what was null is absent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -22,13 +23,13 @@ from sparrowmq.spark.pipelines.copying import target_topics as topics
 from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import state_of
+from sparrowmq.spark.pipelines.tables.begun_table import place_of, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import added
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
@@ -45,12 +46,15 @@ def publish(
     name_server: str,
     where: str | None = None,
     to_cluster: str | None = None,
+    state: str | Path | None = None,
+    catalog_options: Mapping[str, str] | None = None,
     **running: Unpack[Running],
 ) -> Report:
     """Send the rows of a table that the pipeline `table` made to a topic; rows that were sent are not sent again.
 
     Args:
         where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
+        state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
         running: as `Running` has them; `options` are those of the sink.
     Raises:
         ConfigError: it is no such table, another run sends it, or it got older rows since it was sent.
@@ -58,11 +62,18 @@ def publish(
     """
     runner = Runner(**running)
     with runner.timed():
-        return _publish(local_path(table), topic, name_server, where, to_cluster, runner)
+        return _publish(
+            place_of(table, state, catalog_options), topic, name_server, where, to_cluster, runner
+        )
 
 
 def _publish(
-    table: Path, topic: str, name_server: str, where: str | None, to_cluster: str | None, runner: Runner
+    table: Path | Address,
+    topic: str,
+    name_server: str,
+    where: str | None,
+    to_cluster: str | None,
+    runner: Runner,
 ) -> Report:
     sink, report = topics.sink(runner.options, name_server), runner.report
     rows = read_table(runner.session, table)
@@ -72,7 +83,7 @@ def _publish(
         )
     # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
     name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
-    folder = Path(f"{table}.state") / name
+    folder = state_of(table) / name
     stored = _stored(folder, table)
     known = SentRows.load(folder)
     rows = messages_of(rows if where is None else rows.where(where))
@@ -110,9 +121,9 @@ def _ends(rows: DataFrame) -> dict[MessageQueue, int]:
     return {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in found}
 
 
-def _stored(folder: Path, table: str | Path) -> dict[str, int]:
+def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
     """Return the parts of stored logs in a table. Raises: ConfigError, parts were added since rows were sent."""
-    now = added(state_of(local_path(table)))
+    now = added(state_of(table))
     was = snapshot.load(folder / _STORED_FILE, dict[str, int])
     if was is not None and was != now:
         raise ConfigError(

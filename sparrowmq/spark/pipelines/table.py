@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
-from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of, starting_at
@@ -49,12 +49,16 @@ def table(
     registry: str | None = None,
     schema_file: str | Path | None = None,
     message: str | None = None,
+    state: str | Path | None = None,
+    catalog: Catalog | None = None,
     **running: Unpack[Streaming],
 ) -> Report:
     """Append what a topic has, and gets, to a table; returns when all is read (`once`), or when it is stopped.
 
     Args:
-        to: the table's folder, on a disk that all workers see.
+        to: the table's folder, on a disk that all workers see; or its address, such as `s3://bucket/orders`.
+        state: a folder for the progress; needed for an address, else beside the table by default.
+        catalog: for Iceberg; by default one in the state.
         format: "parquet", "delta" or "iceberg".
         mode: "raw": each message as it is; "json": a column for each field of JSON bodies; "schema": those of `schema`.
             "avro", "protobuf": a column for each field of the schemas.
@@ -67,27 +71,27 @@ def table(
         ConfigError: the arguments do not fit, or are others than those that the table was begun with.
         StreamingQueryException: the query failed; run it again to go on.
     """
-    runner, root = Runner(**running), local_path(to)
+    runner, root = Runner(**running), root_of(to, state, catalog)
     bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies)
+    asked = _asked(topic, format, mode, schema, runner, bodies).at(root)
     if runner.dry_run:
-        runner.say(_preview(asked, to, name_server, runner))
+        runner.say(_preview(asked, root, name_server, runner))
         return runner.report
     settled = begun_at(root, asked) or asked
     source = _source(name_server, settled, runner.options)
-    state = state_of(root)
+    kept = state_of(root)
     with held(root, runner, f"table {topic}"):
         finish_retry(root, settled)
         writer = TableWriter(root, settled, runner.report)
         given = with_defaults(source, _ROWS_PER_BATCH)
-        place = writer.resume(state / "checkpoint", runner.say)
+        place = writer.resume(kept / "checkpoint", runner.say)
         if place is not None:
             given = span_of(starting_at(place, given)).onward(given)
-        elif not is_planned(state / "checkpoint"):
+        elif not is_planned(kept / "checkpoint"):
             given = _begin(settled, given)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
-        keep(state, settled)
-        runner.stream(given, writer.write, str(state / "checkpoint"))
+        keep(kept, settled)
+        runner.stream(given, writer.write, str(kept / "checkpoint"))
     return runner.report
 
 
@@ -102,21 +106,21 @@ def preview(
     registry: str | None = None,
     schema_file: str | Path | None = None,
     message: str | None = None,
+    state: str | Path | None = None,
+    catalog: Catalog | None = None,
     options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
 ) -> str:
     """Describe what `table` would do, and write nothing. Takes the arguments of `table`, and raises likewise."""
     runner = Runner(options, spark=spark)
-    return _preview(
-        _asked(topic, format, mode, schema, runner, described(mode, registry, schema_file, message)),
-        to,
-        name_server,
-        runner,
-    )
+    root = root_of(to, state, catalog)
+    bodies = described(mode, registry, schema_file, message)
+    asked = _asked(topic, format, mode, schema, runner, bodies).at(root)
+    return _preview(asked, root, name_server, runner)
 
 
-def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -> str:
-    begun = begun_at(local_path(to), asked)
+def _preview(asked: Settled, root: Path | Address, name_server: str, runner: Runner) -> str:
+    begun = begun_at(root, asked)
     settled = begun or asked
     source = _source(name_server, settled, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
@@ -125,7 +129,7 @@ def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -
     errors = bad.count() if bad is not None else 0
     columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in good.schema.fields)
     return (
-        f"{'goes on with' if begun else 'begins'} a {settled.format} table at {to}, mode {settled.mode}; "
+        f"{'goes on with' if begun else 'begins'} a {settled.format} table at {root}, mode {settled.mode}; "
         f"columns:\n{columns}\n"
         f"of {messages.count():,} messages looked at, {errors:,} would become errors; nothing was written"
     )

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.pipelines.lake.s3 import S3, running
 from tests.spark.test_with_spark import Topic
 
 if TYPE_CHECKING:
@@ -32,3 +33,20 @@ def namesrv(folder: Path) -> Iterator[str]:
 @pytest.fixture
 def topic(spark: SparkSession, namesrv: str) -> Topic:
     return Topic(spark, namesrv)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    """An S3 with a bucket `bucket`."""
+    pytest.importorskip("moto")
+    with running() as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
+    """The S3 that this process has in its environment."""
+    for name, value in s3_server.variables.items():
+        monkeypatch.setenv(name, value)
+    return s3_server

@@ -72,7 +72,7 @@ def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_kn
     for batch in range(3):
         table.add(batch, batch)
     tend(table, day=lambda: date.fromisoformat("2026-02-01"))
-    assert len(list(table.place.path.rglob("*.parquet"))) == 1
+    assert len(list(table.place.folder.rglob("*.parquet"))) == 1
     assert table.numbers() == [0, 1, 2]
     assert table.open().last_batch() == 2
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
+from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
@@ -25,8 +25,6 @@ from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 
 # Readers have an hour to end. The state of a day ago can be read for a day.
@@ -48,8 +46,9 @@ class Delta:
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._tiny = TinyFiles()
         self._said: dict[str, str] = {}  # of the last commit; commits that merge files repeat it
-        path = str(place.path)
-        self._table = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+        path, self._options = str(place.path), storage_options(str(place.path))
+        is_there = DeltaTable.is_deltatable(path, self._options)
+        self._table = DeltaTable(path, storage_options=self._options) if is_there else None
 
     def last_batch(self) -> int:
         version = self._table.transaction_version(self._place.writer) if self._table else None
@@ -66,7 +65,11 @@ class Delta:
         place = self._place
         if self._table is None:
             self._table = DeltaTable.create(
-                str(place.path), staged.schema, partition_by=[DAY], configuration=_SETTINGS
+                str(place.path),
+                staged.schema,
+                partition_by=[DAY],
+                configuration=_SETTINGS,
+                storage_options=self._options,
             )
         if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release
             columns = statistics_columns(pa.schema(self._table.schema().to_arrow()).remove_metadata())
@@ -125,7 +128,8 @@ class Delta:
         """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""
         if self._table is not None:
             self._table.optimize.compact(partition_filters=[(DAY, "<", before.isoformat())])
-            self._table.vacuum(dry_run=False)
+            # Tasks write where a remote table is, and killed ones leave files that no log names.
+            self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
 
     def expire(self, before: date) -> int:
         if self._table is None:
@@ -139,13 +143,13 @@ class Delta:
         return {str(each[DAY]) for each in self._table.partitions()}
 
 
-def _add(file: StagedFile, folder: Path, columns: str, now_ms: int) -> AddAction:
-    statistics = delta_statistics(pq.read_metadata(folder / file.name), columns)
+def _add(file: StagedFile, folder: Path | Address, columns: str, now_ms: int) -> AddAction:
+    statistics = delta_statistics(footer_of(folder, file.name), columns)
     return AddAction(quote(file.name, safe="/=-_."), file.size, {DAY: file.day}, now_ms, True, statistics)
 
 
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of a table."""
+    """The record of the last batch of a table in a folder."""
     return _record_of(DeltaTable(str(folder)), "") if DeltaTable.is_deltatable(str(folder)) else None
 
 

@@ -13,13 +13,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import StaticTable
 from pyiceberg.transforms import IdentityTransform
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, location_of, open_catalog
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS, Upkeep, drop_snapshots, missing_settings
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
-_NAMESPACE: Final = "sparrowmq"
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
 _RECORD: Final = "sparrowmq.record"
@@ -45,24 +45,25 @@ class Iceberg:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        place.state.mkdir(parents=True, exist_ok=True)
-        self._catalog = SqlCatalog(
-            _NAMESPACE, uri=f"sqlite:///{place.state / 'catalog.db'}", warehouse=f"file://{place.path.parent}"
-        )
-        self._name = (_NAMESPACE, place.path.name)
+        self._catalog = open_catalog(place.path, place.state)
+        self._name, self._location = identifier_of(place.path), location_of(place.path)
         self._upkeep = Upkeep(place.state)
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._table: Table | None = None
         try:
             self._table = self._catalog.load_table(self._name)
-        except (NoSuchTableError, FileNotFoundError):
-            self._catalog.create_namespace_if_not_exists(_NAMESPACE)
-        if not place.only_looked_at:
-            self._adopt()
+            demand_here(self._table.location(), place.path)
+        except NoSuchTableError:
+            self._catalog.create_namespace_if_not_exists(self._name[:-1])
+        except FileNotFoundError:
+            if isinstance(place.path, Address):
+                raise
+        if isinstance(place.path, Path) and not place.only_looked_at:
+            self._adopt(place.path)
 
-    def _adopt(self) -> None:
+    def _adopt(self, folder: Path) -> None:
         """Take over the table's newest metadata, if the catalog was lost, or is an older copy."""
-        newest = newest_metadata(self._place.path)
+        newest = newest_metadata(folder)
         if newest is None or (
             self._table and version_of(newest) <= version_of(self._table.metadata_location)
         ):
@@ -73,6 +74,8 @@ class Iceberg:
 
     def _demand_newest(self, table: Table) -> None:
         """Raises: ConfigError, a run with another catalog has written to the table."""
+        if isinstance(self._place.path, Address):  # its catalog may be shared, and is what counts
+            return
         newest = newest_metadata(self._place.path)
         if newest is not None and version_of(newest) > version_of(table.metadata_location):
             raise ConfigError(
@@ -111,7 +114,7 @@ class Iceberg:
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
             change.add_files(
-                [f"file://{data / file.name}" for file in staged.files],
+                [f"{self._location}/data/{file.name}" for file in staged.files],
                 snapshot_properties=summary,
                 check_duplicate_files=False,
             )
@@ -148,13 +151,18 @@ class Iceberg:
         """Old files go an hour later, for readers that began before."""
         if (table := self._table) is None:
             return
+        if isinstance(self._place.path, Address):
+            raise ConfigError(
+                f"{self._place.path}: files of Iceberg tables are put together only on this machine; let an engine "
+                "that knows the catalog do that, such as Spark's rewrite_data_files, or keep the table as delta"
+            )
         for day, files in self._by_day(before).items():
             found = list(groups(files))
             if not found:
                 continue
             kept = set(files) - {file for group in found for file in group}
             new = [
-                self._place.path / "data" / f"{DAY}={day}" / f"compacted-{uuid.uuid4().hex}.parquet"
+                self._place.folder / "data" / f"{DAY}={day}" / f"compacted-{uuid.uuid4().hex}.parquet"
                 for _ in found
             ]
             for group, file in zip(found, new, strict=True):
@@ -193,13 +201,11 @@ class Iceberg:
             for snapshot in self._table.snapshots()
             for file in self._table.inspect.files(snapshot.snapshot_id).to_pylist()
         }
-        there = (self._place.path / "data").glob(f"{DAY}=*/*.parquet")
+        there = (self._place.folder / "data").glob(f"{DAY}=*/*.parquet")
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in there if str(file) not in used])
 
     def _create(self, schema: pa.Schema) -> Table:
-        table = self._catalog.create_table(
-            self._name, schema, location=f"file://{self._place.path}", properties=SETTINGS
-        )
+        table = self._catalog.create_table(self._name, schema, location=self._location, properties=SETTINGS)
         with table.update_spec() as update:
             update.add_field(DAY, IdentityTransform(), DAY)
         self._table = table

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.widening import grows
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
+# The data files of a format, below its table; tasks write them there when the table is behind an address.
+DATA_FOLDERS: Final = {"iceberg": "data"}
+_BEHIND_AN_ADDRESS: Final = {
+    "parquet": ("sparrowmq.spark.pipelines.lake.remote_parquet", "RemoteFolder", None)
+}
 FORMATS: Final = {
     "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "Folder", None),
     "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
@@ -37,11 +43,17 @@ class Place:
         only_looked_at: what an earlier run left unfinished stays so.
     """
 
-    path: Path
+    path: Path | Address
     state: Path
     writer: str
     lane: str = ""
     only_looked_at: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The path of a table on this machine."""
+        assert isinstance(self.path, Path)
+        return self.path
 
 
 class Lake(Protocol):
@@ -86,14 +98,28 @@ class Lake(Protocol):
 
 def open_lake(kind: str, place: Place) -> Lake:
     """A table of one of FORMATS. Raises: ConfigError, what it needs is not installed."""
-    module, name, package = FORMATS[kind]
+    if not isinstance(place.path, Address):
+        return _format(kind, FORMATS[kind])(place)
+    remote = importlib.import_module("sparrowmq.spark.pipelines.lake.remote_lake")
+    lake: Lake = remote.behind_address(place, _format(kind, _BEHIND_AN_ADDRESS.get(kind, FORMATS[kind])))
+    return lake
+
+
+def _format(kind: str, known: tuple[str, str, str | None]) -> type[Lake]:
+    module, name, package = known
     try:
-        lake: Lake = getattr(importlib.import_module(module), name)(place)
+        found: type[Lake] = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise ConfigError(
             f"format {kind} needs the package {package}: pip install 'sparrowmq[lake]'"
         ) from error
-    return lake
+    return found
+
+
+def staging_of(place: Place) -> Address:
+    """The address of files of a Parquet folder that no reader is to see yet."""
+    assert isinstance(place.path, Address)
+    return place.path.with_name(f"{place.path.name}.staged{place.lane}")
 
 
 def record_at(folder: Path) -> str | None:

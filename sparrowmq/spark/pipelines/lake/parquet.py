@@ -42,7 +42,7 @@ class Folder:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._commits = place.path / f"{OWN_FOLDER}{place.lane}"
+        self._commits = place.folder / f"{OWN_FOLDER}{place.lane}"
         self._earlier = place.state / f"commits{place.lane}"  # where earlier releases had them
         self._merges = place.state / "merge.json"
         if not place.only_looked_at:
@@ -73,11 +73,11 @@ class Folder:
             old.unlink()
 
     def paths(self) -> list[Path]:
-        return sorted(self._place.path.glob(f"{DAY}=*/*.parquet"))
+        return sorted(self._place.folder.glob(f"{DAY}=*/*.parquet"))
 
     def rewrite(self, staged: Staged) -> None:
         """Each file is replaced by the one of its name, so no reader misses a row or sees it twice."""
-        moves = {str(file.path): str(self._place.path / file.name) for file in staged.files}
+        moves = {str(file.path): str(self._place.folder / file.name) for file in staged.files}
         gone = {str(path) for path in self.paths()} - set(moves.values())
         self._write(self._merges, {"moves": moves, "gone": sorted(gone)})
         self._finish_merge()
@@ -99,7 +99,7 @@ class Folder:
         return len(days)
 
     def _days(self, before: date) -> list[Path]:
-        folders = sorted(self._place.path.glob(f"{DAY}=*"))
+        folders = sorted(self._place.folder.glob(f"{DAY}=*"))
         return [folder for folder in folders if folder.name.partition("=")[2] < before.isoformat()]
 
     def _finish_merge(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.widening import retypes, widened
 
@@ -40,17 +41,30 @@ def widen(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
         folder: for new files; what an earlier attempt left there is removed.
     """
     known = lake.columns()
-    wider = {
-        field.name: field.type
-        for field in schema
-        if field.name in known and retypes(known[field.name], field.type)
-    }
-    if wider:
+    if wider := _wider(known, schema):
         files = rewritten(lake.paths(), folder, partial(_in_wider, wider))
         kinds = pa.schema([(name, wider.get(name, kind)) for name, kind in known.items()])
         lake.rewrite(Staged(files, kinds))
         shutil.rmtree(folder, ignore_errors=True)
     return list(wider)
+
+
+def demand_no_wider(lake: Lake, schema: pa.Schema, where: object) -> None:
+    """Raises: ConfigError, columns of a table whose files cannot be written again would need wider types."""
+    if wider := _wider(lake.columns(), schema):
+        raise ConfigError(
+            f"{where}: {', '.join(wider)} would need wider types, and only files on this machine are written again; "
+            "begin a new table at another address"
+        )
+
+
+def _wider(known: Mapping[str, pa.DataType], schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The columns of which a schema has wider types."""
+    return {
+        field.name: field.type
+        for field in schema
+        if field.name in known and retypes(known[field.name], field.type)
+    }
 
 
 def holds(lake: Lake, name: str, kind: pa.DataType) -> bool:

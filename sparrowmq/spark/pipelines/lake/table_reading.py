@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.remote_reading import read_remotely
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.folders import local_path
 
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_table(spark: SparkSession, path: Path) -> DataFrame:
+def read_table(spark: SparkSession, path: Path | Address) -> DataFrame:
     """The rows of a table that the pipeline `table` made. Raises: ConfigError, there is none, or it is empty."""
+    if isinstance(path, Address):
+        return read_remotely(spark, path)
     path = local_path(path)
     state = path.with_name(f"{path.name}.state")
     if (path / "_delta_log").is_dir():

@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sparrowmq.spark.pipelines.lake.address import Address
+
 DAY: Final = "_day"  # the column that tables are partitioned by
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A Parquet file with rows of one day; `name` is where it belongs, relative to the table's folder."""
+    """A Parquet file with rows of one day; `name` is where it belongs, relative to the table's folder.
 
-    path: Path
+    Attributes:
+        path: where it is; None if it was written where it belongs, under a name that no other has.
+    """
+
+    path: Path | None
     name: str
     day: str
     rows: int
@@ -27,28 +33,36 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The rows of one batch. `record`: what its commit says about it (`progress.py`)."""
+    """The rows of one batch.
+
+    Attributes:
+        record: what its commit says about it (`progress.py`). folder: where they were written, behind an address.
+    """
 
     files: Sequence[StagedFile]
     schema: pa.Schema
     record: str = ""
+    folder: str | None = None
 
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
 
 
-def take_over(staged: Staged, folder: Path, prefix: str, *, may_have_left: bool) -> None:
-    """Move the files to where they belong below `folder`.
+def take_over(staged: Staged, folder: Path | Address, prefix: str, *, may_have_left: bool) -> None:
+    """Move the files to where they belong below `folder`. At an address they are there already.
 
     Args:
         may_have_left: an earlier attempt may have left files with this prefix; they go. It takes a look at all files.
     """
+    if not isinstance(folder, Path):
+        return
     names = {file.name for file in staged.files}
     for left in folder.glob(f"{DAY}=*/{prefix}-*.parquet") if may_have_left else ():
         if str(left.relative_to(folder)) not in names:
             left.unlink()
     for file in staged.files:
+        assert file.path is not None
         target = folder / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file.path, target)

@@ -38,11 +38,17 @@ def hold(file: IO[str], what: Path) -> None:
             raise ConfigError(f"another run is at work in {what}; wait for its end, or stop it") from None
 
 
+def scheme_of(folder: str | Path) -> str | None:
+    """Return the scheme of an address, such as `s3`; None for a path."""
+    found = _SCHEME.match(str(folder))
+    return found[1].lower() if found else None
+
+
 def local_path(folder: str | Path) -> Path:
     """Return the absolute path of a folder on this machine. Raises: ConfigError, it is the address of another place."""
-    if found := _SCHEME.match(str(folder)):
+    if (scheme := scheme_of(folder)) is not None:
         raise ConfigError(
-            f"{folder} is an address with the scheme {found[1]}; pipelines keep tables in folders: write the path of "
+            f"{folder} is an address with the scheme {scheme}, and this must be a folder: write the path of "
             "one on this machine, or of a file system that is mounted here and at all workers"
         )
     return Path(os.path.abspath(folder))

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import demand_same, locked
+from sparrowmq.spark.pipelines.running.folders import demand_same, locked, scheme_of
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole, arrow_types
 
 if TYPE_CHECKING:
@@ -37,6 +40,16 @@ class Settled:
     depth: int = 0  # of objects and lists within columns; tables of earlier releases have text there
     first: int = 0  # the number in the table of the first batch of Spark's checkpoint
     resumed: dict[str, Any] | None = None  # where that begins, if it is not the table's first checkpoint
+    address: str | None = None  # None: the folder beside the state
+    catalog: str | None = None  # and the name of the table there; None: the one in the state
+
+    def at(self, root: Path | Address) -> Settled:
+        """The same, at a place. Raises: ConfigError, a catalog goes with Iceberg only."""
+        if not isinstance(root, Address):
+            return self
+        if root.catalog is not None and self.format != "iceberg":
+            raise ConfigError(f"a catalog goes with format iceberg, not with {self.format}")
+        return replace(self, address=root.url, catalog=None if root.catalog is None else str(root.catalog))
 
     def shape(self) -> Shape:
         match self.mode:
@@ -62,17 +75,35 @@ class Settled:
 
 
 @contextmanager
-def held(root: Path, runner: Runner, name: str = "") -> Iterator[None]:
-    """Hold the state of a table, and the table itself: a copy of the state would allow a second run.
+def held(root: Path | Address, runner: Runner, name: str = "") -> Iterator[None]:
+    """Hold the state of a table, and a table in a folder itself: a copy of the state would allow a second run.
 
     Raises:
         ConfigError: as `Runner.at_work`.
     """
-    with runner.at_work(state_of(root), name), locked(root / OWN_FOLDER):
+    here = locked(root / OWN_FOLDER) if isinstance(root, Path) else nullcontext()
+    with runner.at_work(state_of(root), name), here:
         yield
 
 
-def settle(root: Path, settled: Settled) -> Settled:
+def place_of(
+    table: str | Path, state: str | Path | None = None, catalog_options: Mapping[str, str] | None = None
+) -> Path | Address:
+    """The place of a table that was begun: its folder, or its address with its catalog. Raises: ConfigError."""
+    root = root_of(table, state)
+    settled = begun(root)
+    if settled is None or settled.address is None:
+        return root
+    given = root.url if isinstance(root, Address) else root.as_uri()
+    demand_same(f"the table of {state_of(root)}", {"address": settled.address}, {"address": given})
+    catalog = None
+    if settled.catalog is not None:
+        name, _, known_as = settled.catalog.partition(":")
+        catalog = Catalog(name, known_as, dict(catalog_options or {}))
+    return Address(settled.address, state_of(root), catalog)
+
+
+def settle(root: Path | Address, settled: Settled) -> Settled:
     """Return the settings of the first start; this is the first start if there are none. Raises: ConfigError."""
     begun = begun_at(root, settled)
     if begun is None:
@@ -81,7 +112,7 @@ def settle(root: Path, settled: Settled) -> Settled:
     return begun
 
 
-def begun_at(root: Path, settled: Settled) -> Settled | None:
+def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
     """Return the settings of an earlier start, with a schema that may have got more and wider columns.
 
     Raises:
@@ -89,14 +120,15 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
     """
     found = begun(root)
     if found is None:
-        if next(root.glob(f"**/{DAY}=*/*.parquet"), None) is not None:
+        if _has_rows(root):
             raise ConfigError(
                 f"{root} has rows, but {state_of(root)} is gone, so it is not known which messages they are; restore "
                 "it, or name another folder"
             )
         return None
     what = f"the table at {root}"
-    demand_same(what, asdict(found), {name: getattr(settled, name) for name in ("topic", "format", "mode")})
+    fixed = ("topic", "format", "mode", "address", "catalog")
+    demand_same(what, asdict(found), {name: getattr(settled, name) for name in fixed})
     if ("registry" in (found.bodies or {})) != ("registry" in (settled.bodies or {})):
         raise ConfigError(
             f"the table at {root} was begun {'with' if found.bodies and 'registry' in found.bodies else 'without'} "
@@ -124,12 +156,21 @@ def extended(what: str, known: Mapping[str, str], asked: Mapping[str, str]) -> d
     return dict(asked)
 
 
-def begun(root: Path) -> Settled | None:
-    """Return the settings of the table at `root`; None if there is no table. The table has them, too."""
+def _has_rows(root: Path | Address) -> bool:
+    """Whether a folder of this machine has rows; at other addresses the table itself names its state."""
+    if isinstance(root, Address):
+        if scheme_of(root.url) != "file":
+            return False
+        root = Path(url2pathname(urlsplit(root.url).path))
+    return next(root.glob(f"**/{DAY}=*/*.parquet"), None) is not None
+
+
+def begun(root: Path | Address) -> Settled | None:
+    """Return the settings of the table at `root`; None if there is no table. A table in a folder has them, too."""
     path = state_of(root) / "table.json"
     if path.exists():
         return Settled(**json.loads(path.read_text()))
-    record = record_at(root)
+    record = record_at(root) if isinstance(root, Path) else None
     return Settled(**json.loads(record)["settled"]) if record else None
 
 
@@ -140,5 +181,7 @@ def keep(state: Path, settled: Settled) -> None:
     new.rename(state / "table.json")
 
 
-def state_of(root: Path) -> Path:
+def state_of(root: Path | Address) -> Path:
+    if isinstance(root, Address):
+        return root.state
     return root.with_name(f"{root.name}.state")

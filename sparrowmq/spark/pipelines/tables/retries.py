@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.rewriting import rewritten, widen
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
@@ -42,10 +43,10 @@ _LANE: Final = "-retried"
 _ROWS: Final = 10_000
 
 
-def finish_retry(root: Path, settled: Settled) -> None:
+def finish_retry(root: Path | Address, settled: Settled) -> None:
     """Bring a retry to its end that was killed; all that changes a table does this first."""
     plan = snapshot.load(state_of(root) / PLAN, Plan)
-    if plan is not None and not plan.is_done:
+    if isinstance(root, Path) and plan is not None and not plan.is_done:
         Retry(root, settled).finish()
 
 

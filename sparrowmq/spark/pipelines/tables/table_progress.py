@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.tables.progress import (
     Checkpoint,
@@ -36,7 +37,7 @@ ROWS, ERRORS = "rows", "errors"
 class TableProgress:
     """The place of one table and its table of errors, by the checkpoint of a stream."""
 
-    def __init__(self, root: Path, settled: Settled, tables: dict[str, Lake]) -> None:
+    def __init__(self, root: Path | Address, settled: Settled, tables: dict[str, Lake]) -> None:
         """`tables`: the table, as ROWS, and its table of errors, as ERRORS."""
         self._root = root
         self._settled = settled
@@ -64,12 +65,8 @@ class TableProgress:
                 f"{self._root} is empty, but {folder} is behind its batch {self._reached.rows}; restore the table, or "
                 f"move {folder.parent} away to begin again"
             )
-        errors_root = self._root.with_name(f"{self._root.name}.errors")
-        had_errors = max(self._reached.errors, rows.other if rows else -1) >= 0
-        if had_errors and last[ERRORS] < 0 and not errors_root.is_dir():
-            raise ConfigError(
-                f"{errors_root} is gone; restore it, or make an empty folder of this name to begin a new one"
-            )
+        if max(self._reached.errors, rows.other if rows else -1) >= 0 and last[ERRORS] < 0:
+            self._demand_errors()
         if max(last.values()) >= 0 and rows is None and errors is None and not (folder / "metadata").exists():
             raise ConfigError(
                 f"{self._root} has rows, but {folder} is gone, so it is not known which messages they are; "
@@ -89,6 +86,16 @@ class TableProgress:
         self._checkpoint, self._reached = self._seen(folder), Reached(last[ROWS], last[ERRORS])
         say(f"{self._root}: {why}; goes on behind what the table has, with a new checkpoint")
         return place
+
+    def _demand_errors(self) -> None:
+        """Raises: ConfigError, the table of errors is gone; an empty folder means that a new one is wanted."""
+        errors = self._root.with_name(f"{self._root.name}.errors")
+        if isinstance(errors, Address):  # there are no empty folders on S3
+            raise ConfigError(f"{errors} is gone; restore it, or begin a new table at another address")
+        if not errors.is_dir():
+            raise ConfigError(
+                f"{errors} is gone; restore it, or make an empty folder of this name to begin a new one"
+            )
 
     def _seen(self, folder: Path) -> Checkpoint:
         settled = self._settled

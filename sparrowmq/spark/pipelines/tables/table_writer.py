@@ -15,8 +15,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_type
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.rewriting import holds, widen
+from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
+from sparrowmq.spark.pipelines.lake.rewriting import demand_no_wider, holds, widen
 from sparrowmq.spark.pipelines.lake.widening import grows, retypes
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.tables.batch_files import stage
@@ -26,6 +28,7 @@ from sparrowmq.spark.pipelines.tables.ddl import ddl_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
+from sparrowmq.spark.pipelines.tables.remote_files import stage_remotely
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, arrow_types, behind
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
 
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 class TableWriter:
     """A table and its table of errors; `write` is the step of a runner."""
 
-    def __init__(self, root: Path, settled: Settled, report: Report, lane: str = "") -> None:
+    def __init__(self, root: Path | Address, settled: Settled, report: Report, lane: str = "") -> None:
         """`lane` separates writers that each number their own batches."""
         self.root = root
         self.settled = settled
@@ -50,10 +53,14 @@ class TableWriter:
         self._encoded = (
             EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
         )
-        self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
+        self._places = {
+            ROWS: Place(root, self._state, self._writer, lane),
+            ERRORS: Place(errors, self._state / "errors", self._writer, lane),
+        }
+        self._lakes = {name: open_lake(settled.format, place) for name, place in self._places.items()}
+        self._rows, self._errors = self._lakes[ROWS], self._lakes[ERRORS]
         settled.fields = regained(settled, self._rows)
-        self._errors = open_lake(settled.format, Place(errors, self._state / "errors", self._writer, lane))
-        self._progress = TableProgress(root, settled, {ROWS: self._rows, ERRORS: self._errors})
+        self._progress = TableProgress(root, settled, self._lakes)
 
     @property
     def _first(self) -> int:
@@ -117,7 +124,10 @@ class TableWriter:
             return shape
         if (fields := self._progress.columns(batch)) is not None:
             return self.settled.objects(fields)
-        self._settle(grown(self.settled, messages, self._rows))
+        fields = grown(self.settled, messages, self._rows)
+        if isinstance(self.root, Address):  # files there are not written again: other types are errors
+            fields = {name: self.settled.fields.get(name, kind) for name, kind in fields.items()}
+        self._settle(fields)
         return self.settled.objects()
 
     def _settle(self, fields: dict[str, str]) -> None:
@@ -135,17 +145,23 @@ class TableWriter:
             self.report.errors += self._add(ERRORS, shape.bad(rows), batch)
 
     def _add(self, table: str, rows: DataFrame, batch: int, *, is_half: bool = False) -> int:
-        prefix, folder = f"{self._writer}-{batch:09}", self._state / f"staged{self._lane}" / table
-        lake = self._rows if table == ROWS else self._errors
-
         def staged(had: Offsets | None) -> Staged:
-            unseen = rows if had is None else behind(had, rows)
-            found = stage(unseen, folder, prefix, keeps_day=lake.keeps_day)
-            if found.files:
-                widen(lake, found.schema, self._state / f"rewritten{self._lane}")
-            return found
+            return self._staged(table, rows if had is None else behind(had, rows), batch)
 
         return self._progress.add(table, batch, staged, is_half=is_half)
+
+    def _staged(self, table: str, rows: DataFrame, batch: int) -> Staged:
+        """Write the files of a batch, and see to it that the table can take them."""
+        lake, place, prefix = self._lakes[table], self._places[table], f"{self._writer}-{batch:09}"
+        if isinstance(place.path, Address):
+            found = stage_remotely(rows, place, self.settled.format, prefix, keeps_day=lake.keeps_day)
+            if found.files:
+                demand_no_wider(lake, found.schema, place.path)
+            return found
+        found = stage(rows, self._state / f"staged{self._lane}" / table, prefix, keeps_day=lake.keeps_day)
+        if found.files:
+            widen(lake, found.schema, self._state / f"rewritten{self._lane}")
+        return found
 
 
 def _counts() -> tuple[Column, Column]:
@@ -171,7 +187,7 @@ def fields_for(found: Found, fields: Mapping[str, str], table: Lake | None) -> d
     present = table.columns() if table is not None else {}
     known = dict(sorted(fields.items(), key=lambda each: each[0] not in present))
     chosen = columns(found, known, OWN)
-    if table is None:
+    if table is None or isinstance(table, RemoteLake):
         return chosen
     long = _not_held(table, chosen)
     return columns(found, known, OWN, long) if long else chosen

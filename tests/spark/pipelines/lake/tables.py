@@ -51,7 +51,7 @@ class Table:
 
     def rows(self) -> list[dict[str, Any]]:
         """As readers of the format see it; an empty table where there is none."""
-        found = rows_of(self.kind, self.place.path, self.place.state)
+        found = rows_of(self.kind, self.place.folder, self.place.state)
         return sorted(found, key=lambda row: row["number"])
 
     def numbers(self) -> list[int]:

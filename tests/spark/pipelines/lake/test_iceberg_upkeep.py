@@ -61,7 +61,7 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     assert len(found.snapshots()) == 10
     assert len(found.current_snapshot().manifests(found.io)) < 60
     assert len(table.open().paths()) < 2 * TINY_FILES
-    assert len(list((table.place.path / "metadata").iterdir())) < 2 * iceberg_upkeep._MOST_UNUSED
+    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_upkeep._MOST_UNUSED
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
 
@@ -84,7 +84,7 @@ def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeyp
 
 def files(table: Table) -> set[str]:
     """All data and all manifests that are there."""
-    return {str(path) for path in table.place.path.rglob("*") if path.suffix in (".parquet", ".avro")}
+    return {str(path) for path in table.place.folder.rglob("*") if path.suffix in (".parquet", ".avro")}
 
 
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):

@@ -43,8 +43,8 @@ def test_a_crash_behind_the_commit_is_finished_by_the_next_start(tmp_path, monke
 def test_arrow_reads_the_folder_with_all_that_is_in_it(tmp_path):
     table = Table(tmp_path, "parquet")
     table.add(0, 1)
-    with locked(table.place.path / OWN_FOLDER):
-        files = ds.dataset(table.place.path, ignore_prefixes=["."])  # the folders of days begin with _
+    with locked(table.place.folder / OWN_FOLDER):
+        files = ds.dataset(table.place.folder, ignore_prefixes=["."])  # the folders of days begin with _
         assert files.count_rows() == 1
 
 
@@ -52,7 +52,7 @@ def test_old_commits_go(tmp_path):
     table = Table(tmp_path, "parquet")
     for batch in range(25):
         table.add(batch, batch)
-    assert len(list((table.place.path / ".sparrowmq").iterdir())) == 10
+    assert len(list((table.place.folder / ".sparrowmq").iterdir())) == 10
     assert table.open().last_batch() == 24
     assert table.numbers() == list(range(25))
 

@@ -15,6 +15,7 @@ from sparrowmq.spark.pipelines.running.folders import (
     local_path,
     locked,
     new_folder,
+    scheme_of,
 )
 from sparrowmq.spark.pipelines.sql import Answer
 
@@ -65,9 +66,19 @@ def test_settings_other_than_those_of_the_first_start_are_refused():
 )
 def test_the_address_of_another_place_is_no_folder(given):
     with pytest.raises(
-        ConfigError, match=r"an address with the scheme (s3|hdfs|file); pipelines keep tables in folders"
+        ConfigError, match=r"an address with the scheme (s3|hdfs|file), and this must be a folder"
     ):
         local_path(given)
+
+
+def test_an_address_has_a_scheme():
+    assert [scheme_of(each) for each in ("s3://b/o", Path("HDFS:///lake"), "/lake", "a:b/c", "C:/lake")] == [
+        "s3",
+        "hdfs",
+        None,
+        None,
+        None,
+    ]
 
 
 def test_a_path_becomes_absolute(tmp_path, monkeypatch):
@@ -77,7 +88,7 @@ def test_a_path_becomes_absolute(tmp_path, monkeypatch):
 
 
 @pytest.mark.guards("local_path: return Path(folder)")
-def test_every_pipeline_refuses_it_and_makes_no_folder(tmp_path, monkeypatch):
+def test_no_pipeline_makes_a_folder_of_an_address(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     where, server = "s3://bucket/orders", "127.0.0.1:1"
     calls = [
@@ -85,9 +96,10 @@ def test_every_pipeline_refuses_it_and_makes_no_folder(tmp_path, monkeypatch):
         lambda: pipelines.archive("orders", where, name_server=server),
         lambda: pipelines.publish(where, "orders", name_server=server),
         lambda: pipelines.compact(where),
-        lambda: pipelines.mirror("orders", to="127.0.0.1:2", state=where, name_server=server),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match="an address with the scheme s3"):
+        with pytest.raises(ConfigError, match="Spark's checkpoint must be in one; name it"):
             call()
+    with pytest.raises(ConfigError, match="an address with the scheme s3"):
+        pipelines.mirror("orders", to="127.0.0.1:2", state=where, name_server=server)
     assert not any(tmp_path.iterdir())

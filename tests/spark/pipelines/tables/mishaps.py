@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
@@ -58,8 +59,8 @@ class Topic:
 class Run:
     """One start of the pipeline. Raises: ConfigError, as the pipeline."""
 
-    def __init__(self, root: Path, state: Path, kind: str, topic: Topic) -> None:
-        self.topic, self.kind = topic, kind
+    def __init__(self, root: Path | Address, state: Path, kind: str, topic: Topic) -> None:
+        self.root, self.topic, self.kind = root, topic, kind
         self.state, self.checkpoint = state, state / "checkpoint"
         if state != state_of(root):  # a run elsewhere has a copy of the state, and calls it so
             raise AssertionError("a copy is swapped in before a run")
@@ -106,6 +107,12 @@ class Run:
         if death == ERRORS:
             raise Killed
         self._write("commits", batch, "v1\n{}")
+
+    def is_read(self) -> bool:
+        """Whether all messages are in the tables."""
+        last = self._planned()
+        end = {str(queue): len(each) for queue, each in self.topic.queues.items()}
+        return self._offsets(last) == end and (self.checkpoint / "commits" / str(last)).exists()
 
     def _plan(self, batch: int) -> None:
         start, end = self._offsets(batch - 1), to_json(self.topic.end())["topics"]
@@ -191,15 +198,10 @@ class Mishaps:
         self.resumed += bool(run.said)
         try:
             run.batches(self.chance.randrange(1, 4), "never" if is_whole else self.chance.choice(_STEPS))
-            while is_whole and not self.is_read(run):
+            while is_whole and not run.is_read():
                 run.batches(1)
         except Killed:
             pass
-
-    def is_read(self, run: Run) -> bool:
-        last = run._planned()
-        end = {str(queue): len(each) for queue, each in self.topic.queues.items()}
-        return run._offsets(last) == end and (run.checkpoint / "commits" / str(last)).exists()
 
     def copy(self) -> None:
         name = f"copy{next(self._numbers)}"

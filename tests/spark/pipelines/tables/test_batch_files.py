@@ -25,7 +25,7 @@ def test_there_are_files_for_each_day_and_what_was_left_is_gone(spark, tmp_path,
     assert len({file.name for file in staged.files}) == len(staged.files)
     for file in staged.files:
         assert file.name.startswith(f"_day={file.day}/writer-7-")
-        assert file.size == file.path.stat().st_size
+        assert file.path is not None and file.size == file.path.stat().st_size
         assert pq.read_schema(file.path).names == (["id", "_day"] if keeps_day else ["id"])
         parity = {number % 2 for number in pq.ParquetFile(file.path).read(["id"])["id"].to_pylist()}
         assert parity == {int(file.day != "2026-01-31")}

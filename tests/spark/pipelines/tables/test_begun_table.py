@@ -9,6 +9,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, begun_at, extended, settle, state_of
 
 # As earlier releases wrote it.
@@ -36,6 +37,16 @@ def test_a_table_that_an_earlier_release_began_is_read(tmp_path):
     assert "body" in settled.shape().columns
     assert settled.begins() == {MessageQueue("orders", "broker-a", 0): 7}
     assert Settled("orders", "parquet", "whole", None).begins() == {}
+
+
+@pytest.mark.guards("begun_table.begun_at: false _has_rows")
+def test_a_table_is_not_begun_again_with_another_state(tmp_path):
+    rows = tmp_path / "or ders" / "_day=2026-01-31"
+    rows.mkdir(parents=True)
+    (rows / "0.parquet").touch()
+    for root in (rows.parent, Address(rows.parent.as_uri(), tmp_path / "other")):
+        with pytest.raises(ConfigError, match=r"has rows, but .* is gone"):
+            settle(root, Settled("orders", "parquet", "raw", None))
 
 
 def test_the_second_start_gets_the_settings_of_the_first(tmp_path):

@@ -1,0 +1,261 @@
+"""Tables that are not in a folder of this machine: on S3, or on any other file system that pyarrow knows.
+
+    s3://bucket/orders            the table, written by Spark's workers through pyarrow
+    s3://bucket/orders.errors     its errors
+    /var/lib/orders               the state, with Spark's checkpoint: on this machine, or mounted here
+
+Keys for S3 come from where each AWS program has them: the environment, `~/.aws`, the role of the machine.
+`AWS_ENDPOINT_URL` names another S3 than Amazon's. Arrow, deltalake and pyiceberg get the same endpoint and region from
+here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.folders import local_path, scheme_of
+
+SCHEMES: Final = ("s3", "gs", "abfs", "abfss", "hdfs", "viewfs", "file")
+_WITH_FOLDERS: Final = ("hdfs", "viewfs", "file")
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9+.-]+://")
+_DEFAULT_REGION: Final = "us-east-1"
+_CONNECT_S: Final = 5
+_REQUEST_S: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog for Iceberg, and the name of the table there.
+
+    Attributes:
+        name: in pyiceberg's configuration. options: properties besides. table: `orders.paid`, its namespace first.
+    """
+
+    name: str
+    table: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not all(self.table.split(".")) or "." not in self.table:
+            raise ConfigError(f"{self.table!r} is no name of a table in a catalog; write NAMESPACE.TABLE")
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.table}"
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of a table; it is used as a path would be.
+
+    Attributes:
+        url: without a slash at its end. state: the folder of the state. catalog: for Iceberg; None: one in the state.
+    """
+
+    url: str
+    state: Path
+    catalog: Catalog | None = None
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> Address:
+        return replace(self, url=f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    def with_name(self, name: str) -> Address:
+        """The address beside this one. A table in a catalog gets the same ending in its name."""
+        ending = name.removeprefix(self.name)
+        catalog = self.catalog
+        if catalog is not None:
+            catalog = replace(catalog, table=f"{catalog.table}{ending.replace('.', '_')}")
+        return replace(self, url=f"{self.url.rpartition('/')[0]}/{name}", catalog=catalog)
+
+    @property
+    def storage(self) -> Storage:
+        """The files of the table, without its state and catalog: workers get it."""
+        return Storage(self.url, s3_settings(os.environ) if self.url.startswith("s3:") else {})
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The folder behind an address. `settings` are the endpoint and region of S3; keys are never in it."""
+
+    url: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[Storage], tuple[str, dict[str, str]]]:
+        """Without the open file system, which would take its keys along."""
+        return Storage, (self.url, dict(self.settings))
+
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        if self.url.startswith("s3:"):
+            parts = urlsplit(self.url)
+            return _s3(self.settings), f"{parts.netloc}{parts.path}"
+        opened: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.url)
+        return opened
+
+    @property
+    def files(self) -> fs.FileSystem:
+        return self._opened[0]
+
+    def path(self, name: str = "") -> str:
+        """The path of a file of the folder, for `files`."""
+        return f"{self._opened[1]}/{name}" if name else self._opened[1]
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a small file; None if there is none."""
+        try:
+            with self.files.open_input_stream(self.path(name)) as file:
+                content: bytes = file.read()
+                return content
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file whole: behind an address there is no half one."""
+        self.make_folder(name)
+        written = f"{name}.tmp" if self.url.startswith("file:") else name
+        with self.files.open_output_stream(self.path(written)) as file:
+            file.write(content)
+        if written != name:
+            self.files.move(self.path(written), self.path(name))
+
+    def upload(self, local: str, name: str) -> None:
+        """Write a file of this machine, in memory that does not grow with it."""
+        self.make_folder(name)
+        fs.copy_files(local, self.path(name), fs.LocalFileSystem(), self.files, use_threads=False)
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file, or copy and delete it where nothing can be renamed."""
+        self.make_folder(to)
+        self.files.move(self.path(name), self.path(to))
+
+    def list(self, folder: str = "", *, deep: bool = True) -> list[fs.FileInfo]:
+        """The files in a folder; none if there is no folder."""
+        chosen = fs.FileSelector(self.path(folder), recursive=deep, allow_not_found=True)
+        return [each for each in self.files.get_file_info(chosen) if each.type == fs.FileType.File]
+
+    def relative(self, path: str) -> str:
+        """The name in the folder of a path of `files`."""
+        return str(PurePosixPath(path).relative_to(self.path()))
+
+    def delete(self, name: str) -> None:
+        """Remove a file; it may be gone already."""
+        try:
+            self.files.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def clear(self) -> None:
+        """Remove all files."""
+        self.files.delete_dir_contents(self.path(), missing_dir_ok=True)
+
+    def make_folder(self, name: str) -> None:
+        """Make the folder of a file, where the file system has folders."""
+        if urlsplit(self.url).scheme in _WITH_FOLDERS:
+            self.files.create_dir(self.path(name).rpartition("/")[0], recursive=True)
+
+    def demand_bucket(self) -> None:
+        """Raises: ConfigError, the bucket does not exist."""
+        bucket = urlsplit(self.url).netloc
+        if self.url.startswith("s3:") and self.files.get_file_info(bucket).type == fs.FileType.NotFound:
+            raise ConfigError(
+                f"{self.url}: there is no bucket {bucket} at {self.settings.get('endpoint', 'Amazon S3')}; make it, "
+                "or correct its name, or AWS_ENDPOINT_URL and AWS_REGION"
+            )
+
+
+def footer_of(folder: Path | Address, name: str) -> pq.FileMetaData:
+    """The footer of a Parquet file."""
+    if isinstance(folder, Path):
+        return pq.read_metadata(folder / name)
+    storage = folder.storage
+    return pq.read_metadata(storage.path(name), filesystem=storage.files)
+
+
+def root_of(
+    to: str | Path, state: str | Path | None = None, catalog: Catalog | None = None
+) -> Path | Address:
+    """The place of a table: a folder beside which is its state, or an address.
+
+    Raises:
+        ConfigError: an address needs `state`, or has a scheme for which there is no file system.
+    """
+    scheme = scheme_of(to)
+    if scheme is None and state is None and catalog is None:
+        return local_path(to)
+    if scheme is None:
+        root = local_path(to)
+        kept = root.with_name(f"{root.name}.state") if state is None else local_path(state)
+        return Address(root.as_uri(), kept, catalog)
+    if scheme not in SCHEMES:
+        raise ConfigError(
+            f"{to} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}"
+        )
+    if state is None:
+        raise ConfigError(
+            f"{to} is no folder of this machine, and Spark's checkpoint must be in one; name it (state, --state)"
+        )
+    url = str(to).rstrip("/")
+    if not _ADDRESS.match(url):
+        raise ConfigError(
+            f"{to} has lost a slash, as a pathlib.Path has no addresses; give it as text, {scheme}://..."
+        )
+    if not urlsplit(url).path.strip("/"):
+        raise ConfigError(f"{to} is no address of a table; write one with a path, such as {url}/orders")
+    return Address(url, local_path(state), catalog)
+
+
+def storage_options(url: str) -> dict[str, str] | None:
+    """For deltalake, beside what it reads from the environment itself."""
+    if not url.startswith("s3:"):
+        return None
+    found = s3_settings(os.environ)
+    options = {"region": found["region"]} if "region" in found else {}
+    if endpoint := found.get("endpoint"):
+        options |= {"endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+    return options
+
+
+def file_io_properties(url: str) -> dict[str, str]:
+    """For pyiceberg's files."""
+    if not url.startswith("s3:"):
+        return {}
+    found = s3_settings(os.environ)
+    times = {"s3.connect-timeout": str(_CONNECT_S), "s3.request-timeout": str(_REQUEST_S)}
+    return {f"s3.{name}": value for name, value in found.items()} | times
+
+
+def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The endpoint and the region of S3, if the environment has them; it has no secrets."""
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    if endpoint and not region:  # Only Amazon can be asked for the region of a bucket.
+        region = _DEFAULT_REGION
+    found = {"endpoint": endpoint, "region": region}
+    return {name: value for name, value in found.items() if value}
+
+
+def _s3(settings: Mapping[str, str]) -> fs.S3FileSystem:
+    return fs.S3FileSystem(
+        endpoint_override=settings.get("endpoint"),
+        region=settings.get("region"),
+        connect_timeout=_CONNECT_S,
+        request_timeout=_REQUEST_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),
+    )

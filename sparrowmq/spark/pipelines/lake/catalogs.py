@@ -1,0 +1,99 @@
+"""Catalogs for Iceberg tables: one in the table's state, or any that pyiceberg knows, such as REST, SQL and Glue.
+
+A catalog is named as in pyiceberg's own configuration, which has its address and keys: `~/.pyiceberg.yaml`, or
+variables such as `PYICEBERG_CATALOG__PROD__URI`. Options that a run gives come before it. A name without any
+configuration is an error, so a slip in it makes no table elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, file_io_properties
+from sparrowmq.spark.pipelines.lake.waiting import secrets_of, without_secrets
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog as Opened
+
+NAMESPACE: Final = "sparrowmq"
+
+
+def identifier_of(path: Path | Address) -> tuple[str, ...]:
+    """The name of a table in its catalog."""
+    catalog = path.catalog if isinstance(path, Address) else None
+    return (NAMESPACE, path.name) if catalog is None else tuple(catalog.table.split("."))
+
+
+def location_of(path: Path | Address) -> str:
+    """The location of a table, as Iceberg writes it."""
+    return path.url if isinstance(path, Address) else f"file://{path}"
+
+
+def demand_here(location: str, path: Path | Address) -> None:
+    """Raises: ConfigError, the catalog has the table at another location."""
+    if isinstance(path, Address) and location.rstrip("/") != path.url:
+        raise ConfigError(
+            f"the catalog has {'.'.join(identifier_of(path))} at {location}, and not at {path}; "
+            "give that address (--to), or another name (--table)"
+        )
+
+
+def open_catalog(path: Path | Address, state: Path) -> Opened:
+    """The catalog of a table. Raises: ConfigError, it is not configured, or lacks a package."""
+    location = location_of(path)
+    files = file_io_properties(location)
+    catalog = path.catalog if isinstance(path, Address) else None
+    if catalog is not None:
+        return _configured(catalog, files)
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    state.mkdir(parents=True, exist_ok=True)
+    above = location.rpartition("/")[0]
+    return SqlCatalog(NAMESPACE, uri=f"sqlite:///{state / 'catalog.db'}", warehouse=above, **files)
+
+
+def secrets_in(path: Path | Address) -> list[str]:
+    """The values that no text about a table may show."""
+    catalog = path.catalog if isinstance(path, Address) else None
+    return secrets_of({} if catalog is None else _configuration(catalog))
+
+
+def _configuration(catalog: Catalog) -> dict[str, str]:
+    from pyiceberg.utils.config import Config
+
+    return {**(Config().get_catalog_config(catalog.name) or {}), **catalog.options}  # type: ignore[dict-item]
+
+
+def _unpooled(catalog: Opened) -> Opened:
+    """A catalog whose connections to a database end with each use: a kept one fails after the database's restart."""
+    if hasattr(catalog, "engine"):
+        from sqlalchemy import NullPool, create_engine
+
+        pooled, catalog.engine = catalog.engine, create_engine(catalog.engine.url, poolclass=NullPool)
+        pooled.dispose()
+    return catalog
+
+
+def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NotInstalledError
+
+    known = _configuration(catalog)
+    if not known:
+        variable = f"PYICEBERG_CATALOG__{catalog.name.upper()}__URI"
+        raise ConfigError(
+            f"the catalog {catalog.name} is not configured; give it in ~/.pyiceberg.yaml, by {variable}, or by "
+            "--catalog-option type=... and --catalog-option uri=..."
+        )
+    try:
+        return _unpooled(load_catalog(catalog.name, **{**files, **known}))
+    except (NotInstalledError, ImportError) as error:
+        raise ConfigError(f"the catalog {catalog.name} needs a package: {error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        why = without_secrets(str(error).partition(":")[0], secrets_of(known))
+        raise ConfigError(
+            f"the catalog {catalog.name} cannot be opened: {why}; give at least its type and uri"
+        ) from None

@@ -1,0 +1,139 @@
+"""A table behind an address: it waits for a store that is away, and is written by one run at a time.
+
+    s3://bucket/orders/.sparrowmq/owner.json     {"writer": "5f…", "run": "9a…"}
+
+No lock of a file system reaches all machines. So the last run that opened the table for writing is its owner. Each run
+puts its own name into the file, and looks for it before each commit. The run before finds another name, and ends. A run
+with another state is not let in at all, as it would write rows a second time that the table has.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address, Storage
+from sparrowmq.spark.pipelines.lake.catalogs import secrets_in
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
+from sparrowmq.spark.pipelines.lake.waiting import Patience
+from sparrowmq.spark.pipelines.running.report import to_stderr
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sparrowmq.spark.pipelines.lake.lake import Lake, Place
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
+
+R = TypeVar("R")
+
+OWNER: Final = f"{OWN_FOLDER}/owner.json"
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """The state that the table belongs to, and the run that writes it."""
+
+    writer: str
+    run: str
+
+
+class Ownership:
+    """Keeps a table to one state and, of that, to one run."""
+
+    def __init__(self, storage: Storage, writer: str) -> None:
+        self._storage = storage
+        self._owner = _Owner(writer, uuid.uuid4().hex)
+
+    def take(self) -> None:
+        """Make this run the owner. Raises: ConfigError, the table belongs to another state."""
+        self._storage.demand_bucket()
+        found = self._found()
+        if found is not None and found.writer != self._owner.writer:
+            raise ConfigError(
+                f"{self._storage.url} belongs to another state folder, from another run's --state; "
+                "give that one, or write to another address"
+            )
+        self._storage.write(OWNER, msgspec.json.encode(self._owner))
+
+    def check(self) -> None:
+        """Raises: ConfigError, another run has become the owner."""
+        if self._found() != self._owner:
+            raise ConfigError(
+                f"another run has begun to write {self._storage.url}; this one ends, as two would write rows twice"
+            )
+
+    def _found(self) -> _Owner | None:
+        content = self._storage.read(OWNER)
+        return None if content is None else msgspec.json.decode(content, type=_Owner)
+
+
+def behind_address(place: Place, opened: type[Lake]) -> RemoteLake:
+    """A lake of a format, at the address of a place. Raises: ConfigError, it belongs to another state."""
+    assert isinstance(place.path, Address)
+    patience = Patience(str(place.path), say=to_stderr, secrets=secrets_in(place.path))
+    owner = place.writer.removesuffix(place.lane)
+    ownership = None if place.only_looked_at else Ownership(place.path.storage, owner)
+    return RemoteLake(lambda: opened(place), patience, ownership, keeps_day=opened.keeps_day)
+
+
+class RemoteLake:
+    """A lake behind an address; `opened` opens it, again after each fault."""
+
+    def __init__(
+        self, opened: Callable[[], Lake], patience: Patience, ownership: Ownership | None, *, keeps_day: bool
+    ) -> None:
+        """`ownership`: None to look only."""
+        self.keeps_day = keeps_day
+        self._opened = opened
+        self._patience = patience
+        self._ownership = ownership
+        if ownership is not None:
+            patience.over(ownership.take)
+        self._lake: Lake | None = None
+
+    def last_batch(self) -> int:
+        return self._asked(lambda lake: lake.last_batch())
+
+    def record(self) -> str | None:
+        return self._asked(lambda lake: lake.record())
+
+    def columns(self) -> Mapping[str, pa.DataType]:
+        return self._asked(lambda lake: lake.columns())
+
+    def commit(self, batch: int, staged: Staged) -> None:
+        """After a lost answer the table itself says whether it has the batch."""
+
+        def commit(lake: Lake) -> None:
+            if self._ownership is not None:
+                self._ownership.check()
+            if lake.last_batch() < batch:
+                lake.commit(batch, staged)
+
+        self._asked(commit)
+
+    def paths(self) -> list[Path]:
+        return self._asked(lambda lake: lake.paths())
+
+    def rewrite(self, staged: Staged) -> None:
+        raise ConfigError(f"{self._patience.what}: only files on this machine are written again")
+
+    def compact(self, before: date) -> None:
+        self._asked(lambda lake: lake.compact(before))
+
+    def expire(self, before: date) -> int:
+        return self._asked(lambda lake: lake.expire(before))
+
+    def _asked(self, question: Callable[[Lake], R]) -> R:
+        def ask() -> R:
+            lake = self._lake or self._opened()
+            self._lake = None  # after a fault it may be behind
+            answer = question(lake)
+            self._lake = lake
+            return answer
+
+        return self._patience.over(ask)

@@ -1,0 +1,165 @@
+"""Waits for storage and catalogs that are away, and says at once what waiting cannot help.
+
+    NETWORK_CONNECTION, SLOW_DOWN, 503 ...     tried again after 1 s, 2 s, 4 s ... 30 s, for five minutes
+    NO_SUCH_BUCKET, ACCESS_DENIED ...          ConfigError: somebody has to change something
+
+The libraries raise OSError for all of it, and say the kind in its text: Arrow in Amazon's names, deltalake in the XML
+that the server sent. Texts go to logs, so keys and passwords are taken out of them first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sparrowmq.errors import ConfigError
+
+T = TypeVar("T")
+
+LIMIT_S: Final = 300.0
+_LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_TEXT: Final = 400
+
+# What libraries raise beside OSError, where they are loaded.
+_OF_LIBRARIES: Final = {
+    "deltalake.exceptions": ("DeltaError",),
+    "pyiceberg.exceptions": ("RESTError", "CommitFailedException", "WaitingForLockException"),
+    "sqlalchemy.exc": ("SQLAlchemyError",),
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+}
+
+# Amazon's names of errors, without the underscores that Arrow writes between their words, in small letters.
+_PERMANENT: Final = {
+    "nosuchbucket": "make the bucket, or correct its name",
+    "invalidbucketname": "correct the name of the bucket",
+    "invalidaccesskeyid": "correct AWS_ACCESS_KEY_ID, or the profile (AWS_PROFILE)",
+    "signaturedoesnotmatch": "correct AWS_SECRET_ACCESS_KEY, or the profile (AWS_PROFILE)",
+    "expiredtoken": "renew the session's keys (AWS_SESSION_TOKEN)",
+    "accessdenied": "give these keys the rights to list, read, write and delete there, or use others",
+    "permanentredirect": "set AWS_REGION to the region of the bucket",
+    "authorizationheadermalformed": "set AWS_REGION to the region of the bucket",
+    "password authentication failed": "correct the user or the password of the catalog",
+    "403 forbidden": "give these keys the rights to list, read, write and delete there, or use others",
+    "unauthorizederror": "correct the token or the credential of the catalog",
+    "forbiddenerror": "give the token of the catalog the right to do this",
+}
+_PASSING: Final = (
+    *(
+        "networkconnection",
+        "slowdown",
+        "serviceunavailable",
+        "internalfailure",
+        "internalerror",
+        "requesttimeout",
+    ),
+    *("requesttimetooskewed", "throttling", "toomanyrequests", "error sending request", "connection refused"),
+    *("connection reset", "connection aborted", "timed out", "timeout", "could not connect", "broken pipe"),
+    *(
+        "500 internal",
+        "502 bad",
+        "503 service",
+        "504 gateway",
+        "429 too many",
+        "operationalerror",
+        "servererror",
+    ),
+    *(
+        "commitfailedexception",
+        "commitstateunknownexception",
+        "commit failed",
+        "is starting up",
+        "remotedisconnected",
+    ),
+)
+_SECRET: Final = re.compile("secret|password|token|credential|access.key|user-?info", re.IGNORECASE)
+_OF_URL: Final = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]+)@")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Waits for one place, named `what` in errors.
+
+    Attributes:
+        say: gets a line for each pause. secrets: texts that no error shows. limit_s: of all pauses together.
+    """
+
+    what: str
+    say: Callable[[str], None] = lambda _line: None
+    secrets: Iterable[str] = ()
+    limit_s: float = LIMIT_S
+    sleep: Callable[[float], None] = time.sleep
+
+    def over(self, do: Callable[[], T]) -> T:
+        """Return what `do` returns; it is called again after a fault that passes, and must bear that.
+
+        Raises:
+            ConfigError: somebody has to change something. ConnectionError: it was away for too long.
+        """
+        waited, pause = 0.0, 1.0
+        while True:
+            try:
+                return do()
+            except errors_of_libraries() as error:
+                why = self.reason(error)
+                if advice := advice_for(why):
+                    raise ConfigError(f"{self.what}: {why}; {advice}") from None
+                if not is_passing(why):
+                    raise
+                if waited >= self.limit_s:
+                    raise ConnectionError(f"{self.what} was away for {waited:,.0f} s: {why}") from None
+            self.say(f"{self.what} is away ({why}); trying again in {pause:.0f} s")
+            self.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, _LONGEST_PAUSE_S)
+
+    def reason(self, error: BaseException) -> str:
+        """The kind and the text of an error in one line, without secrets."""
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return without_secrets(" ".join(_plain(text).split()), self.secrets)[:_LONGEST_TEXT]
+
+
+def errors_of_libraries() -> tuple[type[Exception], ...]:
+    """The errors of storage, of catalogs and of formats."""
+    found: list[type[Exception]] = [OSError]
+    for module, names in _OF_LIBRARIES.items():
+        if (loaded := sys.modules.get(module)) is not None:
+            found += [getattr(loaded, name) for name in names]
+    return tuple(found)
+
+
+def advice_for(why: str) -> str | None:
+    """The advice about a fault that stays; None for others."""
+    known = _folded(why)
+    return next((advice for kind, advice in _PERMANENT.items() if kind in known), None)
+
+
+def is_passing(why: str) -> bool:
+    """Whether a fault may pass by itself."""
+    known = _folded(why)
+    return any(kind in known for kind in _PASSING)
+
+
+def secrets_of(options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The values that no text may show: those of options and variables with such names."""
+    named = [value for name, value in (*options.items(), *environ.items()) if _SECRET.search(name)]
+    return [value for value in named if len(value) > 3]
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """A text with `***` for secrets and for passwords in addresses."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _OF_URL.sub(r"\1:***@", text)
+
+
+def _folded(why: str) -> str:
+    return why.lower().replace("_", "")
+
+
+def _plain(text: str) -> str:
+    """A text without the colours and arrows that deltalake puts into its errors."""
+    return re.sub(r"\x1b\[\d+m|↳", "", text)

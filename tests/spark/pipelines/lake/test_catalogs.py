@@ -1,0 +1,95 @@
+"""sparrowmq.spark.pipelines.lake.catalogs: a table in the catalog that pyiceberg's configuration names."""
+
+import uuid
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyiceberg")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog
+from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, open_catalog, secrets_in
+from tests.once.postgres import LivePostgres, needs_postgres
+from tests.spark.pipelines.lake.s3 import table_at
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def without_a_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+
+
+def add_and_read(url, state, catalog):
+    """Two batches and a new column; returns the table as others find it in the catalog."""
+    table = table_at(url, state, "iceberg", catalog)
+    table.add(0, 1)
+    table.add(0, 1)
+    table.add(1, 2, name="b")
+    assert table.open().last_batch() == 1
+    return open_catalog(table.root, state).load_table(catalog.table)
+
+
+def rows_of(table):
+    return sorted((row["number"], row["name"]) for row in table.scan().to_arrow().to_pylist())
+
+
+@needs_postgres
+def test_postgresql_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
+    with LivePostgres() as server:
+        monkeypatch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
+        monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", server.url)
+        url = f"s3://bucket/{uuid.uuid4().hex}/orders"
+        found = add_and_read(url, tmp_path / "state", Catalog("prod", "shop.orders"))
+        assert rows_of(found) == [(1, None), (2, "b")]
+        assert found.location() == url
+        assert not (tmp_path / "state" / "catalog.db").exists()
+
+
+def test_glue_keeps_a_table_on_s3(s3, tmp_path):
+    pytest.importorskip("boto3")
+    options = {"type": "glue", "glue.endpoint": s3.endpoint, "glue.region": "us-east-1"}
+    url = f"s3://bucket/{uuid.uuid4().hex}/orders"
+    found = add_and_read(url, tmp_path / "state", Catalog("glue", "shop.orders", options))
+    assert rows_of(found) == [(1, None), (2, "b")]
+
+
+def test_a_file_of_pyiceberg_configures_a_catalog(tmp_path):
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  prod:\n    type: sql\n    uri: sqlite:///{tmp_path}/shared.db\n"
+    )
+    root = (tmp_path / "orders").as_uri()
+    found = add_and_read(root, tmp_path / "state", Catalog("prod", "shop.orders"))
+    assert rows_of(found) == [(1, None), (2, "b")]
+    assert found.location() == root
+
+
+def test_a_catalog_without_configuration_is_refused_with_what_to_set(tmp_path):
+    root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders"))
+    with pytest.raises(ConfigError, match=r"prod is not configured; .* by PYICEBERG_CATALOG__PROD__URI, or"):
+        open_catalog(root, tmp_path)
+
+
+def test_no_error_shows_a_key(tmp_path):
+    options = {"credential": "ada:s3cret-word", "type": "wrong"}
+    root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders", options))
+    with pytest.raises(ConfigError, match="the catalog prod cannot be opened") as raised:
+        open_catalog(root, tmp_path)
+    assert "s3cret" not in str(raised.value)
+    assert "ada:s3cret-word" in secrets_in(root)
+
+
+def test_a_table_that_is_elsewhere_in_the_catalog_is_refused(tmp_path):
+    root = Address("s3://bucket/orders", tmp_path, Catalog("prod", "shop.orders"))
+    demand_here("s3://bucket/orders/", root)
+    with pytest.raises(
+        ConfigError, match=r"has shop.orders at s3://bucket/other, and not at s3://bucket/orders"
+    ):
+        demand_here("s3://bucket/other", root)
+
+
+def test_without_a_catalog_a_table_has_one_in_its_state(tmp_path):
+    assert identifier_of(tmp_path / "orders") == ("sparrowmq", "orders")
+    open_catalog(tmp_path / "orders", tmp_path / "state")
+    assert (tmp_path / "state" / "catalog.db").exists()
