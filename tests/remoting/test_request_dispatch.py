@@ -345,8 +345,8 @@ async def test_the_guard_decides_before_the_handler(serve: Serve) -> None:
 
 
 async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) -> None:
-    class PopMessage(PullMessage):
-        code = 200050
+    class PopRollback(PullMessage):
+        code = 200056
 
     class Unknown(PullMessage):
         code = 4711
@@ -354,7 +354,7 @@ async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) 
     async with serve(dispatcher(HEADER)) as (_, session):
         for kind, words in (
             (LitePullMessage, "ask another"),
-            (PopMessage, "consuming by POP"),
+            (PopRollback, "no client sends"),
             (Unknown, "unknown"),
         ):
             request = kind("g", "t", 1, 0, 32, 6, 0, 15000, 17)

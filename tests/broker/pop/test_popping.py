@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from pathlib import Path
 
 from sparrowmq.store.queues import cold_reads
+from sparrowmq.store.vfs import Disk, File
 from tests.broker.live import live_broker
 from tests.broker.pop_live import ack, pop, pop_all
 
@@ -89,15 +91,18 @@ async def test_a_pop_far_behind_has_a_thread_read_what_has_left_the_cache(tmp_pa
         for number in range(cold_reads.NEAR + 40):
             await broker.send(str(number).encode())
         assert bodies(await pop(broker, queue_id=0, max_msg_nums=2)) == [b"0", b"1"]
-        log = broker.broker.store._log
-        monkeypatch.setattr(log, "is_cached", lambda offset: False)
-        threads: list[threading.Thread] = []
-        cache = log.cache
+        readers: list[threading.Thread] = []
+        real_read = Disk.read
 
-        def noted(*place: int) -> None:
-            threads.append(threading.current_thread())
-            cache(*place)
+        def read(disk: Disk, file: File, offset: int, size: int) -> bytes:
+            if Path(file.path).parent.name == "commitlog":
+                readers.append(threading.current_thread())
+            return real_read(disk, file, offset, size)
 
-        monkeypatch.setattr(log, "cache", noted)
+        def is_cached(disk: Disk, file: File, offset: int) -> bool:
+            return bool(readers)
+
+        monkeypatch.setattr(Disk, "read", read)
+        monkeypatch.setattr(Disk, "is_cached", is_cached)
         assert bodies(await pop(broker, queue_id=0, max_msg_nums=2)) == [b"2", b"3"]
-        assert threads and threading.main_thread() not in threads
+        assert readers[0] is not threading.main_thread()
