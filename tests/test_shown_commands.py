@@ -22,6 +22,7 @@ from bench.chaos.__main__ import rigs
 from sparrowmq.cli.main import main as sparrowmq
 from sparrowmq.cli.mqadmin import java_options as mqadmin_options
 from sparrowmq.cli.mqadmin.subcommand_table import find
+from sparrowmq.cli.servers.proxy_command import proxy
 from sparrowmq.cli.servers.serve import broker, namesrv
 from tests.environments import program_run, python_with, variables
 
@@ -61,6 +62,10 @@ COVERED = {
     "docs/use/once.md": ["tests/test_once_page.py"],
     "docs/use/pipelines.md": ["tests/spark/pipelines/test_page.py"],
     "docs/use/remote-tables.md": ["tests/spark/pipelines/test_remote_page.py"],
+    "docs/use/rocketmq5.md": [
+        "tests/interop/test_rocketmq5_page.py",
+        "tests/cli/servers/test_proxy_command.py",
+    ],
     "docs/use/schemas.md": ["tests/test_schemas_page.py"],
     "docs/use/spark.md": ["tests/test_shown_commands.py", "tests/spark/cluster/test_standalone.py"],
 }
@@ -83,7 +88,9 @@ EXEMPT = {
 SHELL_BOXES = {"sh", "bash", "start"}
 COMPLETIONS = {"zsh", "fish"}
 BOX = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-SPAN = re.compile(r"(?<!`)`((?:sparrowmq|smq|mqadmin|mqbroker|mqnamesrv|\./run|pip|pytest) [^`]+)`(?!`)")
+SPAN = re.compile(
+    r"(?<!`)`((?:sparrowmq|smq|mqadmin|mqbroker|mqnamesrv|mqproxy|\./run|pip|pytest) [^`]+)`(?!`)"
+)
 HEREDOC = re.compile(r"<<(\w+)\n.*?^\1$", re.MULTILINE | re.DOTALL)
 # Words that readers replace, where not every text is a value.
 PLACEHOLDERS = {"KEY=VALUE": "fileReservedTime=48", "LIMIT": "4", "N": "4", "OFFSET": "0", "TIME": "earliest"}
@@ -232,6 +239,7 @@ CHECKS: dict[str, Callable[[Shown], None]] = {
     "smq": check_click(sparrowmq),
     "mqbroker": check_click(broker),
     "mqnamesrv": check_click(namesrv),
+    "mqproxy": check_click(proxy),
     "mqadmin": check_mqadmin,
     "./run": check_run,
     "pip": check_pip,

@@ -20,6 +20,10 @@ COMMANDS: Final = {
         "sparrowmq.cli.operator.broker_commands:broker",
         "run a broker, or ask, change and drain those of a cluster",
     ),
+    "proxy": (
+        "sparrowmq.cli.servers.proxy_command:proxy",
+        "let clients of RocketMQ 5 use a cluster, by gRPC",
+    ),
     "topic": ("sparrowmq.cli.operator.scaling_commands:topic", "create, change, delete and look at topics"),
     "group": (
         "sparrowmq.cli.operator.group_commands:group",

@@ -19,6 +19,7 @@ from sparrowmq.version import VERSION
 NEEDED: Final = (
     "click",
     "h11",
+    "hpack",
     "javaproperties",
     "lark",
     "numpy",
@@ -55,6 +56,11 @@ def mqbroker() -> None:
     """The script `mqbroker`."""
     hangup.remember()
     _run("mqbroker", "sparrowmq.cli.servers.serve", "broker")
+
+
+def mqproxy() -> None:
+    """The script `mqproxy`."""
+    _run("mqproxy", "sparrowmq.cli.servers.proxy_command", "proxy")
 
 
 def mqadmin() -> None:

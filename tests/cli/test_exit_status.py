@@ -70,7 +70,7 @@ COMMANDS = {
 LISTS = ("broker list", "topic list", "group list", "cluster show", "acl list", "connection list")
 # Servers go on until they can serve. Pipelines have a rule of their own (docs/use/pipelines.md), and
 # contexts ask no cluster.
-OTHERS = ("namesrv", "broker run", "console", "pipeline", "context")
+OTHERS = ("namesrv", "broker run", "console", "proxy", "pipeline", "context")
 EVERY = [pytest.param(name, words, id=name) for name, words in COMMANDS.items()]
 
 

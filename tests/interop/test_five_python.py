@@ -1,4 +1,4 @@
-"""Apache's own Python client of RocketMQ 5, at our broker's gRPC port."""
+"""Apache's own Python client of RocketMQ 5, at our broker's gRPC port and at `mqproxy` in front of two brokers."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.testing import Cluster
 from tests.interop.kits import five_python
 
@@ -30,12 +31,32 @@ async def test_official_client_of_5_works_unchanged(tmp_path, task):
     cluster = Cluster(tmp_path, grpc_port=0, transaction_timeout_ms=1000, transaction_interval_ms=1000)
     async with cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=2)
-        child = await asyncio.create_subprocess_exec(
-            *(python, PUPPET, cluster.brokers[0].grpc_address, task),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={"HOME": str(tmp_path)},
-        )
-        said, problems = await asyncio.wait_for(child.communicate(), 100)
-        assert child.returncode == 0, problems.decode()
-        assert json.loads(said) == EXPECTED[task]
+        assert await done(python, cluster.brokers[0].grpc_address, task, tmp_path) == EXPECTED[task]
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.parametrize("task", EXPECTED)
+async def test_official_client_of_5_works_through_mqproxy(tmp_path, task):
+    python = five_python()
+    cluster = Cluster(tmp_path, brokers=2, transaction_timeout_ms=1000, transaction_interval_ms=1000)
+    async with (
+        cluster,
+        connect(cluster.namesrv) as mq,
+        Proxy(ProxySettings(port=0), cluster.namesrv) as proxy,
+    ):
+        await mq.admin.create_topic("orders", queues=1)
+        assert await done(python, proxy.address, task, tmp_path) == EXPECTED[task]
+
+
+async def done(python, address, task, home):
+    """What the client prints of a task."""
+    child = await asyncio.create_subprocess_exec(
+        *(python, PUPPET, address, task),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"HOME": str(home)},
+    )
+    said, problems = await asyncio.wait_for(child.communicate(), 100)
+    assert child.returncode == 0, problems.decode()
+    return json.loads(said)

@@ -1,0 +1,61 @@
+"""`mqproxy`, also called `sparrowmq proxy`: the gRPC port of RocketMQ 5 in front of a cluster, ours or Apache's.
+
+    mqproxy -n 10.0.0.5:9876                                                     127.0.0.1:8081
+    mqproxy -n 10.0.0.5:9876 --host 0.0.0.0 --address mq.example.com --insecure   for other machines
+
+It has no accounts, and brokers see its connections only. So it serves clusters without access control. In clusters
+with accounts, clients use the gRPC port of each broker (`grpcServerPort`).
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sparrowmq.cli.servers.serve import fail, run
+from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
+from sparrowmq.errors import ConfigError
+from sparrowmq.version import VERSION
+
+_FILE: Final = click.Path(path_type=Path)
+
+
+@click.command("proxy", context_settings=HELP)
+@asking
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0: a free one.")
+@click.option("--address", "told", metavar="HOST", help="The host by which clients reach it.")
+@click.option(
+    "--certificate", type=_FILE, metavar="FILE", help="For TLS, with --key; else a self-signed one."
+)
+@click.option("--key", type=_FILE, metavar="FILE", help="Of the certificate.")
+@click.option("--insecure", is_flag=True, help="Listen where others reach us; there is no access control.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
+@click.version_option(VERSION, prog_name="sparrowmq")
+def proxy(verbose: bool, **given: Any) -> None:
+    """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    missing = [name for name in ("google.protobuf", "hpack") if find_spec(name) is None]
+    if missing:
+        fail(ConfigError(f"{' and '.join(missing)} is not installed: pip install 'sparrowmq[server,grpc]'"))
+    from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+
+    try:
+        settings = ProxySettings(**given)
+        if credentials_of() is not None:
+            raise ConfigError(
+                "mqproxy has no accounts: its clients would all act with yours; leave the account out, or let clients "
+                "use the gRPC port of the brokers (grpcServerPort)"
+            )
+        namesrv, tls = namesrv_of(), tls_of()
+    except ConfigError as error:
+        fail(error)
+    run(
+        lambda: Proxy(settings, namesrv, tls),
+        lambda server: f"the proxy serves clients of RocketMQ 5 at {server.address}",
+    )

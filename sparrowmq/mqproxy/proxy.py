@@ -1,0 +1,98 @@
+"""The process `mqproxy`: the gRPC port, and its connections to the brokers of a cluster."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from sparrowmq.client.cluster.credentials import Tls
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import ConfigError
+from sparrowmq.http2.server import GrpcServer
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.proxy.methods import Methods
+from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
+
+PORT: Final = 8081
+DRAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """The settings of the process.
+
+    Attributes:
+        host, port: where it listens; port 0 takes a free one.
+        told: the host by which clients reach it; the host it listens on by default.
+        certificate, key: PEM files. By default a self-signed certificate is made for clients that encrypt.
+        insecure: other machines may reach it.
+    Raises:
+        ConfigError: the settings contradict each other.
+    """
+
+    host: str = LOOPBACK
+    port: int = PORT
+    told: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.insecure:
+            raise ConfigError(
+                f"listening on {self.host} would let everybody who reaches it read and write, as mqproxy has no "
+                "accounts. Start it with --insecure if the network is trusted, or listen on 127.0.0.1"
+            )
+        if self.told is None and self.host in (EVERYWHERE, "::"):
+            raise ConfigError(f"--host {self.host} is no address for clients; give theirs with --address")
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("give --certificate and --key, or neither")
+
+
+class Proxy:
+    """The running process; an async context manager.
+
+    Args:
+        tls: the encryption of its connections to name servers and brokers.
+    Attributes:
+        address: for clients.
+    Raises on entering:
+        ConfigError: the port or the certificate cannot be used.
+    """
+
+    def __init__(
+        self, settings: ProxySettings, namesrv: str | None, tls: Tls = False, clock: Clock | None = None
+    ) -> None:
+        self.address = ""
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._network = Network(namesrv, tls=tls, clock=self._clock)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        settings, clock = self._settings, self._clock
+        async with AsyncExitStack() as stack:
+            network = await stack.enter_async_context(self._network)
+            tasks = await stack.enter_async_context(Background())
+            methods = Methods(ClusterBrokers(network, clock), clock, tasks)
+            own = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
+            server = await stack.enter_async_context(GrpcServer(methods.by_path(), tls=own, clock=clock))
+            port = await server.start(settings.host, settings.port)
+            stack.push_async_callback(server.drain, DRAIN_S)
+            self.address = methods.address = f"{settings.told or settings.host}:{port}"
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            await self._clock.sleep(3600.0)

@@ -1,0 +1,67 @@
+"""The process `mqproxy` in front of two brokers."""
+
+import pytest
+
+from sparrowmq import connect
+from sparrowmq.errors import ConfigError
+from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.proxy.wire_types import ClientType
+from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.proxy.scripted import named, outgoing
+
+
+async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):
+    async with (
+        Cluster(tmp_path, brokers=2) as cluster,
+        Proxy(ProxySettings(port=0), cluster.namesrv) as proxy,
+    ):
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        async with channel_to(proxy.address) as channel:
+            producer, consumer = GrpcClient(channel, "p"), GrpcClient(channel, "c")
+            await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            for broker in (
+                "broker-0",
+                "broker-1",
+            ):  # a new group begins with what comes after its first receive
+                assert (await consumer.receive(broker=broker, wait_ms=0))[0] == 40401
+            route = await producer.call("QueryRoute", topic=named("orders"))
+            assert {each.broker.name for each in route.message_queues} == {"broker-0", "broker-1"}
+            ports = {each.broker.endpoints.addresses[0].port for each in route.message_queues}
+            assert ports == {int(proxy.address.rpartition(":")[2])}
+            sent = [await producer.call("SendMessage", messages=[outgoing()]) for _ in range(4)]
+            assert {each.status.code for each in sent} == {20000}
+            for broker in ("broker-0", "broker-1"):
+                code, got = await consumer.receive(broker=broker)
+                assert code == 20000 and len(got) == 2
+                names = {"topic": named("orders"), "group": named("g")}
+                entries = [
+                    {"message_id": each.system_properties.message_id, "receipt_handle": handle}
+                    for each in got
+                    if (handle := each.system_properties.receipt_handle)
+                ]
+                acked = await consumer.call("AckMessage", **names, entries=entries)
+                assert acked.status.code == 20000 and {each.status.code for each in acked.entries} == {20000}
+            async with connect(cluster.namesrv) as mq:
+                assert (await mq.admin.lag("g")).lag == 0
+
+
+async def test_a_cluster_that_is_away_is_said_to_be_so():
+    async with Proxy(ProxySettings(port=0), "127.0.0.1:1") as proxy, channel_to(proxy.address) as channel:
+        answer = await GrpcClient(channel).call("QueryRoute", topic=named("orders"))
+        assert answer.status.code >= 50000 and "127.0.0.1:1" in answer.status.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"host": "10.1.2.3"}, "--insecure"),
+        ({"host": "0.0.0.0", "insecure": True}, "--address"),
+        ({"certificate": "cert.pem"}, "--key"),
+        ({"key": "key.pem"}, "--certificate"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings, advice):
+    with pytest.raises(ConfigError, match=advice):
+        ProxySettings(**settings)
