@@ -3,15 +3,21 @@
 import hashlib
 import hmac
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from sparrowmq import Credentials, connect
 from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.http2.calls import Call, Caller
+from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
 from sparrowmq.proxy.wire_types import ClientType
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
-from tests.proxy.scripted import outgoing
+from tests.proxy.scripted import named, outgoing
 
 ACCOUNTS = """
 accounts:
@@ -29,6 +35,13 @@ accounts:
   groupPerms: [g=SUB]
 """
 
+OPERATOR = Credentials("operator", "abcdefgh")
+USERS: dict[str, Any] = {
+    "authentication": True,
+    "authorization": True,
+    "first_user": '{"username":"operator","password":"abcdefgh"}',
+}
+
 
 def signed(access_key, secret_key):
     """The metadata of a call, signed as Apache's clients do."""
@@ -38,13 +51,31 @@ def signed(access_key, secret_key):
     return {"x-mq-date-time": now, "authorization": header}
 
 
-async def test_account_of_a_call_decides_what_it_may_do(tmp_path):
+async def add_users(namesrv, address):
+    """Users with the rights of ACCOUNTS."""
+    async with Network(namesrv, credentials=OPERATOR) as network:
+        operator = await network.brokers.session(address)
+        rights = [
+            ("writer-1", "12345678", [("Topic:orders", ["Pub"])]),
+            ("reader-1", "87654321", [("Topic:orders", ["Sub"]), ("Group:g", ["Sub"])]),
+        ]
+        for name, password, allowed in rights:
+            await operator.call(CreateUser(name), UserEntry(password=password).encode())
+            rules = [PolicyRule(resource, actions, None, "Allow") for resource, actions in allowed]
+            body = UserPolicies(f"User:{name}", [Policy("Custom", rules)]).encode()
+            await operator.call(CreateAcl(f"User:{name}"), body)
+
+
+@pytest.mark.parametrize("has_users", [False, True])
+async def test_account_of_a_call_decides_what_it_may_do(tmp_path, has_users):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
-    cluster = Cluster(tmp_path, grpc_port=0, acl=True, home=tmp_path)
-    async with cluster as running:
+    control = USERS if has_users else {"acl": True, "home": tmp_path}
+    async with Cluster(tmp_path, grpc_port=0, **control) as running:
         broker = running.brokers[0]
-        async with connect(running.namesrv, credentials=Credentials("operator", "abcdefgh")) as mq:
+        if has_users:
+            await add_users(running.namesrv, broker.address)
+        async with connect(running.namesrv, credentials=OPERATOR) as mq:
             await mq.admin.create_topic("orders", queues=1)
         async with channel_to(broker.grpc_address) as channel:
             writer = GrpcClient(channel, "w", **signed("writer-1", "12345678"))
@@ -55,7 +86,17 @@ async def test_account_of_a_call_decides_what_it_may_do(tmp_path):
                 sent = await client.call("SendMessage", messages=[outgoing()])
                 assert sent.status.code == code, client._metadata
             await (await reader.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
-            assert (await reader.receive(wait_ms=0))[0] in (20000, 40401)
+            assert (await reader.receive(wait_ms=0))[0] == 20000
+            assert (await writer.call("SendMessage", messages=[outgoing()])).status.code == 20000
+            [got] = (await reader.receive())[1]
+            entry = {
+                "message_id": got.system_properties.message_id,
+                "receipt_handle": got.system_properties.receipt_handle,
+            }
+            names = {"topic": named("orders"), "group": named("g")}
+            for client, code in ((forger, 40100), (anonymous, 40100), (writer, 40100), (reader, 20000)):
+                acked = await client.call("AckMessage", **names, entries=[entry])
+                assert acked.status.code == code, client._metadata
 
 
 async def test_connections_of_clients_end_with_them():
