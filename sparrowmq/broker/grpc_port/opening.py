@@ -43,6 +43,7 @@ async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, acc
     if settings.grpc_port is None or settings.is_slave:
         return ""
     try:
+        from sparrowmq.auth.grpc_signature import Freshness
         from sparrowmq.broker.grpc_port.local_brokers import Home
         from sparrowmq.broker.grpc_port.port import GrpcPort, account_of
     except ModuleNotFoundError as error:
@@ -59,5 +60,5 @@ async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, acc
     at = (settings.bind_address, settings.grpc_port)
     opened = GrpcPort(home, clock, broker.tls, broker.turn, at, host)
     if access.guard is not None:
-        opened.account_of = account_of(lambda: access.accounts, clock)
+        opened.account_of = account_of(lambda: access.accounts, clock, Freshness(settings.grpc_signature_s))
     return (await stack.enter_async_context(opened)).address

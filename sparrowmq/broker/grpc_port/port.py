@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final, Self
 
-from sparrowmq.auth.grpc_signature import AUTHORIZATION, grpc_principal
+from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.background import Background
@@ -73,13 +73,13 @@ class GrpcPort:
             links.expire()
 
 
-def account_of(accounts: Callable[[], Mapping[str, Signer]], clock: Clock) -> AccountOf:
+def account_of(accounts: Callable[[], Mapping[str, Signer]], clock: Clock, freshness: Freshness) -> AccountOf:
     """Return what finds the account that signed a call. A call without a signature has none: the guard decides."""
 
     def find(metadata: Mapping[str, str]) -> Signer | None:
         if AUTHORIZATION not in metadata:
             return None
-        return grpc_principal(metadata, accounts(), clock.now_ms())
+        return grpc_principal(metadata, accounts(), clock.now_ms(), freshness)
 
     return find
 

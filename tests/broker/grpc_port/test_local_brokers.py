@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -43,9 +43,9 @@ USERS: dict[str, Any] = {
 }
 
 
-def signed(access_key, secret_key):
+def signed(access_key, secret_key, age_s=0):
     """The metadata of a call, signed as Apache's clients do."""
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    now = (datetime.now(UTC) - timedelta(seconds=age_s)).strftime("%Y%m%dT%H%M%SZ")
     digest = hmac.new(secret_key.encode(), now.encode(), hashlib.sha1).hexdigest().upper()
     header = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={digest}"
     return {"x-mq-date-time": now, "authorization": header}
@@ -97,6 +97,14 @@ async def test_account_of_a_call_decides_what_it_may_do(tmp_path, has_users):
             for client, code in ((forger, 40100), (anonymous, 40100), (writer, 40100), (reader, 20000)):
                 acked = await client.call("AckMessage", **names, entries=[entry])
                 assert acked.status.code == code, client._metadata
+
+
+@pytest.mark.parametrize(("most_s", "code"), [(300, 40100), (500, 40402), (0, 40402)])
+async def test_a_captured_signature_is_valid_for_as_long_as_the_setting_says(tmp_path, most_s, code):
+    cluster = Cluster(tmp_path, grpc_port=0, grpc_signature_s=most_s, **USERS)
+    async with cluster as running, channel_to(running.brokers[0].grpc_address) as channel:
+        captured = GrpcClient(channel, "w", **signed("operator", "abcdefgh", age_s=400))
+        assert (await captured.call("QueryRoute", topic=named("orders"))).status.code == code
 
 
 async def test_connections_of_clients_end_with_them():
