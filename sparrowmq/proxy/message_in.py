@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
@@ -33,10 +33,12 @@ MAX_DELAY_MS: Final = 24 * 3_600_000
 TOPIC_QUEUES: Final = 4  # of a topic that a broker would create
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
-_DIGESTS: Final[Mapping[int, Callable[[bytes], str]]] = {
-    1: lambda body: f"{zlib.crc32(body):08X}",
-    2: lambda body: hashlib.md5(body, usedforsecurity=False).hexdigest().upper(),
-    3: lambda body: hashlib.sha1(body, usedforsecurity=False).hexdigest().upper(),
+# The digests of a body, by their type. Java's client writes a CRC32 in hexadecimal digits without zeros before them,
+# others write the zeros, and the Node client reads decimal digits.
+_DIGESTS: Final[Mapping[int, Callable[[bytes], Collection[str]]]] = {
+    1: lambda body: {form.format(zlib.crc32(body)) for form in ("{:X}", "{:08X}", "{}")},
+    2: lambda body: {hashlib.md5(body, usedforsecurity=False).hexdigest().upper()},
+    3: lambda body: {hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()},
 }
 
 
@@ -66,8 +68,8 @@ def body_of(found: Any) -> bytes:
     if len(body) > MAX_BODY_BYTES:
         raise _too_large(len(body))
     digest = found.system_properties.body_digest
-    digest_of = _DIGESTS.get(digest.type)
-    if digest_of is not None and digest.checksum and digest.checksum.upper() != digest_of(body):
+    digests_of = _DIGESTS.get(digest.type)
+    if digests_of is not None and digest.checksum and digest.checksum.upper() not in digests_of(body):
         raise refused(Status.MESSAGE_CORRUPTED, "the body does not fit its digest; send the message again")
     if found.system_properties.body_encoding != Encoding.GZIP:
         return body

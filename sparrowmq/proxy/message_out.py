@@ -6,7 +6,7 @@ Source: GrpcConverter.buildMessage, Java 5.4.
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from typing import Any, Final
 
 from sparrowmq.protocol.messages.compression import decompress
@@ -14,7 +14,7 @@ from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_types import type_of_message
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.proxy.settings_answer import set_ms
-from sparrowmq.proxy.wire_types import CRC32, Encoding, MessageType, message
+from sparrowmq.proxy.wire_types import MD5, Encoding, MessageType, message
 
 _HIDDEN: Final = RESERVED | {
     Property.PRIORITY,
@@ -43,8 +43,9 @@ def message_of(stored: StoredMessage, topic: str) -> Any:
     made.user_properties.update({name: value for name, value in found.items() if name not in _HIDDEN})
     system = made.system_properties
     system.body_encoding, made.body = _body(stored)
-    system.body_digest.type = CRC32
-    system.body_digest.checksum = f"{zlib.crc32(made.body):08X}"
+    # Of CRC32 the Node client reads decimal digits, and the others hexadecimal ones. Of MD5 all read the same.
+    system.body_digest.type = MD5
+    system.body_digest.checksum = hashlib.md5(made.body, usedforsecurity=False).hexdigest().upper()
     system.message_id = stored.message_id
     system.message_type = _type(stored)
     if stored.tags is not None:

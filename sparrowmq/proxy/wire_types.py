@@ -158,7 +158,7 @@ class Resolution(IntEnum):
     ROLLBACK = 2
 
 
-CRC32: Final = 1  # the type of the digests that we make
+MD5: Final = 2  # the type of the digests that we make
 SERVER_CHECK: Final = 2  # the source of an end of a transaction that answers a check
 
 

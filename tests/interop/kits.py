@@ -41,6 +41,7 @@ _ARTIFACTS: Final = {
     # Of 4.7.1 to 5.4.0 there are none on Maven Central.
     "samples-4.7.0": ("rocketmq-example",),
     "samples-5.5.0": ("rocketmq-example",),
+    "five-java-5.2.0": ("org.apache.rocketmq:rocketmq-client-java:5.2.0",),
     "kafka-3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1",),
     # Of the second there is none that is newer; `*` leaves out what they name themselves, most of which Spark has.
     "spark-kafka-4.2.0": (
@@ -130,6 +131,12 @@ def python_peers() -> Path:
 
 
 @cache
+def five_java_jars() -> Path:
+    """The folder with Apache's own Java client of RocketMQ 5. Raises: PeerMissing."""
+    return _kit("five-java-5.2.0", "")
+
+
+@cache
 def five_python() -> Path:
     """The Python of an environment with Apache's own client of RocketMQ 5. Raises: PeerMissing."""
     return _python_with(FIVE_LOCK, "five-python")
@@ -194,9 +201,9 @@ def java() -> str:
 
 
 @cache
-def go_puppet() -> Path:
-    """The program made of tests/interop/go. Raises: PeerMissing."""
-    source = _HERE / "go"
+def go_puppet(folder: str = "go") -> Path:
+    """The program made of a folder here; five/go has the client of RocketMQ 5. Raises: PeerMissing."""
+    source = _HERE / folder
     go = _on_path("go")  # which need not optimize: that halves the build
 
     def build(kit: Path) -> None:
@@ -222,15 +229,19 @@ def go_sources() -> Path:
 
 
 @cache
-def node_puppet() -> list[str]:
-    """The command that runs tests/interop/node. Raises: PeerMissing."""
-    source = _HERE / "node"
+def node_puppet(folder: str = "node") -> list[str]:
+    """The command that runs the puppet of a folder; five/node has the client of RocketMQ 5. Raises: PeerMissing."""
+    source = _HERE / folder
     node, npm = _on_path("node"), _on_path("npm")
 
     def install(kit: Path) -> None:
         for file in source.iterdir():
             shutil.copy(file, kit)
-        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], kit, "npm does not install ali-ons")
+        _run(
+            [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+            kit,
+            "npm does not install the puppet's client",
+        )
 
     return [node, str(_made(source, install) / "puppet.js")]
 

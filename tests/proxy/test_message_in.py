@@ -117,6 +117,14 @@ def test_body_that_does_not_fit_its_digest_is_refused(kind, digest):
     assert code_of(body_of, sent) == 40016
 
 
+@pytest.mark.parametrize("digest", ["69373F6", "069373F6", "069373f6", "110326774"])
+def test_clients_write_a_crc_in_different_forms(digest):
+    sent = outgoing(body=b"body 32")
+    sent.system_properties.body_digest.type = 1
+    sent.system_properties.body_digest.checksum = digest
+    assert body_of(sent) == b"body 32"
+
+
 def test_gzip_body_is_unpacked_and_a_bomb_is_refused():
     assert body_of(outgoing(body=gzip.compress(b"hello"), body_encoding=Encoding.GZIP)) == b"hello"
     assert (

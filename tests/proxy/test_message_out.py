@@ -39,7 +39,7 @@ def test_message_has_the_fields_of_the_record():
     assert (system.born_host, system.store_host) == ("10.0.0.1:1", "10.0.0.2:10911")
     assert ms_of(system.born_timestamp) == 1_700_000_000_123
     assert ms_of(system.store_timestamp) == 1_700_000_000_456
-    assert (system.body_digest.type, system.body_digest.checksum) == (1, "3610A686")
+    assert (system.body_digest.type, system.body_digest.checksum) == (2, "5D41402ABC4B2A76B9719D911017C592")
     assert not system.HasField("message_group")
 
 

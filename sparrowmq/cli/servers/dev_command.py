@@ -18,7 +18,6 @@ import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
@@ -39,6 +38,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import check_new_topic
+from sparrowmq.proxy import packages
 from sparrowmq.version import VERSION
 
 UNLIKE_PRODUCTION: Final = {
@@ -106,7 +106,7 @@ def _grpc(port: int, wanted: int | None) -> dict[str, str]:
     """The setting of the gRPC port. Without a wish, it is there only if the packages for it are."""
     if wanted is not None:
         return {"grpcServerPort": str(wanted)}
-    if find_spec("google.protobuf") is None or find_spec("hpack") is None:
+    if packages.missing():
         return {}
     return {"grpcServerPort": str(GRPC_PORT if port == NAMESRV_PORT and _is_free(GRPC_PORT) else 0)}
 

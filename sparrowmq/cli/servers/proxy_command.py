@@ -10,7 +10,6 @@ with accounts, clients use the gRPC port of each broker (`grpcServerPort`).
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ import click
 from sparrowmq.cli.servers.serve import fail, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.errors import ConfigError
+from sparrowmq.proxy import packages
 from sparrowmq.version import VERSION
 
 _FILE: Final = click.Path(path_type=Path)
@@ -40,9 +40,8 @@ def proxy(verbose: bool, **given: Any) -> None:
     """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
-    missing = [name for name in ("google.protobuf", "hpack") if find_spec(name) is None]
-    if missing:
-        fail(ConfigError(f"{' and '.join(missing)} is not installed: pip install 'sparrowmq[server,grpc]'"))
+    if missing := packages.missing():
+        fail(ConfigError(f"not installed: {', '.join(missing)}; {packages.INSTALL}"))
     from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 
     try:

@@ -1,0 +1,22 @@
+"""The packages that a gRPC port needs beside those of a server, and whether they are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+PACKAGES: Final[Mapping[str, str]] = {"google.protobuf": "protobuf", "hpack": "hpack"}
+INSTALL: Final = "pip install 'sparrowmq[server,grpc]'"
+
+
+def missing() -> list[str]:
+    """The names of the packages that are not installed."""
+    return [package for module, package in PACKAGES.items() if not _is_there(module)]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False

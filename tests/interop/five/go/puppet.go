@@ -1,0 +1,153 @@
+// A program with Apache's own Go client of RocketMQ 5: what puppet.py does, without the recall that this client lacks.
+//
+//	puppet ENDPOINTS TASK      prints JSON
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"time"
+
+	client "github.com/apache/rocketmq-clients/golang/v5"
+	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+)
+
+const limit = 60 * time.Second
+
+func config(group string) *client.Config {
+	return &client.Config{
+		Endpoint: os.Args[1], ConsumerGroup: group, Credentials: &credentials.SessionCredentials{},
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func outgoing(body string) *client.Message {
+	return &client.Message{Topic: "orders", Body: []byte(body)}
+}
+
+func producing(options ...client.ProducerOption) client.Producer {
+	producer, err := client.NewProducer(config(""), append(options, client.WithTopics("orders"))...)
+	must(err)
+	must(producer.Start())
+	return producer
+}
+
+func send(producer client.Producer, message *client.Message) *client.SendReceipt {
+	receipts, err := producer.Send(context.TODO(), message)
+	must(err)
+	return receipts[0]
+}
+
+func sendsAndReceives() any {
+	consumer, err := client.NewSimpleConsumer(config("simple"),
+		client.WithSimpleAwaitDuration(3*time.Second),
+		client.WithSimpleSubscriptionExpressions(
+			map[string]*client.FilterExpression{"orders": client.NewFilterExpression("a")}))
+	must(err)
+	must(consumer.Start())
+	for asked := 0; asked < 2; asked++ { // a new group begins with what comes to a broker after its first receive
+		consumer.Receive(context.TODO(), 1, 15*time.Second) // an empty answer is an error of this client
+	}
+	producer := producing()
+	for number := 0; number < 4; number++ {
+		message := outgoing(fmt.Sprintf("m%d", number))
+		message.SetTag(map[bool]string{true: "a", false: "b"}[number < 3])
+		message.SetKeys(fmt.Sprintf("k%d", number))
+		message.AddProperty("own", "x")
+		send(producer, message)
+	}
+	later := outgoing("later")
+	later.SetTag("a")
+	sent := make(chan error)
+	producer.SendAsync(context.TODO(), later, func(_ context.Context, _ []*client.SendReceipt, err error) { sent <- err })
+	must(<-sent)
+	found := [][]any{}
+	for end := time.Now().Add(limit); len(found) < 4 && time.Now().Before(end); {
+		messages, _ := consumer.Receive(context.TODO(), 32, 15*time.Second)
+		for _, each := range messages {
+			keys := each.GetKeys()
+			if keys == nil {
+				keys = []string{}
+			}
+			properties := map[string]string{}
+			for name, value := range each.GetProperties() {
+				properties[name] = value
+			}
+			found = append(found, []any{string(each.GetBody()), *each.GetTag(), keys, properties})
+			must(consumer.Ack(context.TODO(), each))
+		}
+	}
+	sort.Slice(found, func(one, other int) bool { return found[one][0].(string) < found[other][0].(string) })
+	return found
+}
+
+func pushes() any {
+	bodies := make(chan string, 100)
+	consumer, err := client.NewPushConsumer(config("push"),
+		client.WithPushAwaitDuration(3*time.Second),
+		client.WithPushSubscriptionExpressions(map[string]*client.FilterExpression{"orders": client.SUB_ALL}),
+		client.WithPushMessageListener(&client.FuncMessageListener{
+			Consume: func(message *client.MessageView) client.ConsumerResult {
+				bodies <- string(message.GetBody())
+				return client.SUCCESS
+			},
+		}))
+	must(err)
+	must(consumer.Start())
+	producer := producing()
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		message := outgoing("fifo")
+		message.SetMessageGroup("g")
+		send(producer, message)
+		select {
+		case body := <-bodies:
+			return []string{body}
+		case <-time.After(2 * time.Second):
+		}
+	}
+	return []string{}
+}
+
+func endsTransactions() any {
+	asked := make(chan string, 10)
+	producer := producing(client.WithTransactionChecker(&client.TransactionChecker{
+		Check: func(message *client.MessageView) client.TransactionResolution {
+			asked <- message.GetMessageId()
+			return client.COMMIT
+		},
+	}))
+	now := producer.BeginTransaction()
+	_, err := producer.SendWithTransaction(context.TODO(), outgoing("now"), now)
+	must(err)
+	must(now.Commit())
+	receipts, err := producer.SendWithTransaction(context.TODO(), outgoing("asked"), producer.BeginTransaction())
+	must(err)
+	select {
+	case question := <-asked:
+		return []any{20000, question == receipts[0].MessageID}
+	case <-time.After(limit):
+		return nil
+	}
+}
+
+func main() {
+	os.Setenv("mq.consoleAppender.enabled", "false")
+	client.ResetLogger()
+	client.EnableSsl = false
+	tasks := map[string]func() any{
+		"sends_and_receives": sendsAndReceives, "pushes": pushes, "ends_transactions": endsTransactions,
+	}
+	line, err := json.Marshal(tasks[os.Args[2]]())
+	must(err)
+	fmt.Println(string(line))
+	os.Exit(0)
+}

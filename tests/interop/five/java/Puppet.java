@@ -1,0 +1,133 @@
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.TreeSet;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
+import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.PushConsumer;
+import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.Message;
+import org.apache.rocketmq.client.apis.message.MessageBuilder;
+import org.apache.rocketmq.client.apis.message.MessageView;
+import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.SendReceipt;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
+
+/** A program with Apache's own Java client of RocketMQ 5: what puppet.py does. Puppet ENDPOINTS TASK prints JSON. */
+public class Puppet {
+    static final Duration LIMIT = Duration.ofSeconds(60);
+    static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
+    static ClientConfiguration config;
+
+    public static void main(String[] args) throws Exception {
+        config = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false).build();
+        switch (args[1]) {
+            case "sends_and_receives" -> System.out.println(sendsAndReceives());
+            case "pushes" -> System.out.println(pushes());
+            case "ends_transactions" -> System.out.println(endsTransactions());
+            case "recalls" -> System.out.println(recalls());
+            default -> throw new IllegalArgumentException(args[1]);
+        }
+        System.exit(0);
+    }
+
+    static MessageBuilder outgoing(String body) {
+        return PROVIDER.newMessageBuilder().setTopic("orders").setBody(body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    static String text(ByteBuffer body) {
+        return StandardCharsets.UTF_8.decode(body).toString();
+    }
+
+    static Producer producer() throws Exception {
+        return PROVIDER.newProducerBuilder().setClientConfiguration(config).setTopics("orders").build();
+    }
+
+    static String sendsAndReceives() throws Exception {
+        SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder()
+            .setClientConfiguration(config)
+            .setConsumerGroup("simple")
+            .setAwaitDuration(Duration.ofSeconds(3))
+            .setSubscriptionExpressions(Collections.singletonMap("orders", new FilterExpression("a")))
+            .build();
+        for (int asked = 0; asked < 2; asked++) { // a new group begins with what comes to a broker after its first receive
+            consumer.receive(1, Duration.ofSeconds(15));
+        }
+        Producer producer = producer();
+        for (int number = 0; number < 4; number++) {
+            producer.send(outgoing("m" + number).setTag(number < 3 ? "a" : "b").setKeys("k" + number)
+                .addProperty("own", "x").build());
+        }
+        producer.sendAsync(outgoing("later").setTag("a").build()).get(60, TimeUnit.SECONDS);
+        TreeSet<String> found = new TreeSet<>();
+        long end = System.nanoTime() + LIMIT.toNanos();
+        while (found.size() < 4 && System.nanoTime() < end) {
+            for (MessageView message : consumer.receive(32, Duration.ofSeconds(15))) {
+                List<String> keys = new ArrayList<>();
+                message.getKeys().forEach(key -> keys.add("\"" + key + "\""));
+                List<String> properties = new ArrayList<>();
+                message.getProperties().forEach((name, value) -> properties.add("\"" + name + "\":\"" + value + "\""));
+                found.add(String.format("[\"%s\",\"%s\",[%s],{%s}]", text(message.getBody()), message.getTag().get(),
+                    String.join(",", keys), String.join(",", properties)));
+                consumer.ack(message);
+            }
+        }
+        return found.toString();
+    }
+
+    static String pushes() throws Exception {
+        BlockingQueue<String> bodies = new LinkedBlockingQueue<>();
+        PushConsumer consumer = PROVIDER.newPushConsumerBuilder()
+            .setClientConfiguration(config)
+            .setConsumerGroup("push")
+            .setSubscriptionExpressions(Collections.singletonMap("orders", FilterExpression.SUB_ALL))
+            .setMessageListener(message -> {
+                bodies.add(text(message.getBody()));
+                return ConsumeResult.SUCCESS;
+            })
+            .build();
+        Producer producer = producer();
+        String found = null;
+        long end = System.nanoTime() + LIMIT.toNanos();
+        while (found == null && System.nanoTime() < end) {
+            producer.send(outgoing("fifo").setMessageGroup("g").build());
+            found = bodies.poll(2, TimeUnit.SECONDS);
+        }
+        return "[\"" + found + "\"]";
+    }
+
+    static String endsTransactions() throws Exception {
+        BlockingQueue<String> asked = new LinkedBlockingQueue<>();
+        Producer producer = PROVIDER.newProducerBuilder()
+            .setClientConfiguration(config)
+            .setTopics("orders")
+            .setTransactionChecker(message -> {
+                asked.add(message.getMessageId().toString());
+                return TransactionResolution.COMMIT;
+            })
+            .build();
+        Transaction now = producer.beginTransaction();
+        producer.send(outgoing("now").build(), now);
+        now.commit();
+        SendReceipt receipt = producer.send(outgoing("asked").build(), producer.beginTransaction());
+        String question = asked.poll(60, TimeUnit.SECONDS);
+        return "[20000," + receipt.getMessageId().toString().equals(question) + "]";
+    }
+
+    static String recalls() throws Exception {
+        Producer producer = producer();
+        Message late = outgoing("never").setDeliveryTimestamp(System.currentTimeMillis() + 600_000).build();
+        SendReceipt receipt = producer.send(late);
+        return String.valueOf(producer.recallMessage("orders", receipt.getRecallHandle()).getMessageId()
+            .equals(receipt.getMessageId()));
+    }
+}

@@ -1,0 +1,105 @@
+'use strict';
+
+// A program with Apache's own Node client of RocketMQ 5: what puppet.py does. puppet.js ENDPOINTS TASK prints JSON.
+
+const { ConsumeResult, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+
+const LIMIT_MS = 60_000;
+const COMMIT = 1; // of TransactionResolution
+const quiet = { debug() {}, info() {}, warn() {}, error() {} };
+const common = { endpoints: process.argv[2], namespace: '', logger: quiet };
+
+function outgoing(body, fields = {}) {
+  return { topic: 'orders', body: Buffer.from(body), ...fields };
+}
+
+async function producing(options = {}) {
+  const producer = new Producer({ ...common, topic: 'orders', ...options });
+  await producer.startup();
+  return producer;
+}
+
+const tasks = {
+  async sends_and_receives() {
+    const consumer = new SimpleConsumer({
+      ...common,
+      consumerGroup: 'simple',
+      subscriptions: new Map([['orders', 'a']]),
+      awaitDuration: 3000,
+    });
+    await consumer.startup();
+    for (let asked = 0; asked < 2; asked++) { // a new group begins with what comes to a broker after its first receive
+      await consumer.receive(1, 15_000);
+    }
+    const producer = await producing();
+    for (let number = 0; number < 4; number++) {
+      const tag = number < 3 ? 'a' : 'b';
+      await producer.send(outgoing(`m${number}`, { tag, keys: [`k${number}`], properties: new Map([['own', 'x']]) }));
+    }
+    await producer.send(outgoing('later', { tag: 'a' }));
+    const found = [];
+    const end = Date.now() + LIMIT_MS;
+    while (found.length < 4 && Date.now() < end) {
+      for (const message of await consumer.receive(32, 15_000)) {
+        found.push([message.body.toString(), message.tag, message.keys, Object.fromEntries(message.properties)]);
+        await consumer.ack(message);
+      }
+    }
+    return found.sort((one, other) => (one[0] < other[0] ? -1 : 1));
+  },
+
+  async pushes() {
+    const found = new Set();
+    const consumer = new PushConsumer({
+      ...common,
+      consumerGroup: 'push',
+      subscriptions: new Map([['orders', '*']]),
+      messageListener: {
+        async consume(message) {
+          found.add(message.body.toString());
+          return ConsumeResult.SUCCESS;
+        },
+      },
+    });
+    await consumer.startup();
+    const producer = await producing();
+    const end = Date.now() + LIMIT_MS;
+    while (!found.size && Date.now() < end) {
+      await producer.send(outgoing('fifo', { messageGroup: 'g' }));
+      await new Promise(resolve => setTimeout(resolve, 500));
+    }
+    return [...found];
+  },
+
+  async ends_transactions() {
+    let asked = null;
+    const checker = {
+      async check(message) {
+        asked = message.messageId;
+        return COMMIT;
+      },
+    };
+    const producer = await producing({ checker });
+    const now = producer.beginTransaction();
+    await producer.send(outgoing('now'), now);
+    await now.commit();
+    const receipt = await producer.send(outgoing('asked'), producer.beginTransaction());
+    const end = Date.now() + LIMIT_MS;
+    while (asked === null && Date.now() < end) await new Promise(resolve => setTimeout(resolve, 100));
+    return [20000, asked === receipt.messageId];
+  },
+
+  async recalls() {
+    const producer = await producing();
+    const receipt = await producer.send(outgoing('never', { delay: 600_000 }));
+    return (await producer.recallMessage('orders', receipt.recallHandle)).messageId === receipt.messageId;
+  },
+};
+
+tasks[process.argv[3]]().then(
+  found => process.stdout.write(`${JSON.stringify(found)}\n`, () => process.exit(0)),
+  error => {
+    console.error(error);
+    process.exit(1);
+  }
+);

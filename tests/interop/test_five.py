@@ -1,0 +1,71 @@
+"""Apache's own clients of RocketMQ 5, at our broker's gRPC port and at `mqproxy` in front of two brokers."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparrowmq import connect
+from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.testing import Cluster
+from tests.interop.kits import five_java_jars, five_python, go_puppet, java, node_puppet
+
+HERE = Path(__file__).parent / "five"
+CLIENTS: dict[str, Callable[[], list[str]]] = {
+    "python 5.1.2": lambda: [str(five_python()), str(HERE / "puppet.py")],
+    "java 5.2.0": lambda: [java(), "-cp", f"{five_java_jars()}/*", str(HERE / "java" / "Puppet.java")],
+    "go 5.1.3": lambda: [str(go_puppet("five/go"))],
+    "node 1.0.8": lambda: node_puppet("five/node"),
+}
+EXPECTED = {
+    "sends_and_receives": [
+        ["later", "a", [], {}],
+        *([f"m{n}", "a", [f"k{n}"], {"own": "x"}] for n in range(3)),
+    ],
+    "pushes": ["fifo"],
+    "ends_transactions": [20000, True],
+    "recalls": True,
+}
+EVERY = [
+    (client, task) for client in CLIENTS for task in EXPECTED if (client, task) != ("go 5.1.3", "recalls")
+]
+SOON = {"transaction_timeout_ms": 1000, "transaction_interval_ms": 1000}
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+async def check(client: str, task: str, address: str, home: Path) -> None:
+    """Let a client do a task."""
+    command = await asyncio.to_thread(CLIENTS[client])
+    child = await asyncio.create_subprocess_exec(
+        *(*command, address, task),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "JAVA_TOOL_OPTIONS": f"-Duser.home={home}"},
+    )
+    said, problems = await asyncio.wait_for(child.communicate(), 100)
+    assert child.returncode == 0, problems.decode()
+    assert json.loads(said) == EXPECTED[task]
+
+
+@pytest.mark.parametrize(("client", "task"), EVERY)
+async def test_official_client_of_5_works_unchanged(tmp_path, client, task):
+    cluster = Cluster(tmp_path, grpc_port=0, **SOON)
+    async with cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("orders", queues=2)
+        await check(client, task, cluster.brokers[0].grpc_address, tmp_path)
+
+
+@pytest.mark.parametrize(("client", "task"), EVERY)
+async def test_official_client_of_5_works_through_mqproxy(tmp_path, client, task):
+    cluster = Cluster(tmp_path, brokers=2, **SOON)
+    async with (
+        cluster,
+        connect(cluster.namesrv) as mq,
+        Proxy(ProxySettings(port=0), cluster.namesrv) as proxy,
+    ):
+        await mq.admin.create_topic("orders", queues=1)
+        await check(client, task, proxy.address, tmp_path)
