@@ -18,17 +18,17 @@ async def resize(message: ReceivedMessage) -> None:
 
 
 def worker(mq: sparrowmq.Client) -> sparrowmq.Consumer:
-    return mq.subscribe("pictures", resize, group="resizing", mode="pop", start="earliest")
+    return mq.subscribe("uploads", resize, group="resizing", mode="pop", start="earliest")
 
 
 async def main() -> None:
     async with sparrowmq.connect() as mq:
-        await mq.admin.create_topic("pictures", queues=1, exist_ok=True)
+        await mq.admin.create_topic("uploads", queues=1, exist_ok=True)
         for number in range(5):
-            await mq.send("pictures", f"picture {number}".encode())
+            await mq.send("uploads", f"picture {number}".encode())
 
         # One message at a time, each acknowledged by itself. The first one is to come again, to any worker.
-        async with mq.simple_consumer("pictures", group="resizing", start="earliest") as consumer:
+        async with mq.simple_consumer("uploads", group="resizing", start="earliest") as consumer:
             first, second = await consumer.receive(max_messages=2, invisible_s=60, wait_s=10)
             await consumer.change_invisible(first, 1)
             await consumer.ack(second)

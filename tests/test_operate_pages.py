@@ -68,13 +68,26 @@ def test_accounts_of_the_security_page_send_and_are_changed_by_its_commands(tmp_
     configure(place, boxes("security.md", "properties")[0])
     place.start("mqnamesrv\nmqbroker -c broker.conf")
     assert sent_by(place, boxes("security.md", "python")[2]) == "OK\n"
-    listing, certificates, changes = boxes("security.md", "bash")
-    assert "openssl" in certificates
+    listing, certificates, users, changes = boxes("security.md", "bash")
+    assert "openssl" in certificates and "createUser" in users
     assert "shop-website" in place.shell(f"export NAMESRV_ADDR={place.namesrv}\n{listing}")
     for line in changes.splitlines():
         place.shell(line, typed="8Fh2kQz0pLw\n" * 2 if "--secret -" in line else "y\n")
     assert "shop-website" not in (tmp_path / "accounts.yml").read_text()
     assert "192.168.1.1-9" in (tmp_path / "accounts.yml").read_text()
+
+
+def test_users_of_the_security_page_are_changed_by_its_commands(tmp_path, stack):
+    place = Place(tmp_path, stack, "server")
+    place.replaced |= HERE | {"ROCKETMQ_HOME=...": f"ROCKETMQ_HOME={tmp_path}"}
+    [settings] = [each for each in boxes("security.md", "properties") if "initAuthenticationUser" in each]
+    configure(place, settings, "brokerClusterName=DefaultCluster\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text("accessKey: administrator\nsecretKey: vT7xN3mRb5c\n")
+    place.start("mqnamesrv\nmqbroker -c broker.conf")
+    [commands] = [each for each in boxes("security.md", "bash") if "createUser" in each]
+    said = place.shell("".join(line for line in commands.splitlines(True) if "copyUser" not in line))
+    assert "Topic:prices*" in said and "Group:*" in said and "10.0.0.0/8" in said
 
 
 @pytest.mark.parametrize("is_mutual", [False, True], ids=["TLS", "mTLS"])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
-from hashlib import md5
 from typing import Final, Literal, TypeVar
 
 from sparrowmq.errors import ConfigError
@@ -180,6 +179,8 @@ def portion_of(queues: list[MessageQueue], member_count: int, place: int) -> lis
 
 
 def _ring_hash(text: str) -> int:
+    from hashlib import md5  # a broker loads it only for this strategy
+
     return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ EXPECTED = {
 EVERY = [
     (client, task) for client in CLIENTS for task in EXPECTED if (client, task) != ("go 5.1.3", "recalls")
 ]
-SOON = {"transaction_timeout_ms": 1000, "transaction_interval_ms": 1000}
+SOON: dict[str, Any] = {"transaction_timeout_ms": 1000, "transaction_interval_ms": 1000}
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

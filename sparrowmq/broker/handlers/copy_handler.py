@@ -20,7 +20,7 @@ from sparrowmq.broker.part import Part
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import MessageTooLarge, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
@@ -97,13 +97,25 @@ class CopyHandler:
         if reached is None or reached != header.follows:
             return CopyBatchReply(stored=False, reached=-1 if reached is None else reached)
         entries = self._entries(header, body, peer)
-        placed = self._writer.put_batch(entries)
+        # If only the first of several parts is stored, the copier has to look where the copies end.
+        self._reached.pop(way, None)
+        end = self._put(entries)
         self._note(way, header.reaches)
-        return After(self._store.safety(True), placed[-1].end, CopyBatchReply(True, header.reaches))
+        return After(self._store.safety(True), end, CopyBatchReply(True, header.reaches))
+
+    def _put(self, entries: list[Entry]) -> int:
+        """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""
+        try:
+            return self._writer.put_batch(entries)[-1].end
+        except MessageTooLarge:
+            if len(entries) == 1:
+                raise
+        half = len(entries) // 2
+        self._put(entries[:half])
+        return self._put(entries[half:])
 
     def _note(self, way: _Way, reached: int) -> None:
-        self._reached.pop(way, None)
-        self._reached[way] = reached
+        self._reached[way] = reached  # as the newest
         if len(self._reached) > MOST_SOURCES:
             del self._reached[next(iter(self._reached))]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import secrets
+import os
 from collections.abc import Callable, Iterator
 from itertools import chain
 from time import perf_counter
@@ -283,7 +283,7 @@ class Pops:
 
 def new_token() -> int:
     """Return the token of handles, which no client can guess."""
-    return secrets.randbelow(_TOKENS) + 1000
+    return int.from_bytes(os.urandom(8)) % _TOKENS + 1000
 
 
 def _is_valid(due: tuple[int, int, PopQueue, int]) -> bool:

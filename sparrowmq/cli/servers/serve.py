@@ -336,6 +336,8 @@ async def _serve(
             pass
     except asyncio.CancelledError:
         log.info("stopped")
+    finally:
+        OF_PROCESS.stop = None  # where a test or a program called the command
 
 
 async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]) -> bool:

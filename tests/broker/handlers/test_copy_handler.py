@@ -61,6 +61,21 @@ async def test_copies_are_stored_only_behind_those_before_them(live):
     assert await bodies(live) == [0, 1, 2, 3, 4, 7, 8]
 
 
+@pytest.mark.guards("CopyHandler._put: len(entries) == 1 -> True")
+async def test_copies_that_do_not_fit_into_a_file_of_the_log_are_stored_in_parts(tmp_path):
+    async with live_broker(tmp_path, commit_log_file_bytes=65536) as live:
+        await live.session.call(UpdateAndCreateTopic("orders", 4, 4, 6))
+        content = body(*range(30), size=5000)
+        assert await copy(live, 0, 30, begins=True, content=content) == (True, 30)
+        found = await live.messages()
+        assert [int(each.body.rstrip(b"\0")) for each in found] == list(range(30))
+        assert [each.unique_key for each in found] == [f"id-{number}" for number in range(30)]
+        too_large = body(30, 31, size=70_000)
+        with pytest.raises(RemoteError, match="mappedFileSizeCommitLog"):
+            await copy(live, 30, 32, content=too_large)
+        assert await copy(live, 30, 32) == (False, -1), "a part may be stored, so the copier has to look"
+
+
 async def test_each_copy_has_its_own_born_time(live):
     await copy(live, 0, 3, begins=True)
     found = await live.messages()
