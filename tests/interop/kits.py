@@ -358,3 +358,7 @@ if __name__ == "__main__":
     print(schema_registry())
     print(go_puppet())
     print(node_puppet()[1])
+    print(five_python())
+    print(five_java_jars())
+    print(go_puppet("five/go"))
+    print(node_puppet("five/node")[1])

@@ -35,7 +35,7 @@ EVERY = [
 ]
 SOON: dict[str, Any] = {"transaction_timeout_ms": 1000, "transaction_interval_ms": 1000}
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the clients
 
 
 async def check(client: str, task: str, address: str, home: Path) -> None:
