@@ -70,5 +70,6 @@ async def test_official_client_of_5_works_through_mqproxy(tmp_path, client, task
     ):
         await mq.admin.create_topic("orders", queues=1)
         await mq.admin.create_group("simple")
-        await mq.admin.reset("simple", "orders", "earliest")  # a client may ask one broker first, and the other late
+        # A client may ask one broker first, and the other late.
+        await mq.admin.reset("simple", "orders", "earliest")
         await check(client, task, proxy.address, tmp_path)
