@@ -117,6 +117,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
     return Groups(config, log)
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Names bytes by their argument: compressed ones hold the time, and each worker would name the test differently."""
+    return argname if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()) else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):

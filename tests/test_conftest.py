@@ -95,3 +95,17 @@ def test_every_file_that_is_ordered_exists():
     root = Path(__file__).parents[1]
     for name in {*APART, *TOGETHER, *LONGEST_FIRST} - set(TOGETHER.values()):
         assert (root / name).exists(), name
+
+
+def test_bytes_that_change_with_the_time_are_not_in_a_name(run, pytester):
+    pytester.makepyfile(
+        test_bytes="""
+        import os, pytest
+
+        @pytest.mark.parametrize(("raw", "name"), [(b"\\xff" + os.urandom(8), "one"), (b"plain", "two")])
+        def test_all(raw, name): ...
+        """
+    )
+    result = run("-v", "test_bytes.py")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines_random(["*test_all?raw-one?*", "*test_all?plain-two?*"])
