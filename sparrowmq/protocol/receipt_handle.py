@@ -85,6 +85,16 @@ class ReceiptHandle(NamedTuple):
         """The time at which the message becomes visible again."""
         return self.pop_time_ms + self.invisible_ms
 
+    def changed(self, pop_time_ms: int, invisible_ms: int, revive_queue: int) -> ReceiptHandle:
+        """The handle after a change of the invisible time, as Java's client makes it of a broker's answer."""
+        return self._replace(
+            start_offset=self.queue_offset,
+            pop_time_ms=pop_time_ms,
+            invisible_ms=invisible_ms,
+            revive_queue=revive_queue,
+            seal="",
+        )
+
     @property
     def is_orderly(self) -> bool:
         return self.revive_queue == ORDERLY_REVIVE_QUEUE

@@ -21,7 +21,7 @@ from sparrowmq.proxy.brokers import Brokers
 from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.proxy.renewals import Renewals
 from sparrowmq.proxy.settings_answer import ms_of
-from sparrowmq.proxy.statuses import Status, refused, status, status_of
+from sparrowmq.proxy.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.proxy.wire_types import message
 from sparrowmq.remoting.request_in_flight import Response
 
@@ -47,13 +47,7 @@ class Acknowledging:
         entries = await asyncio.gather(
             *(self._acked(caller.brokers, topic, group, entry) for entry in request.entries)
         )
-        answer = message("AckMessageResponse")(entries=entries)
-        codes = {entry.status.code for entry in entries}
-        if len(codes) == 1:
-            answer.status.CopyFrom(entries[0].status)
-        else:
-            answer.status.CopyFrom(status(Status.MULTIPLE_RESULTS, "the messages have different results"))
-        return answer
+        return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
 
     async def _acked(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
         result = message("AckMessageResultEntry")(
@@ -102,15 +96,7 @@ class Acknowledging:
         reply = (await _asked(brokers, handle, ask)).header
         if reply.extra_info:
             return reply.extra_info
-        return str(
-            handle._replace(
-                start_offset=handle.queue_offset,
-                pop_time_ms=reply.pop_time,
-                invisible_ms=reply.invisible_time,
-                revive_queue=reply.revive_qid,
-                seal="",
-            )
-        )
+        return str(handle.changed(reply.pop_time, reply.invisible_time, reply.revive_qid))
 
     async def forward(self, caller: Caller, request: Any) -> Any:
         """ForwardMessageToDeadLetterQueue."""

@@ -23,7 +23,7 @@ from sparrowmq.proxy.caller import Caller, topic_of
 from sparrowmq.proxy.grpc_clients import Clients
 from sparrowmq.proxy.message_in import body_of, send_request, type_of
 from sparrowmq.proxy.queues import accepted_types, queue_of_group, writable_queues
-from sparrowmq.proxy.statuses import Status, refused, status, status_of
+from sparrowmq.proxy.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.proxy.transaction_id import TransactionId
 from sparrowmq.proxy.wire_types import SERVER_CHECK, MessageType, Resolution, message
 
@@ -69,7 +69,7 @@ class Sending:
         entries = await asyncio.gather(*sends)
         for entry, each in zip(entries, sent, strict=True):
             entry.message_id = each.system_properties.message_id
-        return _send_answer(entries)
+        return message("SendMessageResponse")(entries=entries, status=status_of_all(entries))
 
     async def end_transaction(self, caller: Caller, request: Any) -> Any:
         """EndTransaction."""
@@ -150,14 +150,3 @@ async def _store(brokers: Brokers, ask: headers.SendMessageV2, body: bytes) -> A
         unique_id = Properties(ask.properties or "").unique_key or ""
         entry.transaction_id = str(TransactionId(broker_name, reply.queue_offset, log_offset, unique_id))
     return entry
-
-
-def _send_answer(entries: Sequence[Any]) -> Any:
-    """The answer for all messages of a call: the status that all have, or that they differ."""
-    answer = message("SendMessageResponse")(entries=entries)
-    codes = {entry.status.code for entry in entries}
-    if len(codes) == 1:
-        answer.status.CopyFrom(entries[0].status)
-    else:
-        answer.status.CopyFrom(status(Status.MULTIPLE_RESULTS, "the messages have different results"))
-    return answer

@@ -7,6 +7,7 @@ Source: ResponseBuilder, Java 5.4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -121,3 +122,10 @@ _OF_ERROR: Final[tuple[tuple[type[SparrowError], Status], ...]] = (
 def status(code: int = Status.OK, text: str = "OK") -> Any:
     """The message `Status`."""
     return message("Status")(code=code, message=text)
+
+
+def status_of_all(entries: Sequence[Any]) -> Any:
+    """The status of a call with several results: the status that all have, or that they differ."""
+    if len({entry.status.code for entry in entries}) == 1:
+        return entries[0].status
+    return status(Status.MULTIPLE_RESULTS, "the messages have different results")

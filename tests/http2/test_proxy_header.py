@@ -82,7 +82,7 @@ async def test_behind_a_proxy_a_call_comes_from_the_address_in_the_header(method
             assert await peer.next() is None
 
 
-async def test_without_the_setting_nobody_can_claim_an_address(server, methods):
+async def test_without_the_setting_no_client_can_claim_an_address(server, methods):
     async with connected(server.port, ONE + OPENING) as peer:
         peer.send(call(1, b"x"))
         assert await peer.until("never") is None

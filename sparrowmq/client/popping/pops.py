@@ -401,14 +401,7 @@ def _renewed(handle: ReceiptHandle, reply: ChangeInvisibleTimeReply) -> tuple[st
     """The handle after a change, as the broker gave it, or made as Java makes it."""
     if reply.extra_info:
         return reply.extra_info, ReceiptHandle.parse(reply.extra_info)
-    changed = handle._replace(
-        start_offset=handle.queue_offset,
-        pop_time_ms=reply.pop_time,
-        invisible_ms=reply.invisible_time,
-        revive_queue=reply.revive_qid,
-        seal="",
-    )
-    return None, changed
+    return None, handle.changed(reply.pop_time, reply.invisible_time, reply.revive_qid)
 
 
 def _ms(seconds: float) -> int:
