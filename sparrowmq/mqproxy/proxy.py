@@ -10,17 +10,15 @@ from typing import Final, Self
 from sparrowmq.client.cluster.credentials import Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import ConfigError
-from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.proxy.methods import Methods
+from sparrowmq.proxy.port import Place, open_port
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 
 PORT: Final = 8081
-DRAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +78,10 @@ class Proxy:
         async with AsyncExitStack() as stack:
             network = await stack.enter_async_context(self._network)
             tasks = await stack.enter_async_context(Background())
-            methods = Methods(ClusterBrokers(network, clock), clock, tasks)
+            cluster = ClusterBrokers(network, clock)
             own = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
-            server = await stack.enter_async_context(GrpcServer(methods.by_path(), tls=own, clock=clock))
-            port = await server.start(settings.host, settings.port)
-            stack.push_async_callback(server.drain, DRAIN_S)
-            self.address = methods.address = f"{settings.told or settings.host}:{port}"
+            place = Place(settings.host, settings.port, settings.told or settings.host)
+            self.address = await open_port(stack, tasks, cluster, clock, own, place)
             self._stack = stack.pop_all()
         return self
 

@@ -1,10 +1,10 @@
 """The receipt handle of a popped message, which acknowledging it needs, and the places in an answer to POP_MESSAGE.
 
-    START-OFFSET POP-TIME INVISIBLE-MS REVIVE-QUEUE KIND BROKER-NAME QUEUE-ID QUEUE-OFFSET COMMIT-LOG-OFFSET SEAL
+    START-OFFSET POP-TIME INVISIBLE-MS REVIVE-QUEUE KIND BROKER-NAME QUEUE-ID QUEUE-OFFSET COMMIT-LOG-OFFSET
 
-One blank is between two words. Older brokers leave out the commit log offset. The seal is ours, and Java ignores it.
-A record of a retry topic has its handle in the property POP_CK, and SparrowMQ's brokers give every record one.
-Otherwise the client makes the handle from the header of the answer, which has three lists. `;` is between entries:
+One blank is between two words. Older brokers leave out the commit log offset. SparrowMQ's brokers have no revive queue:
+the word is a random token there. A record of a retry topic has its handle in the property POP_CK. Otherwise the client
+makes the handle from the header of the answer, which has three lists. `;` is between entries:
 
     startOffsetInfo    KIND QUEUE-ID START-OFFSET              the first offset that was looked at in the queue
     msgOffsetInfo      KIND QUEUE-ID OFFSET,OFFSET,...         the popped messages of the queue
@@ -28,7 +28,7 @@ ORDERLY_REVIVE_QUEUE: Final = 999  # the revive queue of every handle of an orde
 ABSENT: Final = -1
 
 _WORDS: Final = 8  # a handle has at least so many
-_ALL_WORDS: Final = 10
+_ALL_WORDS: Final = 9
 _DIGITS: Final = 19  # of the largest number that Java has
 _COUNTS_OF_ONE: Final = "qo"
 
@@ -68,16 +68,13 @@ class ReceiptHandle(NamedTuple):
     queue_id: int
     queue_offset: int
     commit_log_offset: int = ABSENT
-    seal: str = ""
 
     def __str__(self) -> str:
         numbers = (self.start_offset, self.pop_time_ms, self.invisible_ms, self.revive_queue, int(self.kind))
         place = (self.broker_name, self.queue_id, self.queue_offset)
         words: list[object] = [*numbers, *place]
-        if self.commit_log_offset != ABSENT or self.seal:
+        if self.commit_log_offset != ABSENT:
             words.append(self.commit_log_offset)
-        if self.seal:
-            words.append(self.seal)
         return " ".join(map(str, words))
 
     @property
@@ -92,7 +89,6 @@ class ReceiptHandle(NamedTuple):
             pop_time_ms=pop_time_ms,
             invisible_ms=invisible_ms,
             revive_queue=revive_queue,
-            seal="",
         )
 
     @property
@@ -108,10 +104,7 @@ class ReceiptHandle(NamedTuple):
         start, popped, invisible, revive = map(_number, words[:4])
         queue, offset = map(_number, words[6:8])
         log_offset = _number(words[8], or_absent=True) if len(words) > _WORDS else ABSENT
-        seal = words[9] if len(words) == _ALL_WORDS else ""
-        return cls(
-            start, popped, invisible, revive, _kind(words[4]), words[5], queue, offset, log_offset, seal
-        )
+        return cls(start, popped, invisible, revive, _kind(words[4]), words[5], queue, offset, log_offset)
 
 
 class PoppedQueue(NamedTuple):

@@ -8,24 +8,19 @@ Source: AckMessageActivity, ChangeInvisibleDurationActivity and ForwardMessageTo
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from sparrowmq.errors import ConfigError, RemoteError, SparrowError
+from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
-from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import Brokers
 from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.proxy.renewals import Renewals
 from sparrowmq.proxy.settings_answer import ms_of
 from sparrowmq.proxy.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.proxy.wire_types import message
-from sparrowmq.remoting.request_in_flight import Response
-
-R = TypeVar("R", bound=Header)
 
 LEAST_INVISIBLE_MS: Final = 10_000
 MOST_INVISIBLE_MS: Final = 12 * 3_600_000
@@ -63,14 +58,7 @@ class Acknowledging:
     async def drop(self, brokers: Brokers, topic: str, group: str, text: str) -> None:
         """Acknowledge a message. Raises: SparrowError."""
         handle = self._parsed(text)
-        ask = AckMessage(
-            consumer_group=group,
-            topic=handle.kind.topic_of(topic, group),
-            queue_id=handle.queue_id,
-            extra_info=text,
-            offset=handle.queue_offset,
-        )
-        await _asked(brokers, handle, ask)
+        await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, text))
 
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         """ChangeInvisibleDuration."""
@@ -85,18 +73,8 @@ class Acknowledging:
     async def renewed(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
         """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
         handle = self._parsed(text)
-        ask = ChangeInvisibleTime(
-            consumer_group=group,
-            topic=handle.kind.topic_of(topic, group),
-            queue_id=handle.queue_id,
-            extra_info=text,
-            offset=handle.queue_offset,
-            invisible_time=invisible_ms,
-        )
-        reply = (await _asked(brokers, handle, ask)).header
-        if reply.extra_info:
-            return reply.extra_info
-        return str(handle.changed(reply.pop_time, reply.invisible_time, reply.revive_qid))
+        ask = ChangeInvisibleTime.of(group, topic, handle, text, invisible_ms)
+        return (await brokers.ask(handle.broker_name, ask)).header.renewed(handle)[0]
 
     async def forward(self, caller: Caller, request: Any) -> Any:
         """ForwardMessageToDeadLetterQueue."""
@@ -134,16 +112,6 @@ class Acknowledging:
                 "the receipt handle has expired: the message is visible again; use a longer invisible duration",
             )
         return handle
-
-
-async def _asked(brokers: Brokers, handle: ReceiptHandle, request: Request[R]) -> Response[R]:
-    """Ask the broker of a handle. Raises: RemoteError, also if the handle is worth nothing there."""
-    try:
-        return await brokers.ask(handle.broker_name, request)
-    except RemoteError as error:
-        if error.code == ResponseCode.NO_MESSAGE:
-            raise refused(Status.INVALID_RECEIPT_HANDLE, error.remark) from None
-        raise
 
 
 def illegal_invisible_time(invisible_ms: int) -> SparrowError:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
+from sparrowmq.errors import ConfigError
+
 PACKAGES: Final[Mapping[str, str]] = {"google.protobuf": "protobuf", "hpack": "hpack"}
 INSTALL: Final = "pip install 'sparrowmq[server,grpc]'"
 
@@ -13,6 +15,12 @@ INSTALL: Final = "pip install 'sparrowmq[server,grpc]'"
 def missing() -> list[str]:
     """The names of the packages that are not installed."""
     return [package for module, package in PACKAGES.items() if not _is_there(module)]
+
+
+def demand(user: str) -> None:
+    """Do nothing if all are installed. Raises: ConfigError, `user` needs a package that is not."""
+    if names := missing():
+        raise ConfigError(f"{user} needs the packages {', '.join(names)}: {INSTALL}")
 
 
 def _is_there(module: str) -> bool:

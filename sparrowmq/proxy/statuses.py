@@ -81,9 +81,7 @@ _OF_BROKER: Final[dict[int, Status]] = {
     ResponseCode.TOPIC_NOT_EXIST: Status.TOPIC_NOT_FOUND,
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: Status.ILLEGAL_FILTER_EXPRESSION,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: Status.CONSUMER_GROUP_NOT_FOUND,
-    ResponseCode.NO_MESSAGE: Status.MESSAGE_NOT_FOUND,
-    ResponseCode.POLLING_TIMEOUT: Status.MESSAGE_NOT_FOUND,
-    ResponseCode.PULL_NOT_FOUND: Status.MESSAGE_NOT_FOUND,
+    ResponseCode.NO_MESSAGE: Status.INVALID_RECEIPT_HANDLE,  # of an acknowledgement; a pop accepts the code
 }
 
 

@@ -23,7 +23,7 @@ class Acks:
         self.calls = Acknowledging(self.renewals, self.clock)
 
     def handle(self, age_ms=0, kind=Kind.NORMAL):
-        return ReceiptHandle(1, self.clock.now_ms() - age_ms, 15_000, 3, kind, "broker-b", 2, 7, 1337, "seal")
+        return ReceiptHandle(1, self.clock.now_ms() - age_ms, 15_000, 3, kind, "broker-b", 2, 7, 1337)
 
     async def ack(self, *handles):
         request = message("AckMessageRequest")(topic=named("orders"), group=named("g"))
@@ -80,8 +80,9 @@ async def test_change_answers_the_new_handle():
     )
     answer = await acks.change(acks.handle(), 20)
     assert answer.receipt_handle == "7 2000 20000 4 0 broker-b 2 7 1337"
-    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(1, 2, 3, "whole")
-    assert (await acks.change(acks.handle(), 20)).receipt_handle == "whole"
+    whole = "7 1 2 3 0 broker-b 2 7 1337"
+    acks.brokers.answers[ChangeInvisibleTime] = lambda ask: ChangeInvisibleTimeReply(9, 9, 9, whole)
+    assert (await acks.change(acks.handle(), 20)).receipt_handle == whole
 
 
 @pytest.mark.parametrize("seconds", [9, 12 * 3600 + 1])

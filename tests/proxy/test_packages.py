@@ -1,7 +1,8 @@
 """The packages of a gRPC port."""
 
-import importlib.util
+import pytest
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.proxy import packages
 
 
@@ -14,4 +15,5 @@ def test_a_module_whose_outer_package_is_missing_is_missing(monkeypatch):
         packages, "PACKAGES", {"nowhere_at_all.inside": "inside", "nowhere_at_all": "outside"}
     )
     assert packages.missing() == ["inside", "outside"]
-    assert importlib.util.find_spec("nowhere_at_all") is None
+    with pytest.raises(ConfigError, match="mqproxy needs the packages inside, outside: pip install"):
+        packages.demand("mqproxy")

@@ -14,7 +14,7 @@ def test_handle_is_made_from_the_lists_of_the_answer():
 
 
 def test_handle_of_a_record_wins():
-    handle = "4 900 15000 3 0 broker-a 2 5 1337 seal"
+    handle = "4 900 15000 3 0 broker-a 2 5 1337"
     (found,) = popped_messages(reply(), a_record(5, POP_CK=handle), "broker-a")
     assert str(found.handle) == handle
 

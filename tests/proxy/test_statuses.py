@@ -21,6 +21,7 @@ from sparrowmq.proxy.statuses import Status, refused, status, status_of
         (RemoteError(26), 40403),
         (RemoteError(2, "busy"), 42900),
         (RemoteError(16), 40300),
+        (RemoteError(208, "no handle"), 40013),
         (RemoteError(1, "x"), 50001),
         (RemoteError(9999, "x"), 50001),
         (AccessDenied("no"), 40100),

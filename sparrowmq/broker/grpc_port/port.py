@@ -12,23 +12,19 @@ from typing import Final, Self
 
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
-from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.proxy.methods import Methods
+from sparrowmq.proxy.port import Place, open_port
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 LOOK_S: Final = 30.0
-DRAIN_S: Final = 1.0
 
 
 class GrpcPort:
     """The open port; an async context manager.
 
     Args:
-        at: the host to listen on, and the port; 0 takes a free one.
-        told: the host by which clients reach the broker.
         turn: the broker's turn of the loop.
     Attributes:
         address: for clients.
@@ -36,16 +32,13 @@ class GrpcPort:
         ConfigError: the port cannot be used.
     """
 
-    def __init__(
-        self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, at: tuple[str, int], told: str
-    ) -> None:
+    def __init__(self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, place: Place) -> None:
         self.address = ""
         self._home = home
         self._clock = clock
         self._tls = tls
         self._turn = turn
-        self._at = at
-        self._told = told
+        self._place = place
         self.account_of: AccountOf = _no_account
         self._stack = AsyncExitStack()
 
@@ -54,12 +47,9 @@ class GrpcPort:
             tasks = await stack.enter_async_context(Background())
             links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of)
             stack.callback(links.close)
-            methods = Methods(links, self._clock, tasks)
-            server = GrpcServer(methods.by_path(), tls=self._tls, clock=self._clock, turn=self._turn)
-            await stack.enter_async_context(server)
-            port = await server.start(*self._at)
-            stack.push_async_callback(server.drain, DRAIN_S)
-            self.address = methods.address = f"{self._told}:{port}"
+            self.address = await open_port(
+                stack, tasks, links, self._clock, self._tls, self._place, self._turn
+            )
             tasks.spawn(self._expire(links), "idle gRPC clients")
             self._stack = stack.pop_all()
         return self

@@ -40,11 +40,10 @@ def proxy(verbose: bool, **given: Any) -> None:
     """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
-    if missing := packages.missing():
-        fail(ConfigError(f"not installed: {', '.join(missing)}; {packages.INSTALL}"))
-    from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-
     try:
+        packages.demand("mqproxy")
+        from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+
         settings = ProxySettings(**given)
         if credentials_of() is not None:
             raise ConfigError(

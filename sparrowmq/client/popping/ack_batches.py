@@ -35,7 +35,7 @@ def batches_of(group: str, receipts: Iterable[Receipt]) -> tuple[list[Receipt], 
     for receipt in receipts:
         handle = receipt.handle
         is_near = 0 <= handle.queue_offset - handle.start_offset < MOST_BITS
-        if handle.is_orderly or handle.seal or not is_near:
+        if handle.is_orderly or not is_near:
             alone.append(receipt)
         else:
             pops.setdefault((receipt.topic, *handle[:7]), []).append(receipt)

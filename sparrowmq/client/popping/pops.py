@@ -41,7 +41,6 @@ from sparrowmq.protocol.requests.pop_headers import (
     BatchAckMessage,
     BatchAcks,
     ChangeInvisibleTime,
-    ChangeInvisibleTimeReply,
     Notification,
     PopMessage,
     PopMessageReply,
@@ -317,19 +316,12 @@ class Pops:
         handle = receipt.handle
         broker_name = handle.broker_name
         session = await self._network.brokers.of(broker_name)
-        request = ChangeInvisibleTime(
-            consumer_group=self._group,
-            topic=handle.kind.topic_of(receipt.topic, self._group),
-            queue_id=handle.queue_id,
-            extra_info=receipt.text,
-            offset=handle.queue_offset,
-            invisible_time=_ms(seconds),
-        )
+        request = ChangeInvisibleTime.of(self._group, receipt.topic, handle, receipt.text, _ms(seconds))
         try:
             answer = await session.call(request, timeout_s=SETTLE_S)
         except RemoteError as error:
             raise explained(error, broker_name) from error
-        receipt.renew(*_renewed(handle, answer.header))
+        receipt.renew(*answer.header.renewed(handle))
 
     async def _ack_batches(self, receipts: list[Receipt]) -> list[Receipt]:
         """Acknowledge those that fit into batches, and return the others, with those of batches that failed."""
@@ -354,7 +346,9 @@ class Pops:
         """Send all acks before the first answer. Return those that failed, and an error of them."""
         sessions = [await self._session(each.handle.broker_name) for each in receipts]
         calls = [
-            each.call(self._ack_request(receipt), timeout_s=SETTLE_S)
+            each.call(
+                AckMessage.of(self._group, receipt.topic, receipt.handle, receipt.text), timeout_s=SETTLE_S
+            )
             for each, receipt in zip(sessions, receipts, strict=True)
             if isinstance(each, Session)
         ]
@@ -376,16 +370,6 @@ class Pops:
         except SparrowError as error:
             return error
 
-    def _ack_request(self, receipt: Receipt) -> AckMessage:
-        handle = receipt.handle
-        return AckMessage(
-            consumer_group=self._group,
-            topic=handle.kind.topic_of(receipt.topic, self._group),
-            queue_id=handle.queue_id,
-            extra_info=receipt.text,
-            offset=handle.queue_offset,
-        )
-
 
 def explained(error: RemoteError, broker_name: str) -> SparrowError:
     """The error of a broker, or advice if the broker cannot pop at all."""
@@ -395,13 +379,6 @@ def explained(error: RemoteError, broker_name: str) -> SparrowError:
         f"{broker_name} cannot pop: that needs a broker of SparrowMQ or of Apache RocketMQ 5; "
         'consume with `subscribe` without mode="pop", or with `pull_consumer`'
     )
-
-
-def _renewed(handle: ReceiptHandle, reply: ChangeInvisibleTimeReply) -> tuple[str | None, ReceiptHandle]:
-    """The handle after a change, as the broker gave it, or made as Java makes it."""
-    if reply.extra_info:
-        return reply.extra_info, ReceiptHandle.parse(reply.extra_info)
-    return None, handle.changed(reply.pop_time, reply.invisible_time, reply.revive_qid)
 
 
 def _ms(seconds: float) -> int:

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
 
@@ -70,6 +71,11 @@ class AckMessage(Request[NoFields]):
     extra_info: str
     offset: Long
 
+    @classmethod
+    def of(cls, group: str, topic: str, handle: ReceiptHandle, text: str) -> AckMessage:
+        """The request for a handle and its text, which a group got for a message of `topic`."""
+        return cls(group, handle.kind.topic_of(topic, group), handle.queue_id, text, handle.queue_offset)
+
 
 class BatchAckMessage(Request[NoFields]):
     """Acknowledge many messages. The body is a `BatchAcks`."""
@@ -89,6 +95,13 @@ class ChangeInvisibleTimeReply(Header):
     revive_qid: Long
     extra_info: str | None = None
 
+    def renewed(self, former: ReceiptHandle) -> tuple[str, ReceiptHandle]:
+        """The text and the new handle, as the broker gave it, or made as Java makes it. Raises: ConfigError."""
+        if self.extra_info:
+            return self.extra_info, ReceiptHandle.parse(self.extra_info)
+        made = former.changed(self.pop_time, self.invisible_time, self.revive_qid)
+        return str(made), made
+
 
 class ChangeInvisibleTime(Request[ChangeInvisibleTimeReply]):
     """Let a popped message become visible so many ms from now."""
@@ -101,6 +114,14 @@ class ChangeInvisibleTime(Request[ChangeInvisibleTimeReply]):
     extra_info: str
     offset: Long
     invisible_time: Long
+
+    @classmethod
+    def of(
+        cls, group: str, topic: str, handle: ReceiptHandle, text: str, invisible_ms: int
+    ) -> ChangeInvisibleTime:
+        """The request for a handle and its text, as that of an acknowledgement."""
+        place = handle.kind.topic_of(topic, group), handle.queue_id
+        return cls(group, *place, text, handle.queue_offset, invisible_ms)
 
 
 class PeekMessage(Request[PopMessageReply]):

@@ -1,11 +1,11 @@
 """Opening the gRPC port of a broker."""
 
-import builtins
 import socket
 
 import pytest
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.proxy import packages
 from sparrowmq.testing import Cluster
 
 
@@ -23,14 +23,7 @@ async def test_port_that_is_taken_stops_the_start(tmp_path):
 
 
 async def test_missing_package_is_named(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without_protobuf(name, *args, **options):
-        if name == "sparrowmq.broker.grpc_port.port":
-            raise ModuleNotFoundError("no google", name="google")
-        return real(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without_protobuf)
-    with pytest.raises(ConfigError, match=r"sparrowmq\[grpc\]"):
+    monkeypatch.setattr(packages, "PACKAGES", {"nowhere_at_all": "protobuf"})
+    with pytest.raises(ConfigError, match="grpcServerPort needs the packages protobuf: pip install"):
         async with Cluster(tmp_path, grpc_port=0):
             pass

@@ -47,10 +47,9 @@ def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
     assert batches["broker-b"].receipts == pairs[-1]
 
 
-def test_orderly_sealed_far_and_single_messages_stay_alone():
+def test_orderly_far_and_single_messages_stay_alone():
     lonely = [
         *(receipt(5 + place, revive_queue=ORDERLY_REVIVE_QUEUE) for place in range(2)),
-        *(receipt(5 + place, seal="seal") for place in range(2)),
         *(receipt(5 + place + MOST_BITS) for place in range(2)),
         receipt(4),
         receipt(9, queue_id=7),

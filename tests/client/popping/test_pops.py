@@ -42,7 +42,7 @@ async def test_a_pop_asks_any_queue_and_its_messages_have_receipts(peer, popping
 
 
 async def test_a_handle_in_the_record_wins_and_names_the_retry_topic(peer, popping):
-    handle = f"3 {POPPED_MS} 20000 2 1 broker-a 0 4 99 seal"
+    handle = f"3 {POPPED_MS} 20000 2 1 broker-a 0 4 99"
     peer.script(POP, popped(rec(7, properties=f"POP_CK\x01{handle}\x02")))
     (message,) = await popping.pop()
     assert message.receipt.text == handle
@@ -190,7 +190,7 @@ async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):
     assert message.receipt.text == f"7 {POPPED_MS + 5} 1500 3 0 broker-a 1 7"
     assert message.receipt.left_s == 1.5
 
-    whole = f"7 {POPPED_MS + 9} 1000 0 0 broker-a 1 7 -1 seal"
+    whole = f"7 {POPPED_MS + 9} 1000 0 0 broker-a 1 7 99"
     peer.script(CHANGE, Answer(header=ChangeInvisibleTimeReply(POPPED_MS + 9, 1000, 0, whole)))
     await popping.pops.change_invisible(message.receipt, 1)
     assert message.receipt.text == whole
