@@ -189,6 +189,8 @@ class ClusterBrokers:
 class ClientBrokers:
     """The brokers for one client."""
 
+    account = ""
+
     def __init__(self, cluster: ClusterBrokers, client_id: str) -> None:
         self._cluster = cluster
         self._client_id = client_id

@@ -41,11 +41,18 @@ class Cluster(Protocol):
         """The brokers as this caller may use them. Raises: AccessDenied."""
 
     def left(self, client_id: str) -> None:
-        """A client has ended, or was silent for too long."""
+        """A client has ended, or was silent for too long. Its id is that of its account (`caller.client_of`)."""
 
 
 class Brokers(Protocol):
-    """The brokers, for one client."""
+    """The brokers, for one client.
+
+    Attributes:
+        account: the access key of the account that signed the client's calls; "" without one.
+    """
+
+    @property
+    def account(self) -> str: ...
 
     def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
         """Let the brokers know the client's producer groups, and its consumer group, for some time from now on."""

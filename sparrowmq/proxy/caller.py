@@ -24,6 +24,7 @@ class Caller(NamedTuple):
     """A client.
 
     Attributes:
+        client_id: with its account, so that no client can take the place of another account's.
         address: `host:port`.
         brokers: as it may use them.
     """
@@ -52,7 +53,14 @@ def caller_of(call: Call, cluster: Cluster) -> Caller:
             Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MOST_CLIENT_ID} are allowed"
         )
     brokers = cluster.brokers_for(call, client_id)
-    return Caller(client_id, call.metadata.get(LANGUAGE, ""), str(call.peer), call, brokers)
+    return Caller(
+        client_of(brokers.account, client_id), call.metadata.get(LANGUAGE, ""), str(call.peer), call, brokers
+    )
+
+
+def client_of(account: str, client_id: str) -> str:
+    """The id of a client among those of all accounts. No header contains the separator."""
+    return f"{client_id}\n{account}" if account else client_id
 
 
 def topic_of(resource: Any) -> str:

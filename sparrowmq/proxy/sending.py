@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sparrowmq.errors import ConfigError, RemoteError, SparrowError
+from sparrowmq.errors import AccessDenied, ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
@@ -93,7 +93,7 @@ class Sending:
         try:
             await caller.brokers.ask(ended.broker_name, ask)
         except RemoteError as error:
-            if error.code == ResponseCode.SYSTEM_ERROR:
+            if error.code == ResponseCode.SYSTEM_ERROR and not isinstance(error, AccessDenied):
                 raise refused(Status.INVALID_TRANSACTION_ID, error.remark) from None
             raise
         return message("EndTransactionResponse")(status=status())

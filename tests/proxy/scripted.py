@@ -62,6 +62,8 @@ class ScriptedBrokers:
         answers: by the kind of the request, what makes the header of the answer, or the answer.
     """
 
+    account = ""
+
     def __init__(self, topic_type=None, **group):
         self.on_check: OnCheck = lambda *_: None
         self.asked = []

@@ -3,9 +3,9 @@
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.proxy.caller import caller_of, consumer_group_of, topic_of
+from sparrowmq.proxy.caller import caller_of, client_of, consumer_group_of, topic_of
 from sparrowmq.proxy.wire_types import message
-from tests.proxy.scripted import ScriptedBrokers, call, named
+from tests.proxy.scripted import ScriptedBrokers, call, caller, named
 
 
 def test_caller_is_what_the_metadata_say():
@@ -36,3 +36,12 @@ def test_group_with_a_bad_name_is_refused():
 def test_names_have_their_namespace():
     resource = message("Resource")(resource_namespace="shop", name="orders")
     assert topic_of(resource) == consumer_group_of(resource) == "shop%orders"
+
+
+def test_clients_of_two_accounts_with_one_id_are_two():
+    assert client_of("", "me") == "me"
+    ids = {client_of(account, client_id) for account in ("a", "ab", "") for client_id in ("b", "me")}
+    assert len(ids) == 6
+    brokers = ScriptedBrokers()
+    brokers.account = "writer"
+    assert caller(brokers, "me").client_id == client_of("writer", "me")

@@ -47,6 +47,7 @@ from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import ASK_S, OnCheck
+from sparrowmq.proxy.caller import client_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
 from sparrowmq.remoting.request_in_flight import Response
@@ -115,7 +116,7 @@ class LocalBrokers:
 
     def left(self, client_id: str) -> None:
         """Close the connections of a client."""
-        self._close([who for who in self._links if who[0] == client_id])
+        self._close([who for who, link in self._links.items() if link.client_id == client_id])
 
     def expire(self) -> None:
         """Close connections that are not used any more."""
@@ -139,12 +140,15 @@ class LocalLink:
     """The broker for one client. (Implements `proxy.brokers.Brokers`.)
 
     Attributes:
+        client_id: with its account.
         used: the time of its last call.
     """
 
     def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None) -> None:
         self._home = home = all_links.home
-        self._client_id = client_id
+        self.account = account.access_key if account is not None else ""
+        self.client_id = client_of(self.account, client_id)
+        self._own_id = client_id
         self.used = 0.0
         sign = None if account is None else partial(_sign_again, account)
         check = partial(self._check, all_links)
@@ -164,7 +168,7 @@ class LocalLink:
         """Send a heartbeat. Its answer says nothing that the port needs."""
         if producers or consumer is not None:
             beats = [ProducerBeat(group) for group in sorted(producers)]
-            beat = Heartbeat(self._client_id, beats, [consumer] if consumer is not None else [])
+            beat = Heartbeat(self._own_id, beats, [consumer] if consumer is not None else [])
             self._session.tell(HeartBeat(), beat.encode())
 
     async def route(self, topic: str) -> TopicRoute:
@@ -198,7 +202,7 @@ class LocalLink:
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
 
     def _check(self, all_links: LocalBrokers, header: CheckTransactionState, body: bytes) -> None:
-        all_links.on_check(self._home.name, header, record.decode(body), self._client_id)
+        all_links.on_check(self._home.name, header, record.decode(body), self.client_id)
 
 
 def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:
