@@ -23,7 +23,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -32,6 +31,7 @@ import hpack
 import uvloop
 
 from bench.results import keep_section, spread
+from bench.usage import threads_cpu_us
 from sparrowmq.http2 import frames
 from sparrowmq.http2.server import GrpcServer
 
@@ -138,22 +138,16 @@ def serving(name: str) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
-def cpu_us(pid: int) -> float:
-    """Microseconds of CPU that all threads of a process have had."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
-
-
 def measure(name: str, window: int, calls: int) -> dict[str, float]:
     """One measurement of one server."""
     with serving(name) as (port, pid):
         client = Client(port)
         client.run(WARM_UP, window)
-        had_us, began = cpu_us(pid), time.perf_counter()
+        had_us, began = threads_cpu_us(pid), time.perf_counter()
         times = sorted(client.run(calls, window))
         took_s = time.perf_counter() - began
         figures = {
-            "cpu_us": (cpu_us(pid) - had_us) / calls,
+            "cpu_us": (threads_cpu_us(pid) - had_us) / calls,
             "rate": calls / took_s,
             "p99_ms": times[int(calls * 0.99)] * 1e3,
         }

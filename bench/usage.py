@@ -27,3 +27,9 @@ def cpu_s(pid: int) -> float:
     """The seconds of CPU that a process has had."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def threads_cpu_us(pid: int) -> float:
+    """Microseconds of CPU that the live threads of a process have had: finer than `cpu_s`."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3

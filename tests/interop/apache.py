@@ -11,6 +11,7 @@ A machine without Java or Maven raises `kits.PeerMissing`, a skip.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.interop.child import START_LIMIT_S, Child, scratch
-from tests.interop.kits import client_jars, java, server_jars
+from tests.interop.kits import client_jars, java, proxy_jars, server_jars
 from tests.interop.wire import Wire
 
 SMALL_HEAP: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -129,6 +130,35 @@ class ApacheBroker(JavaProcess):
                 time.sleep(0.1)
 
 
+class ApacheProxy(ApacheBroker):
+    """A broker inside the gRPC proxy of its release, in one process: LOCAL mode."""
+
+    def __init__(
+        self,
+        version: str,
+        namesrv: str,
+        store: Path,
+        conf: Mapping[str, object] | None = None,
+        port: int | None = None,
+        jvm: Iterable[str] = PLAIN,
+    ) -> None:
+        super().__init__(version, namesrv, store, conf, port, jvm)
+        grpc, remoting = free_ports(2)
+        self.grpc_address = f"127.0.0.1:{grpc}"
+        file = self.home / "proxy.json"
+        settings = {"grpcServerPort": grpc, "remotingListenPort": remoting, "namesrvAddr": namesrv}
+        file.write_text(
+            json.dumps(settings | {"rocketMQClusterName": "DefaultCluster", "proxyMode": "LOCAL"})
+        )
+        main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "LOCAL", "-n", namesrv]
+        self._command = [*_java(proxy_jars(version), self.home), *jvm, *main]
+        self._command += ["-bc", str(self.home / "broker.conf"), "-pc", str(file)]
+
+    def _wait_ready(self) -> None:
+        self.wait_for("rocketmq-proxy startup successfully")
+        self._wait_registered()
+
+
 class JavaProgram(JavaProcess):
     """A single-file Java source left running with a client's jars; talk to it through `said` and `wait_for`."""
 
@@ -174,7 +204,7 @@ def free_ports(count: int) -> range:
 def write_logback(home: Path) -> None:
     """Give ROCKETMQ_HOME the logging configuration without which 4.9 does not start."""
     (home / "conf").mkdir(parents=True, exist_ok=True)
-    for part in ("namesrv", "broker", "tools"):
+    for part in ("namesrv", "broker", "tools", "proxy"):
         (home / "conf" / f"logback_{part}.xml").write_text(
             _LOGBACK.format(shade="", file=home / f"{part}.log")
         )

@@ -36,6 +36,7 @@ _SERVER: Final = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
 _ARTIFACTS: Final = {
     "server-4.9.7": _SERVER,
     "server-5.4.0": _SERVER,
+    "proxy-5.4.0": (*_SERVER, "rocketmq-proxy"),
     "client-4.9.8": ("rocketmq-client", "rocketmq-acl"),
     "client-5.4.0": ("rocketmq-client",),  # which signs by itself; rocketmq-acl ended with 5.3
     # Of 4.7.1 to 5.4.0 there are none on Maven Central.
@@ -80,6 +81,12 @@ class PeerMissing(unittest.SkipTest):
 def server_jars(version: str) -> Path:
     """The folder with name server, broker and admin tool of one release. Raises: PeerMissing."""
     return _kit(f"server-{version}", version)
+
+
+@cache
+def proxy_jars(version: str) -> Path:
+    """The folder with the gRPC proxy of one release, and the broker that it can have inside. Raises: PeerMissing."""
+    return _kit(f"proxy-{version}", version)
 
 
 @cache
@@ -349,6 +356,7 @@ def _first_error(text: str) -> str:
 if __name__ == "__main__":
     for version in SERVER_VERSIONS:
         print(server_jars(version))
+    print(proxy_jars("5.4.0"))
     for version in CLIENT_VERSIONS:
         print(client_jars(version))
     for version in SAMPLE_VERSIONS:
