@@ -99,7 +99,6 @@ def problem() -> str:
 
 
 def files() -> list[Path]:
-    """Return the files that this process logs to."""
     return [
         Path(each.baseFilename)
         for each in logging.getLogger().handlers

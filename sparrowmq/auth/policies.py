@@ -86,7 +86,6 @@ class Pattern(NamedTuple):
     is_open: bool
 
     def fits(self, resource: Resource) -> bool:
-        """Whether the resource is one of its resources."""
         if self.kind is not Kind.ANY and self.kind is not resource.kind:
             return False
         return resource.name.startswith(self.name) if self.is_open else resource.name == self.name

@@ -273,7 +273,6 @@ class Clients:
     def leave(
         self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
     ) -> None:
-        """Remove a client from the groups that it leaves."""
         known = self._present.get(peer)
         if known is None:
             return
@@ -307,11 +306,9 @@ class Clients:
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[ConsumerGroup]:
-        """All consumer groups with members."""
         return list(self._consumers.values())
 
     def members(self, group: str) -> list[Member]:
-        """The connected members of a consumer group."""
         known = self._consumers.get(group)
         return list(known.members.values()) if known else []
 
@@ -326,11 +323,9 @@ class Clients:
         return known.subscriptions.get(topic) if known else None
 
     def groups_subscribed_to(self, topic: str) -> set[str]:
-        """The online consumer groups that subscribe a topic."""
         return {name for name, group in self._consumers.items() if topic in group.subscriptions}
 
     def producers(self, group: str) -> list[Member]:
-        """The connected members of a producer group."""
         known = self._producers.get(group)
         return list(known.members.values()) if known else []
 
@@ -340,7 +335,6 @@ class Clients:
         return known.by_owner if known else {}
 
     def producer_groups(self) -> Iterator[tuple[str, list[Member]]]:
-        """All producer groups with members."""
         return ((name, list(group.members.values())) for name, group in self._producers.items())
 
     def producer_by_id(self, client_id: str) -> Peer | None:

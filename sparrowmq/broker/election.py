@@ -120,7 +120,6 @@ class Member:
 
     @property
     def leads(self) -> bool:
-        """Whether it is the master."""
         return self._lease is not None and self._lease.is_valid
 
     async def __aenter__(self) -> Member:

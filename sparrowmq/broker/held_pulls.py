@@ -153,7 +153,6 @@ class HeldPulls:
         self._full: dict[Peer, _Batch] = {}
 
     def show(self, figures: Figures) -> None:
-        """Add the figures of held pulls."""
         figures.gauge("sparrowmq_held_pulls", "pulls that wait for messages", lambda: self.count)
         figures.counters(
             "sparrowmq_held_pulls_refused_total",

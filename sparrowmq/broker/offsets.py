@@ -102,11 +102,9 @@ class Offsets:
         ]
 
     def topics_of(self, group: str) -> set[str]:
-        """The topics that the group has offsets of."""
         return set(self._table.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
-        """The groups that have offsets of the topic."""
         return {group for group, topics in self._table.items() if topic in topics}
 
     def clone(self, source: str, target: str, topic: str) -> None:

@@ -89,7 +89,6 @@ class QueueLocks:
                 del locks[queue]
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """The client that holds the queue, if any."""
         held = self._groups.get(group, {}).get(queue)
         return held.client_id if held is not None and self._clock.age(held.taken) < held.life_s else None
 

@@ -23,8 +23,6 @@ NEARLY: Final = 0.05  # below the share of the disk from which no message is tak
 
 
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
-    """Return the probes of a store."""
-
     def failed() -> str:
         failure = store.flushed.error
         return str(failure) if failure is not None and not isinstance(failure.__cause__, DiskFull) else ""

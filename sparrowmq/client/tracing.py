@@ -189,7 +189,6 @@ class Sends(SendHooks):
         self._begun: dict[int, tuple[int, TracedKind]] = {}
 
     def before_send(self, message: Message) -> None:
-        """Note the begin."""
         kind = TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL
         self._begun[id(message)] = self._tracing.clock.now_ms(), kind
 

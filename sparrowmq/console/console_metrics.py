@@ -56,7 +56,6 @@ class CountedServers(Servers):
         accept: Collection[int] = (),
         address: str | None = None,
     ) -> Response[R]:
-        """As `Servers` does."""
         return await self._counted(super().ask_namesrv(request, body, accept=accept, address=address))
 
     async def ask(

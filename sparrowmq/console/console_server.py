@@ -73,7 +73,6 @@ class Console:
 
     @property
     def url(self) -> str:
-        """The address of the console."""
         assert self._socket is not None, "only known once it listens"
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

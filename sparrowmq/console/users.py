@@ -55,7 +55,6 @@ class Accounts:
         self._unknown = Account("", Role.VIEW, hashed(secrets.token_hex()))
 
     def named(self, name: str) -> Account | None:
-        """The account of this name."""
         return self._accounts.get(name)
 
     def check(self, name: str, password: str) -> Account | None:

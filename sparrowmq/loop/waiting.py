@@ -47,7 +47,6 @@ async def in_turns(step: Callable[[], bool]) -> None:
 
 
 async def reached(mark: _Mark, target: int) -> int:
-    """`Watermark.reached`."""
     if target > mark.value:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = mark.when(target, lambda error: _settle(future, error))

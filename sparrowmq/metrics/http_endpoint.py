@@ -57,7 +57,6 @@ class Endpoint:
         await self._door.serve(self._make, _BACKLOG, self._visits, opened)
 
     async def answer(self, target: str) -> Answer:
-        """Answer `GET target`."""
         parts = urlsplit(target)
         page = self._pages.get(parts.path)
         if page is None:

@@ -37,7 +37,6 @@ class Machine:
         self._jumped_s = 0.0  # when a jump was seen
 
     def probes(self) -> tuple[Probe, ...]:
-        """Return the probes of the machine."""
         return (PROCESS_PAUSED, self.pauses), (CLOCK_WRONG, self.wrong_clock)
 
     def pauses(self) -> str:

@@ -24,7 +24,6 @@ class _Collected:
 
 
 def page(series: Iterable[Series]) -> Answer:
-    """The answer to Prometheus."""
     return Answer(200, generate_latest(_Collected(series)), CONTENT_TYPE_PLAIN_0_0_4)
 
 

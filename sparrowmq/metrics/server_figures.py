@@ -30,7 +30,6 @@ class Port:
 
 
 def declare_port(figures: Figures, port: Port) -> None:
-    """Declare all of them."""
     server, tls, refused = port.server, port.tls, port.dispatcher.refused
     figures.gauge("sparrowmq_connections", "connected clients and brokers", lambda: len(server.sessions))
     figures.gauge("sparrowmq_connections_limit", "most connections", lambda: server.most_connections)

@@ -44,7 +44,6 @@ class Kind(IntEnum):
 
     @classmethod
     def of(cls, topic: str) -> Kind:
-        """The kind of a topic by its name."""
         if not topic.startswith(RETRY):
             return cls.NORMAL
         return cls.RETRY_V2 if "+" in topic else cls.RETRY_V1

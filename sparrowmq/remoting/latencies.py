@@ -113,13 +113,11 @@ class Latencies:
 
 
 def name_of(code: int) -> str:
-    """Return the name of a request code."""
     row = BY_CODE.get(code)
     return RequestCode(code).name if row is not None else f"code {code}"
 
 
 def response_name(code: int) -> str:
-    """Return the name of a response code."""
     if code == DENIED:
         return "access_denied"
     try:

@@ -29,7 +29,6 @@ class Measuring:
         self._dispatcher: Dispatcher | None = None
 
     def begin(self, dispatcher: Dispatcher) -> None:
-        """Measure the requests of a dispatcher."""
         self._dispatcher = dispatcher
         self.use(self._settings)
 

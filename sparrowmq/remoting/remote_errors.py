@@ -16,7 +16,6 @@ _ACCESS_REMARK_OF_5: Final = re.compile(
 
 
 def remote_error(code: int, remark: str | None) -> RemoteError:
-    """Return the error for an answer with this code."""
     if code == 1 and remark and remark.startswith(ACCESS_EXCEPTION):
         return AccessDenied(remark)
     if code == _ACCESS_CODE_OF_5 and remark and _ACCESS_REMARK_OF_5.match(remark):

@@ -125,12 +125,10 @@ class Layout:
 
 
 def offset_name(offset: int) -> str:
-    """The file name of an offset."""
     return f"{offset:0{NAME_DIGITS}d}"
 
 
 def parse_offset_name(name: str) -> int | None:
-    """The offset in a file name; None if the name is no offset."""
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
 
 

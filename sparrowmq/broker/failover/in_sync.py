@@ -102,7 +102,6 @@ class InSync:
         self._advance()
 
     def left(self, member: int) -> None:
-        """Note that a member's connection ended."""
         self._ends.pop(member, None)
         self._joining.pop(member, None)
         self._caught_up.pop(member, None)

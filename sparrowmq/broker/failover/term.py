@@ -10,7 +10,6 @@ from sparrowmq.broker.failover.in_sync import InSync
 
 
 async def no_peers() -> Sequence[str]:
-    """Return no addresses."""
     return ()
 
 

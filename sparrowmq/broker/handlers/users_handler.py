@@ -51,7 +51,6 @@ class UsersHandler:
 
     @handles(CreateUser)
     async def create_user(self, header: CreateUser, body: bytes, peer: Peer) -> None:
-        """Create a user."""
         from sparrowmq.auth.user_directory import completed
 
         self._demand_users()

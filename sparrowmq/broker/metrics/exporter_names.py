@@ -50,7 +50,6 @@ RATES: Final = {
 def declare(
     figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
 ) -> None:
-    """All of them."""
     _declare_broker(figures, parts, settings)
     _declare_topics(figures, progress, settings)
     _declare_groups(figures, parts, progress, settings, clock)

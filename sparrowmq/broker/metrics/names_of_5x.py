@@ -45,7 +45,6 @@ _OF_GROUP: Final = ("consumer_group", "topic", "is_retry", "is_system")
 def declare(
     parts: Measured, progress: Progress, settings: BrokerSettings, latencies: Latencies, clock: Clock
 ) -> None:
-    """All of them."""
     figures, store = parts.figures, parts.store
     figures.gauge(
         "rocketmq_broker_permission",

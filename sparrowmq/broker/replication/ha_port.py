@@ -110,7 +110,6 @@ def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Door:
 
 
 def primary_rules(settings: BrokerSettings) -> PrimaryRules:
-    """Return the rules of a master from the settings."""
     return PrimaryRules(
         settings.role is BrokerRole.SYNC_MASTER,
         settings.slave_timeout_ms / 1000,
@@ -125,7 +124,6 @@ def primary_rules(settings: BrokerSettings) -> PrimaryRules:
 
 
 def replica_rules(settings: BrokerSettings) -> ReplicaRules:
-    """Return the rules of a slave from the settings."""
     from sparrowmq.broker.replication.replica import ReplicaRules  # a master does not load it
 
     return ReplicaRules(

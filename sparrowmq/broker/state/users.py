@@ -67,7 +67,6 @@ class Users:
         return self._users.get(name)
 
     def of_subject(self, name: str) -> UserPolicies | None:
-        """Return the policies of a user; None if it has none."""
         found = self._policies.get(name)
         return UserPolicies(SUBJECT + name, found) if found else None
 

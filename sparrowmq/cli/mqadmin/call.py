@@ -105,7 +105,6 @@ class Call:
 
     @property
     def namesrvs(self) -> list[str]:
-        """The addresses of the name servers."""
         return self.servers.network.name_servers.addresses
 
     async def pause(self, seconds: float) -> None:

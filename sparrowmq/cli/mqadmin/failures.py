@@ -101,7 +101,6 @@ def broker_failure(error: RemoteError, address: str) -> Failure:
 
 
 def no_route(topic: str) -> Failure:
-    """The exception for a topic without a route."""
     return client_failure(f"No topic route info in name server for the topic: {topic}{FURTHER}", 17)
 
 

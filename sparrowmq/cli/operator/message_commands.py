@@ -318,7 +318,6 @@ def _beginning(found: ReceivedMessage) -> str:
 
 
 def _text(found: ReceivedMessage) -> str | None:
-    """Return the body as text; None if it is none."""
     try:
         text = found.body.decode()
     except UnicodeDecodeError:

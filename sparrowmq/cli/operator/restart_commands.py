@@ -198,8 +198,6 @@ def _check(now: list[BrokerNow], version: str) -> None:
 
 
 def _by_command(command: str) -> Callable[[BrokerNow], Awaitable[None]]:
-    """Return a restart by a command of the operator."""
-
     async def begin(target: BrokerNow) -> None:
         line = command.format(broker=target.broker, id=target.broker_id, address=target.address)
         process = await asyncio.create_subprocess_shell(line, stdin=asyncio.subprocess.DEVNULL)

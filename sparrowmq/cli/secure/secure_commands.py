@@ -48,7 +48,6 @@ class Known:
     certificates: list[Certificate]
 
     def text(self) -> str:
-        """Return the content."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 

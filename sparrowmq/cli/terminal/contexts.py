@@ -65,7 +65,6 @@ class Contexts(msgspec.Struct):
 
 
 def place() -> Path:
-    """Return the path of the file."""
     if given := os.environ.get(FILE):
         return Path(given).expanduser()
     home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()

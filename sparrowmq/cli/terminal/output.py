@@ -120,7 +120,6 @@ def done(sentence: str, **told: object) -> None:
 
 
 def csv_row(cells: Sequence[object]) -> str:
-    """A line of CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(map(_flat, cells))
     return text.getvalue()

@@ -30,7 +30,6 @@ class Steps:
         self._progress.__exit__(kind, error, trace)
 
     def begin(self, text: str) -> None:
-        """Print the begin of a step."""
         self._progress.clear()
         click.echo(shown(text), err=True)
 

@@ -425,7 +425,6 @@ def _timestamp(to: datetime | str) -> int:
 
 
 async def _targets_at(servers: Servers, address: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-    """Return the target of each queue of one broker."""
     offsets = await topic_offsets(servers, address, topic)
     return {queue: await _offset(servers, address, queue, each, to) for queue, each in offsets.items()}
 

@@ -20,7 +20,6 @@ class Health(Enum):
 
 
 def health_of(findings: Iterable[Finding]) -> Health:
-    """Return the health of the cluster that has these findings."""
     found = list(findings)
     brokers = {each.broker for each in found if each.broker}
     stopped = {each.broker for each in found if each.stops}

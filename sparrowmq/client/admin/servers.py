@@ -251,7 +251,6 @@ def utc(since_ms: int) -> str:
 
 
 def masters_in(route: TopicRoute) -> Masters:
-    """Return the masters in a route."""
     holders = {row.broker_name for row in route.queue_datas}
     return {
         broker.broker_name: broker.broker_addrs.get(MASTER)

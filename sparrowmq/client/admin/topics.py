@@ -286,7 +286,6 @@ def local_time(timestamp_ms: int) -> datetime | None:
 
 
 async def _holders(servers: Servers, name: str) -> set[str]:
-    """Return the brokers that have a topic."""
     try:
         return set(await servers.masters_of(name))
     except NoRoute:

@@ -92,7 +92,6 @@ class Membership:
         self.consumers[member.full_group] = member
 
     def remove_consumer(self, member: Member) -> None:
-        """Remove a consumer."""
         if self.consumers.get(member.full_group) is member:
             del self.consumers[member.full_group]
 

@@ -58,7 +58,6 @@ class NameServers:
 
     @property
     def addresses(self) -> list[str]:
-        """The known addresses."""
         return self._known.addresses
 
     async def call(

@@ -46,7 +46,6 @@ class Route:
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
-        """Make a route from a name server's answer."""
         brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []

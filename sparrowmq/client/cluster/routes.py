@@ -107,7 +107,6 @@ class Routes:
 
     @property
     def masters(self) -> Iterator[str]:
-        """The addresses of masters."""
         return (address for known in self._brokers.values() if (address := known.get(MASTER)) is not None)
 
     def replica(self, broker_name: str, broker_id: int) -> str | None:
@@ -116,7 +115,6 @@ class Routes:
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
-        """All brokers that any route names."""
         return self._brokers
 
     def doubt(self) -> None:

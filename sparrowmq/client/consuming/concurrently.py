@@ -94,13 +94,11 @@ class Concurrently:
             await asyncio.wait(self._returning)
 
     def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        """Deliver pulled messages of an owned queue."""
         settle, queue, namespace = self._settling(owned), owned.queue, self._namespace
         owned.add(pulled)
         self._inbox.extend([ReceivedMessage(each, queue, settle, owned, namespace) for each in pulled])
 
     def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Deliver messages that were popped."""
         settle = self._settling(owned)
         for message in messages:
             message._deliver_to(settle)

@@ -115,7 +115,6 @@ class Paces:
             pace.sample(self._clock.monotonic())
 
     def statuses(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
-        """The figures of each of these topics."""
         now_s = self._clock.monotonic()
         return {topic: self.of(topic).status(now_s) for topic in topics}
 

@@ -421,7 +421,6 @@ class Consumer:
     # What brokers ask -----------------------------------------------------------------------------------------------
 
     def _beat(self) -> ConsumerBeat:
-        """This consumer's part of a heartbeat."""
         return ConsumerBeat(
             group_name=self.full_group,
             consume_type="CONSUME_PASSIVELY",

@@ -109,7 +109,6 @@ class Orderly:
             await asyncio.wait(self._leaving)
 
     def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        """Deliver pulled messages of an owned queue."""
         owned.add(pulled)
         for each in pulled:
             owned.pending.append(ReceivedMessage(each, owned.queue, None, owned, self._namespace))

@@ -134,7 +134,6 @@ class ProcessQueue:
         )
 
     def add(self, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        """Add pulled messages."""
         self._unsettled.update([(each.queue_offset, each.store_size) for each in pulled])
         self.unsettled_bytes += sum([each.store_size for each in pulled])
 

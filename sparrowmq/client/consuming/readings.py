@@ -132,7 +132,6 @@ class Readings:
             reading.handled = handled
 
     def drop(self, queue: MessageQueue) -> None:
-        """Stop to read the queue."""
         reading = self._by_queue.pop(queue, None)
         if reading is not None:
             reading.move(None)

@@ -54,7 +54,6 @@ class Change:
 
 
 def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
-    """The change from the owned queues to the wanted ones."""
     have, want = frozenset(mine), frozenset(wanted)
     return Change(have - want, want - have)
 

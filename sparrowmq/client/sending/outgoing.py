@@ -110,17 +110,14 @@ class Outgoing(Packed):
         self.failed_brokers = (*(name for name in self.failed_brokers if name != broker_name), broker_name)
 
     def succeed(self, sent: Sent) -> None:
-        """Give the sender its result."""
         if self.future is not None and not self.future.done():
             self.future.set_result(self.result(self, sent))
 
     def fail(self, error: BaseException) -> None:
-        """Give the sender the error."""
         if self.future is not None and not self.future.done():
             self.future.set_exception(self.failure(error))
 
     def failure(self, error: BaseException) -> SparrowError:
-        """The error that a sender gets."""
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
         to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""

@@ -98,7 +98,6 @@ class History:
         return self._place()[0]
 
     def first_day(self) -> date:
-        """The first day of the history."""
         return min({*self._days, *self._files(), self.today()})
 
     def span(self, day: date) -> tuple[int, int]:
@@ -106,7 +105,6 @@ class History:
         return _midnight_ms(day), _midnight_ms(day + timedelta(days=1))
 
     def names(self, kind: Kind, day: date) -> list[str]:
-        """The names that have a line on a day."""
         names = set(self._day(day).lines.get(kind, {}))
         if day == self.today():
             names |= self._open.get(kind, {}).keys()

@@ -91,7 +91,6 @@ def links(of: Callable[[T], Sequence[Link]]) -> Part[T]:
 
 
 def heading(title: str) -> None:
-    """The heading of a section."""
     ui.label(title).classes("text-lg")
 
 

@@ -268,7 +268,6 @@ class Table(Generic[R]):
         self.show(rows, empty)
 
     def show(self, rows: Sequence[R], empty: str | None = None) -> None:
-        """Replace the rows."""
         if empty is not None:
             self.element.props["no-data-label"] = empty
         self._given = rows
@@ -282,7 +281,6 @@ class Table(Generic[R]):
         self.element.update()
 
     def selected(self) -> list[R]:
-        """The rows with a tick."""
         ticked = {each["id"] for each in self.element.selected}
         return [row for at, row in enumerate(self.rows) if self._identity(at, row) in ticked]
 

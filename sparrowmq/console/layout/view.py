@@ -79,7 +79,6 @@ class View:
         self.run(f"location.assign({json.dumps(self.url(*parts, **query))})")
 
     def link(self, text: str, *parts: str, **query: object) -> ui.element:
-        """A link to another view."""
         with ui.element("a").props(f'href="{self.url(*parts, **query)}"').classes("link") as anchor:
             ui.label(text).classes("inline")
         return anchor
@@ -140,7 +139,6 @@ class View:
         self.session.notify(Notice(str(error), is_failure=True), self)
 
     def show(self, notice: Notice) -> None:
-        """Show a notice on this page."""
         with self._client or nullcontext():
             if not notice.is_failure:
                 ui.notify(notice.text, type="positive", position="bottom-right")

@@ -43,7 +43,6 @@ class BrokerRow:
 
 
 def broker_link(broker: BrokerNow) -> Link:
-    """A link to a broker's page."""
     return link(broker.name, "cluster", broker.name, at=broker.address)
 
 

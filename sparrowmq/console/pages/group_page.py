@@ -92,7 +92,6 @@ def _troubles(view: View, found: GroupNow) -> list[Trouble]:
 
 
 def lag_text(found: GroupNow) -> str:
-    """The lag as a sentence."""
     lag = found.lag
     rate = f"{lag.per_second:,.1f} messages per second"
     if lag.lag <= 0:

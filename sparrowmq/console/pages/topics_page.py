@@ -92,7 +92,6 @@ async def _rows(view: View, found: Mapping[str, TopicRow]) -> Sequence[TopicRow]
 
 
 def lags_of_topics(progress: Mapping[str, GroupLag]) -> dict[str, dict[str, int]]:
-    """The lag of each group in each topic."""
     found: dict[str, dict[str, int]] = {}
     for group, lag in progress.items():
         for each in lag.queues:

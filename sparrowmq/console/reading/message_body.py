@@ -26,7 +26,6 @@ FORMS: Final = ("json", "text", "hex")
 
 
 def text_of(body: bytes) -> str | None:
-    """The body as text; None if it is not text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

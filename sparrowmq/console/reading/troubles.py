@@ -172,7 +172,6 @@ class Troubles:
         self._settle([await self._with_sufferers(each, brokers) for each in found])
 
     def _of(self, broker: BrokerNow) -> list[Trouble]:
-        """The troubles of a registered broker."""
         who, is_master = _who(broker), broker.number == MASTER
         if isinstance(broker.silence, NetworkError):
             return [self._trouble("no_answer", is_master, broker.name, who, str(broker.silence))]

@@ -116,7 +116,6 @@ class OffsetIds:
         self._block_text = ""
 
     def text(self, physical_offset: int) -> str:
-        """One id, as `offset_id` makes it."""
         block = physical_offset >> 16
         if block != self._block:
             self._block, self._block_text = block, f"{self._host}{block:012X}"

@@ -46,7 +46,6 @@ _OF_MIXED: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, Mes
 
 
 def type_of_message(properties: Mapping[str, str]) -> MessageType:
-    """Return the type of a message with these properties."""
     if properties.get(Property.TRAN_MSG, "").lower() == "true":
         return MessageType.TRANSACTION
     return next((found for name, found in _SIGNS if name in properties), MessageType.NORMAL)

@@ -110,7 +110,6 @@ class PlainBatch:
         return self._content[begin : read_i64_le(self._terms, at + _UNIQUE_END)] if begin else b""
 
     def keys(self, index: i64) -> tuple[str, ...]:
-        """The keys of one message."""
         at: i64 = index * _TERMS_BYTES
         begin: i64 = read_i64_le(self._terms, at + _KEYS_AT)
         if begin == 0:

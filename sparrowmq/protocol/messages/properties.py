@@ -116,7 +116,6 @@ class Properties:
 
     @property
     def tags(self) -> str | None:
-        """The message's tags."""
         return self.marked(_TAGS)
 
     @property

@@ -340,7 +340,6 @@ def has_key(record: Buffer, topic: str, key: str) -> bool:
 
 
 def outline_at(records: bytes, at: i64) -> Outline:
-    """`outline` of the record that begins at `at`."""
     hosts: i64 = records[at + HOST_BITS_AT] >> 4 & 3
     size: int = read_i32_be(records, at)
     begin = properties_at(records, at)
@@ -392,19 +391,16 @@ def topic_behind_body(head: bytes, tail: bytes) -> str:
 
 
 def store_timestamp_ms(record: Buffer) -> int:
-    """The time of storing."""
     stored_ms: int = LONG.unpack_from(record, STORE_TIMESTAMP_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3])[0]
     return stored_ms
 
 
 def queue_offset(record: Buffer) -> int:
-    """The queue offset in the record."""
     number: int = LONG.unpack_from(record, QUEUE_OFFSET_AT)[0]
     return number
 
 
 def physical_offset(record: Buffer) -> int:
-    """The log offset in the record."""
     offset: int = LONG.unpack_from(record, PHYSICAL_OFFSET_AT)[0]
     return offset
 

@@ -56,7 +56,6 @@ class RegisterBrokerBody(Body):
         return cls(table, json.decode(pieces.next(), list[str]))
 
     def pack(self) -> bytes:
-        """The packed form."""
         topics = self.topics.topic_config_table.values()
         pieces = [
             _counted(self.topics.data_version.encode()),

@@ -194,7 +194,6 @@ def _standardising(value: object) -> Steps[object]:
 
 
 def _writing(value: object, parts: list[bytes]) -> Steps[None]:
-    """Do `_write` in steps."""
     if isinstance(value, msgspec.Struct):
         pairs = ((key, getattr(value, name)) for key, name in _members(type(value)))
         members = ((key, member) for key, member in pairs if member is not None)

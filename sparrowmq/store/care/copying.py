@@ -133,7 +133,6 @@ class Copy:
         self._vfs.sync_folder(to)
 
     def queues(self, source: str, to: str) -> None:
-        """Copy the queues of all topics."""
         self._vfs.make_folder(to)
         for topic in self._vfs.list_folder(source):
             for queue in self._vfs.list_folder(os.path.join(source, topic)):

@@ -48,7 +48,6 @@ class Keys:
         return len(self.topics)
 
     def add(self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: str | None) -> None:
-        """Add the keys of one record."""
         if unique is not None:
             self._add(topic, offset, stored_ms, unique.encode("utf-8", "surrogatepass"))
         for key in keys:

@@ -261,7 +261,6 @@ class CommitLog:
         return following
 
     def sound_record(self, offset: int) -> memoryview | None:
-        """Return the record at `offset`, if there is a sound one."""
         try:
             record, _ = self.parse(offset)
         except CorruptRecord:

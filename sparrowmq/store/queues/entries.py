@@ -48,11 +48,9 @@ class Entries:
 
     @property
     def content(self) -> bytes:
-        """The bytes of all entries."""
         return self._content
 
     def first(self, count: int) -> Entries:
-        """Return the first `count` entries."""
         return self if count >= len(self) else Entries(self._content[: count * _STRIDE])
 
     def __len__(self) -> int:

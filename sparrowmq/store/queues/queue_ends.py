@@ -138,7 +138,6 @@ class QueueEnds:
             self._replace(self._queues, self._positions, self._log_ms)
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._vfs.close(self._file)
             self._file = None

@@ -23,12 +23,10 @@ class QueueTable:
         return iter([queue for queues in self._by_topic.values() for queue in queues.values()])
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, if there is one."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Return the queues of a topic."""
         return list(self._by_topic.get(topic, {}).values())
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:

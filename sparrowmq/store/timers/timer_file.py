@@ -101,7 +101,6 @@ class TimerFile:
         self._folder.remove_others()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._vfs.close(self._file)
             self._file = None

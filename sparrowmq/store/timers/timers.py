@@ -207,7 +207,6 @@ class Timers:
         self._saved_end, self._saved_next = saved.log_offset, saved.queue_offset
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     # Inside ---------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ async def put_account(asker: Asker, address: str, account: UpdateAndCreateAclCon
 
 
 async def delete_account(asker: Asker, address: str, access_key: str) -> None:
-    """Delete an account."""
     await asker.ask(address, DeleteAclConfig(access_key))
 
 

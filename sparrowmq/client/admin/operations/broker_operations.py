@@ -55,7 +55,6 @@ async def broker_statistic(asker: Asker, address: str, name: str, key: str) -> B
 
 
 async def broker_settings(asker: Asker, address: str) -> dict[str, str]:
-    """Return a broker's settings by key."""
     return dict(settings_text.parse((await asker.ask(address, GetBrokerConfig())).body))
 
 

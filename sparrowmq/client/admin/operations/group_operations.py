@@ -33,7 +33,6 @@ from sparrowmq.protocol.requests.pop_headers import SetRequestMode
 
 
 async def group_table(asker: Asker, address: str) -> dict[str, GroupConfig]:
-    """Return all groups of a broker by name."""
     answer = await asker.ask(address, GetAllSubscriptionGroup())
     return GroupConfigTable.decode(answer.body).subscription_group_table
 
@@ -51,7 +50,6 @@ async def put_request_mode(asker: Asker, address: str, mode: RequestMode) -> Non
 
 
 async def delete_group(asker: Asker, address: str, group: str, *, with_offsets: bool) -> None:
-    """Delete a group."""
     # Brokers of 4.9 read `remove_offset`, those of 5.x `clean_offset`.
     request = DeleteSubscriptionGroup(group, remove_offset=with_offsets, clean_offset=with_offsets)
     await asker.ask(address, request)

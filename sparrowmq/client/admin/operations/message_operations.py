@@ -40,7 +40,6 @@ class Page:
 
 
 async def view_message(asker: Asker, address: str, physical_offset: int) -> StoredMessage:
-    """Return the message at an offset of the log."""
     return record.decode((await asker.ask(address, ViewMessage(offset=physical_offset))).body)
 
 

@@ -74,12 +74,10 @@ async def show_to_producers(asker: Asker, address: str, broker: str) -> int:
 
 
 async def value_of(asker: Asker, namespace: str, key: str) -> str | None:
-    """Return the value of a key."""
     return (await asker.ask_namesrv(GetKVConfig(namespace, key))).header.value
 
 
 async def values_of(asker: Asker, namespace: str, address: str) -> dict[str, str]:
-    """Return all values of a namespace by key."""
     request = GetKVListByNamespace(namespace)
     answer = await asker.ask_namesrv(request, accept=(ResponseCode.QUERY_NOT_FOUND,), address=address)
     return {} if answer.code else KVTable.decode(answer.body).table
@@ -97,12 +95,10 @@ async def conditions_of_namesrv(asker: Asker, address: str) -> dict[str, str]:
 
 
 async def put_value(asker: Asker, address: str, namespace: str, key: str, value: str) -> None:
-    """Set the value of a key."""
     await asker.ask_namesrv(PutKVConfig(namespace, key, value), address=address)
 
 
 async def delete_value(asker: Asker, address: str, namespace: str, key: str) -> None:
-    """Delete a key."""
     await asker.ask_namesrv(DeleteKVConfig(namespace, key), address=address)
 
 
@@ -117,5 +113,4 @@ async def namesrv_diagnosis(asker: Asker, address: str) -> dict[str, str]:
 
 
 async def change_namesrv_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
-    """Change settings of a running name server."""
     await asker.ask_namesrv(UpdateNamesrvConfig(), settings_text.render(changes), address=address)

@@ -28,7 +28,6 @@ from sparrowmq.protocol.requests.bodies import (
 
 
 async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:
-    """Return all topics of a broker by name."""
     found: dict[str, TopicConfig] = {}
     while True:
         # Brokers of 5.x give some at a time with the total; those of 4.9 give all, without a total.
@@ -89,5 +88,4 @@ async def groups_of_topic(asker: Asker, address: str, topic: str) -> list[str]:
 
 
 async def system_topics_of_broker(asker: Asker, address: str) -> list[str]:
-    """Return the topics that a broker has for itself."""
     return TopicList.decode((await asker.ask(address, GetSystemTopicListFromBroker())).body).topic_list

@@ -28,7 +28,6 @@ from sparrowmq.protocol.requests.user_headers import (
 
 
 async def user(asker: Asker, address: str, name: str) -> UserEntry | None:
-    """Return a user; None if there is none."""
     body = (await asker.ask(address, GetUser(name))).body
     return UserEntry.decode(body) if body else None
 
@@ -39,7 +38,6 @@ async def users(asker: Asker, address: str, part: str = "") -> list[UserEntry]:
 
 
 async def create_user(asker: Asker, address: str, entry: UserEntry) -> None:
-    """Create a user."""
     await asker.ask(address, CreateUser(entry.username), entry.encode())
 
 
@@ -54,7 +52,6 @@ async def delete_user(asker: Asker, address: str, name: str) -> None:
 
 
 async def policies(asker: Asker, address: str, subject: str) -> UserPolicies | None:
-    """Return the policies of a subject; None if there are none."""
     body = (await asker.ask(address, GetAcl(subject))).body
     return UserPolicies.decode(body) if body else None
 
