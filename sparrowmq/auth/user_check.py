@@ -152,7 +152,7 @@ class UserCheck:
         user = users.get(name) if name is not None else None
         if user is not None:
             self.authenticate(user, peer, command, header)
-            self.authorise(user, peer, command, row, header)
+            self.authorise(user, peer, row, header, command.body)
             return
         peer.principal = None
         if int(row.code) not in self._rules.authentication_codes & self._rules.authorization_codes:
@@ -170,14 +170,14 @@ class UserCheck:
             raise error.of_kind(DenialKind.UNKNOWN_ACCOUNT)
         peer.principal = user
 
-    def authorise(self, user: User, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+    def authorise(self, user: User, peer: Caller, row: Row, header: Request[Any], body: bytes) -> None:
         """Do nothing if the user may do this. Raises: AccessDenied."""
         if user.is_admin or int(row.code) in self._rules.authorization_codes:
             return
         source = peer.host[:-PORT_BYTES]
         if row.code in _FOR_SUPER_USERS:
             raise _denied(user, self._cluster, peer).of_kind(DenialKind.NEEDS_ADMIN)
-        for resource, actions in self._demands(row, header, command.body):
+        for resource, actions in self._demands(row, header, body):
             if not self._may(user, resource, actions, source):
                 raise _denied(user, resource, peer)
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, Generic, TypeVar
 
+from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.http2.calls import Call
@@ -69,24 +70,75 @@ class Kept(Generic[V]):
         return found
 
 
-class ClusterBrokers:
-    """The brokers that a network reaches, for all clients of the port."""
+class Addresses:
+    """The addresses of the masters, by the names of their brokers."""
 
-    def __init__(self, network: Network, clock: Clock) -> None:
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._known: dict[str, str] = {}
+
+    async def of(self, broker_name: str) -> str:
+        """The address of a master. Raises: BrokerUnreachable, NetworkError."""
+        if broker_name not in self._known:
+            await self.masters()
+        address = self._known.get(broker_name)
+        if address is None:
+            raise BrokerUnreachable(broker_name, "no name server knows a master of this name")
+        return address
+
+    async def masters(self) -> list[str]:
+        """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
+        answer = await self._name_servers.call(GetBrokerCluster())
+        table = ClusterTable.decode(answer.body).broker_addr_table
+        found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
+        self._known |= found
+        return sorted(found)
+
+    def learn(self, route: TopicRoute) -> None:
+        """Note the masters of a route."""
+        for row in route.broker_datas:
+            if MASTER in row.broker_addrs:
+                self._known[row.broker_name] = row.broker_addrs[MASTER]
+
+    def forget(self, broker_name: str) -> None:
+        """Ask for this address again: another broker may be the master soon."""
+        self._known.pop(broker_name, None)
+
+    def name_at(self, address: str) -> str | None:
+        return next((name for name, known in self._known.items() if known == address), None)
+
+
+class Connections:
+    """The connections of one account to the brokers, or those without one.
+
+    Attributes:
+        on_check: is called with what a broker asks about the transactions of this account.
+    """
+
+    def __init__(self, network: Network, addresses: Addresses) -> None:
         self._network = network
-        self._addresses: dict[str, str] = {}
+        self._addresses = addresses
         self._producers: dict[str, frozenset[str]] = {}
-        self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
-        self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
-        self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
 
-    def brokers_for(self, call: Call, client_id: str) -> ClientBrokers:
-        return ClientBrokers(self, client_id)
-
-    def left(self, client_id: str) -> None:
-        self.announce(client_id, frozenset())
+    async def ask(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+        accept: Collection[int] = (),
+    ) -> Response[R]:
+        """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
+        address = await self._addresses.of(broker_name)
+        try:
+            session = await self._network.brokers.session(address)
+            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
+        except NetworkError:
+            self._addresses.forget(broker_name)
+            raise
 
     def announce(self, client_id: str, producers: frozenset[str]) -> None:
         """Let the brokers know the producer groups of all clients, of which one may have others now."""
@@ -99,6 +151,46 @@ class ClusterBrokers:
             self._network.membership.producers = groups
             self._network.background.spawn(self._network.brokers.announce(), "heartbeat")
 
+    def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+        name = self._addresses.name_at(peer.address)
+        if name is None:
+            log.warning("%s asks about the transaction of %s, and no route names it", peer.address, stored)
+            return
+        self.on_check(
+            name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups]
+        )
+
+
+class ClusterBrokers:
+    """The brokers that a network reaches, for all clients of the port.
+
+    Attributes:
+        on_check: as that of a `Cluster`.
+    """
+
+    def __init__(self, network: Network, clock: Clock) -> None:
+        self._name_servers = network.name_servers
+        self.addresses = Addresses(network.name_servers)
+        self._connections = Connections(network, self.addresses)
+        self.ask, self.announce = self._connections.ask, self._connections.announce
+        self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
+        self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
+        self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
+
+    @property
+    def on_check(self) -> OnCheck:
+        return self._connections.on_check
+
+    @on_check.setter
+    def on_check(self, called: OnCheck) -> None:
+        self._connections.on_check = called
+
+    def brokers_for(self, call: Call, client_id: str) -> ClientBrokers:
+        return ClientBrokers(self, client_id)
+
+    def left(self, client_id: str) -> None:
+        self.announce(client_id, frozenset())
+
     async def route(self, topic: str) -> TopicRoute:
         return await self._routes.of(topic)
 
@@ -108,33 +200,13 @@ class ClusterBrokers:
     async def group(self, name: str) -> GroupConfig | None:
         return await self._groups.of(name)
 
-    async def ask(
-        self,
-        broker_name: str,
-        request: Request[R],
-        body: bytes = b"",
-        *,
-        timeout_s: float = ASK_S,
-        accept: Collection[int] = (),
-    ) -> Response[R]:
-        address = self._addresses.get(broker_name) or await self._find(broker_name)
-        try:
-            session = await self._network.brokers.session(address)
-            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
-        except NetworkError:
-            self._addresses.pop(broker_name, None)  # Another broker may be the master soon.
-            raise
-
     async def _ask_route(self, topic: str) -> TopicRoute:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
-        servers = self._network.name_servers
-        answer = await servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
+        answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
         if answer.code:
-            raise NoRoute(topic, str(servers))
+            raise NoRoute(topic, str(self._name_servers))
         route = TopicRoute.decode(answer.body)
-        for row in route.broker_datas:
-            if MASTER in row.broker_addrs:
-                self._addresses[row.broker_name] = row.broker_addrs[MASTER]
+        self.addresses.learn(route)
         return route
 
     async def _ask_topic(self, name: str) -> TopicConfig:
@@ -148,10 +220,10 @@ class ClusterBrokers:
                         raise
                     return TopicConfig(name)  # a broker of 4.x
                 return TopicConfig.decode(answer.body)
-        raise NoRoute(name, str(self._network.name_servers))
+        raise NoRoute(name, str(self._name_servers))
 
     async def _ask_group(self, name: str) -> GroupConfig | None:
-        for broker_name in await self._masters():
+        for broker_name in await self.addresses.masters():
             try:
                 answer = await self.ask(broker_name, GetGroupConfig(group=name))
             except RemoteError as error:
@@ -161,29 +233,7 @@ class ClusterBrokers:
                     raise
                 return None  # a broker of 4.x
             return GroupConfig.decode(answer.body)
-        raise BrokerUnreachable("any broker", f"none is registered at {self._network.name_servers} now")
-
-    async def _masters(self) -> list[str]:
-        """The names of all brokers with a master. Their addresses are known then."""
-        answer = await self._network.name_servers.call(GetBrokerCluster())
-        table = ClusterTable.decode(answer.body).broker_addr_table
-        found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
-        self._addresses |= found
-        return sorted(found)
-
-    async def _find(self, broker_name: str) -> str:
-        await self._masters()
-        address = self._addresses.get(broker_name)
-        if address is None:
-            raise BrokerUnreachable(broker_name, "no name server knows a master of this name")
-        return address
-
-    def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
-        found = [name for name, address in self._addresses.items() if address == peer.address]
-        if found:
-            self.on_check(found[0], header, stored, "")
-        else:
-            log.warning("%s asks about the transaction of %s, and no route names it", peer.address, stored)
+        raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
 
 
 class ClientBrokers:

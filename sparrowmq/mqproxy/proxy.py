@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from sparrowmq.client.cluster.credentials import Tls
+from sparrowmq.auth.grpc_signature import Freshness
+from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.mqproxy.users import BrokerUsers
+from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.port import Place, open_port
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -29,7 +34,9 @@ class ProxySettings:
         host, port: where it listens; port 0 takes a free one.
         told: the host by which clients reach it; the host it listens on by default.
         certificate, key: PEM files. By default a self-signed certificate is made for clients that encrypt.
-        insecure: other machines may reach it.
+        insecure: other machines may reach it without accounts.
+        credentials: the account of mqproxy, a Super user of the brokers. With one, clients need users of the brokers.
+        signature_age_s: the largest age of a signature, as `grpcSignatureAge` of a broker.
     Raises:
         ConfigError: the settings contradict each other.
     """
@@ -40,12 +47,15 @@ class ProxySettings:
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
+    credentials: Credentials | None = None
+    signature_age_s: int = Freshness().most_s
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.insecure:
+        if not is_loopback(self.host) and not self.insecure and self.credentials is None:
             raise ConfigError(
-                f"listening on {self.host} would let everybody who reaches it read and write, as mqproxy has no "
-                "accounts. Start it with --insecure if the network is trusted, or listen on 127.0.0.1"
+                f"listening on {self.host} would let everybody who reaches it read and write. Start mqproxy with "
+                "--access-key and --secret-key of a Super user, so that clients need accounts, or with --insecure if "
+                "the network is trusted, or listen on 127.0.0.1"
             )
         if self.told is None and self.host in (EVERYWHERE, "::"):
             raise ConfigError(f"--host {self.host} is no address for clients; give theirs with --address")
@@ -70,7 +80,8 @@ class Proxy:
         self.address = ""
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._network = Network(namesrv, tls=tls, clock=self._clock)
+        self._connect = partial(Network, namesrv, tls=tls, clock=self._clock)
+        self._network = self._connect(credentials=settings.credentials)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -78,15 +89,31 @@ class Proxy:
         async with AsyncExitStack() as stack:
             network = await stack.enter_async_context(self._network)
             tasks = await stack.enter_async_context(Background())
-            cluster = ClusterBrokers(network, clock)
-            own = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
+            own = ClusterBrokers(network, clock)
+            has_accounts = settings.credentials is not None
+            cluster: Cluster = await self._with_accounts(own, tasks) if has_accounts else own
+            server_tls = ServerTls(
+                ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
+            )
             place = Place(settings.host, settings.port, settings.told or settings.host)
-            self.address = await open_port(stack, tasks, cluster, clock, own, place)
+            self.address = await open_port(stack, tasks, cluster, clock, server_tls, place)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *error: object) -> bool | None:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
+
+    async def _with_accounts(self, own: ClusterBrokers, tasks: Background) -> AccountCluster:
+        users = BrokerUsers(own, self._clock)
+        await users.start()
+        freshness = Freshness(self._settings.signature_age_s)
+        cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness)
+        tasks.spawn(users.run(), "users")
+        tasks.spawn(cluster.run(), "idle connections")
+        return cluster
+
+    def _connect_as(self, user: Credentials) -> Network:
+        return self._connect(credentials=user)
 
     async def serve(self) -> None:
         """Serve until cancelled."""

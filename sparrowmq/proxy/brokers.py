@@ -23,9 +23,9 @@ R = TypeVar("R", bound=Header)
 ASK_S = 3.0
 
 
-# A broker asks for the end of a transaction: its name, what it asks, the half message, and the client that sent it, if
-# the broker knows one.
-OnCheck = Callable[[str, CheckTransactionState, StoredMessage, str], object]
+# A broker asks for the end of a transaction: its name, what it asks, the half message, and the clients that may be
+# asked.
+OnCheck = Callable[[str, CheckTransactionState, StoredMessage, Collection[str]], object]
 
 
 class Cluster(Protocol):

@@ -7,7 +7,7 @@ that sends neither a heartbeat nor settings for two minutes is forgotten, as is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -158,7 +158,7 @@ class Clients:
         for client_id in silent:
             self.leave(client_id)
 
-    def producers_of(self, topic: str, client_id: str = "") -> list[Client]:
-        """The clients with a stream that send half messages to a topic: all of them, or only the one with this id."""
-        known = self._by_id.values() if not client_id else [self.seen(client_id)]
+    def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:
+        """Those of the clients that send half messages to a topic and have a stream."""
+        known = [self._by_id[each] for each in client_ids if each in self._by_id]
         return [client for client in known if topic in client.topics and client.send is not None]

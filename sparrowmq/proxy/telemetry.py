@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import Any, Final
 
 from sparrowmq.errors import SparrowError
@@ -70,10 +70,10 @@ class Telemetry:
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 
     def check(
-        self, broker_name: str, asked: CheckTransactionState, half: StoredMessage, client_id: str
+        self, broker_name: str, asked: CheckTransactionState, half: StoredMessage, client_ids: Collection[str]
     ) -> None:
-        """Pass a broker's question for the end of a transaction to a producer of the topic."""
-        found = self._clients.producers_of(half.topic, client_id)
+        """Pass a broker's question for the end of a transaction to one of the clients, a producer of the topic."""
+        found = self._clients.producers_of(half.topic, client_ids)
         if not found:
             log.debug(
                 "%s asks for the end of the transaction of %s, and no producer is there", broker_name, half

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
 from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.interop.kits import five_java_jars, five_python, go_puppet, java, node_puppet
 
 HERE = Path(__file__).parent / "five"
@@ -38,14 +42,19 @@ SOON: dict[str, Any] = {"transaction_timeout_ms": 1000, "transaction_interval_ms
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the clients
 
 
-async def check(client: str, task: str, address: str, home: Path) -> None:
+async def check(client: str, task: str, address: str, home: Path, **account: str) -> None:
     """Let a client do a task."""
     command = await asyncio.to_thread(CLIENTS[client])
     child = await asyncio.create_subprocess_exec(
         *(*command, address, task),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={"HOME": str(home), "PATH": os.environ["PATH"], "JAVA_TOOL_OPTIONS": f"-Duser.home={home}"},
+        env={
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "JAVA_TOOL_OPTIONS": f"-Duser.home={home}",
+            **account,
+        },
     )
     said, problems = await asyncio.wait_for(child.communicate(), 100)
     assert child.returncode == 0, problems.decode()
@@ -73,3 +82,30 @@ async def test_official_client_of_5_works_through_mqproxy(tmp_path, client, task
         # A client may ask one broker first, and the other late.
         await mq.admin.reset("simple", "orders", "earliest")
         await check(client, task, proxy.address, tmp_path)
+
+
+@pytest.mark.parametrize("task", ["sends_and_receives", "ends_transactions"])
+async def test_official_client_of_5_works_through_mqproxy_with_an_account(tmp_path, task):
+    async with Cluster(tmp_path, brokers=2, **SOON, **USERS) as cluster:
+        async with Network(cluster.namesrv, credentials=OPERATOR) as network:
+            rules = [
+                PolicyRule("Topic:orders", ["Pub", "Sub"], None, "Allow"),
+                PolicyRule("Group:simple", ["Sub"], None, "Allow"),
+            ]
+            body = UserPolicies("User:app", [Policy("Custom", rules)]).encode()
+            for broker in cluster.brokers:
+                session = await network.brokers.session(broker.address)
+                await session.call(CreateUser("app"), UserEntry(password="12345678").encode())
+                await session.call(CreateAcl("User:app"), body)
+        async with connect(cluster.namesrv, credentials=OPERATOR) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            await mq.admin.create_group("simple")
+            await mq.admin.reset("simple", "orders", "earliest")
+        settings = ProxySettings(port=0, credentials=OPERATOR)
+        async with Proxy(settings, cluster.namesrv) as proxy:
+            account = {"ACCESS_KEY": "app", "SECRET_KEY": "12345678"}
+            await check("python 5.1.2", task, proxy.address, tmp_path, **account)
+            with pytest.raises(AssertionError):
+                await check(
+                    "python 5.1.2", task, proxy.address, tmp_path, **account | {"SECRET_KEY": "wrong"}
+                )

@@ -81,7 +81,7 @@ async def test_question_for_a_transaction_reaches_its_producer():
     stream = streams.open(settings(topic="orders"))
     await streams.received.get()
     half = stored(UNIQ_KEY="01AB", TRAN_MSG="true")
-    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337, transaction_id="01AB"), half, "")
+    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337, transaction_id="01AB"), half, ["c"])
     command = (await streams.received.get()).recover_orphaned_transaction_command
     assert TransactionId.parse(command.transaction_id) == TransactionId("broker-a", 3, 1337, "01AB")
     assert (command.message.body, command.message.topic.name) == (b"hello", "orders")
@@ -91,5 +91,5 @@ async def test_question_for_a_transaction_reaches_its_producer():
 
 async def test_question_without_a_producer_is_dropped():
     streams = Streams()
-    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored(), "other")
+    streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored(), ["other"])
     assert streams.received.empty()

@@ -202,7 +202,7 @@ class LocalLink:
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
 
     def _check(self, all_links: LocalBrokers, header: CheckTransactionState, body: bytes) -> None:
-        all_links.on_check(self._home.name, header, record.decode(body), self.client_id)
+        all_links.on_check(self._home.name, header, record.decode(body), (self.client_id,))
 
 
 def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:

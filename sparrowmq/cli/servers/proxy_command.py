@@ -3,8 +3,8 @@
     mqproxy -n 10.0.0.5:9876                                                     127.0.0.1:8081
     mqproxy -n 10.0.0.5:9876 --host 0.0.0.0 --address mq.example.com --insecure   for other machines
 
-It has no accounts, and brokers see its connections only. So it serves clusters without access control. In clusters
-with accounts, clients use the gRPC port of each broker (`grpcServerPort`).
+With `--access-key` and `--secret-key` of a Super user of the brokers, clients need users of the brokers (ACL 2.0).
+Without them mqproxy serves clusters without access control.
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ _FILE: Final = click.Path(path_type=Path)
     "--certificate", type=_FILE, metavar="FILE", help="For TLS, with --key; else a self-signed one."
 )
 @click.option("--key", type=_FILE, metavar="FILE", help="Of the certificate.")
-@click.option("--insecure", is_flag=True, help="Listen where others reach us; there is no access control.")
+@click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control.")
+@click.option(
+    "--signature-age",
+    "signature_age_s",
+    type=click.IntRange(0, 86_400),
+    default=300,
+    show_default=True,
+    help="The longest age of a client's signature in seconds, with accounts. 0: any.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
 @click.version_option(VERSION, prog_name="sparrowmq")
 def proxy(verbose: bool, **given: Any) -> None:
@@ -44,12 +52,7 @@ def proxy(verbose: bool, **given: Any) -> None:
         packages.demand("mqproxy")
         from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 
-        settings = ProxySettings(**given)
-        if credentials_of() is not None:
-            raise ConfigError(
-                "mqproxy has no accounts: its clients would all act with yours; leave the account out, or let clients "
-                "use the gRPC port of the brokers (grpcServerPort)"
-            )
+        settings = ProxySettings(**given, credentials=credentials_of())
         namesrv, tls = namesrv_of(), tls_of()
     except ConfigError as error:
         fail(error)

@@ -1,5 +1,6 @@
 """`mqproxy` as a process, and the command lines that it refuses."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -7,7 +8,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq import connect
 from sparrowmq.cli.servers.proxy_command import proxy
+from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users, check_rights
+from tests.broker.grpc_port.grpc_client import channel_to
 
 
 def test_it_says_where_it_serves_and_stops_by_a_signal():
@@ -22,11 +27,31 @@ def test_it_says_where_it_serves_and_stops_by_a_signal():
     assert process.returncode == 0
 
 
+async def test_process_with_an_account_listens_for_others_and_asks_them_for_theirs(tmp_path):
+    async with Cluster(tmp_path, **USERS) as running:
+        await add_users(running.namesrv, running.brokers[0].address)
+        async with connect(running.namesrv, credentials=OPERATOR) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        words = ["proxy", "-n", running.namesrv, "--port", "0", "--host", "0.0.0.0", "--address", "127.0.0.1"]
+        account = {"ROCKETMQ_ACCESS_KEY": "operator", "ROCKETMQ_SECRET_KEY": "abcdefgh"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sparrowmq", *words),
+            stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"SPARROWMQ_SOURCE": "1"} | account,
+        )
+        assert process.stdout is not None
+        address = (await process.stdout.readline()).decode().split()[-1]
+        async with channel_to(address) as channel:
+            await check_rights(channel)
+        process.terminate()
+        assert await process.wait() == 0
+
+
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
         ("--host 0.0.0.0", "--insecure"),
-        ("--access-key a --secret-key b", "grpcServerPort"),
+        ("--access-key a", "secret"),
         ("--certificate /nowhere/cert.pem", "--key"),
         ("--certificate /nowhere/cert.pem --key /nowhere/key.pem --port 0", "/nowhere/cert.pem"),
     ],

@@ -4,6 +4,7 @@ puppet.py ENDPOINTS TASK...      prints a line of JSON for each task
 """
 
 import json
+import os
 import queue
 import sys
 import time
@@ -124,6 +125,7 @@ def recalls(config):
 
 
 if __name__ == "__main__":
-    config = ClientConfiguration(sys.argv[1], Credentials())
+    account = os.environ.get("ACCESS_KEY", ""), os.environ.get("SECRET_KEY", "")
+    config = ClientConfiguration(sys.argv[1], Credentials(*account))
     for task in sys.argv[2:]:
         print(json.dumps(globals()[task](config)), flush=True)

@@ -1,0 +1,186 @@
+"""The brokers of a cluster with accounts, as the clients of the gRPC port may use them.
+
+    call ── signature ── user ── its policies, from the client's address ── connections of this user ── broker
+
+The signature of a call is checked as at the gRPC port of a broker. The requests for the call go to the brokers with the
+user's own signature, so they decide as well: about the record at an offset, and about the owner of a transaction. But a
+broker sees the address of mqproxy. So the addresses in policies are checked here, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+
+from sparrowmq.auth.grpc_signature import Freshness, grpc_principal
+from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import AccessDenied, BrokerUnreachable
+from sparrowmq.http2.calls import Call
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections
+from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.proxy.brokers import ASK_S, OnCheck
+from sparrowmq.proxy.caller import client_of
+from sparrowmq.remoting.request_in_flight import Response
+
+R = TypeVar("R", bound=Header)
+
+IDLE_S: Final = 180.0  # longer than a client may be silent
+LOOK_S: Final = 30.0
+
+
+class UserConnections:
+    """The connections of one user, open as long as `keep` runs.
+
+    Attributes:
+        used: the time of the last request.
+    """
+
+    def __init__(self, network: Network, cluster: ClusterBrokers, password: str) -> None:
+        self.connections = Connections(network, cluster.addresses)
+        self.password = password
+        self.used = 0.0
+        self.end = asyncio.Event()
+        self._network = network
+        self._is_open = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Keep them open until `end` is set."""
+        async with self._network:
+            self._is_open.set()
+            await self.end.wait()
+
+    async def announce(self, client_id: str, producers: frozenset[str]) -> None:
+        """Let the brokers know the producer groups of a client."""
+        await self._is_open.wait()
+        if not self.end.is_set():
+            self.connections.announce(client_id, producers)
+
+    async def opened(self) -> Connections:
+        await self._is_open.wait()
+        return self.connections
+
+
+class AccountCluster:
+    """The brokers for the clients of all accounts. (Implements `proxy.brokers.Cluster`.)
+
+    Args:
+        own: the brokers as mqproxy's own account sees them.
+        connect: makes the network of a user.
+    """
+
+    def __init__(
+        self,
+        own: ClusterBrokers,
+        users: BrokerUsers,
+        connect: Callable[[Credentials], Network],
+        tasks: Background,
+        clock: Clock,
+        freshness: Freshness,
+    ) -> None:
+        self.own = own
+        self.users = users
+        self.on_check: OnCheck = lambda *_: None
+        self._connect = connect
+        self._tasks = tasks
+        self._clock = clock
+        self._freshness = freshness
+        self._open: dict[str, UserConnections] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def brokers_for(self, call: Call, client_id: str) -> AccountBrokers:
+        """The brokers for the user that signed a call.
+
+        Raises:
+            AccessDenied: the call is not signed, or by no user.
+            BrokerUnreachable: no broker has given its users yet.
+        """
+        if not self.users.accounts:
+            raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
+        user = grpc_principal(call.metadata, self.users.accounts, self._clock.now_ms(), self._freshness)
+        demand_enabled(user)
+        return AccountBrokers(self, user.access_key, Source(str(call.peer), call.peer.certificate), client_id)
+
+    def left(self, client_id: str) -> None:
+        for each in self._open.values():
+            self._tasks.spawn(each.announce(client_id, frozenset()), "heartbeat")
+
+    def announce(self, account: str, client_id: str, producers: frozenset[str]) -> None:
+        """Let the brokers know the producer groups of a user's client."""
+        if producers or account in self._open:
+            self._tasks.spawn(self.of(account).announce(client_id, producers), "heartbeat")
+
+    def of(self, account: str) -> UserConnections:
+        """The connections of a user. Raises: AccessDenied, there is no such user any more."""
+        password = self.users.passwords.get(account)
+        if password is None:
+            raise AccessDenied(f"User:{account} is not found")
+        found = self._open.get(account)
+        if found is None or found.password != password:
+            if found is not None:
+                found.end.set()
+            network = self._connect(Credentials(account, password))
+            found = self._open[account] = UserConnections(network, self.own, password)
+            found.connections.on_check = lambda *question: self.on_check(*question)
+            self._tasks.spawn(found.keep(), f"connections of {account}")
+        found.used = self._clock.monotonic()
+        return found
+
+    async def run(self) -> None:
+        """Close connections that are not used any more, until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            self.expire()
+
+    def expire(self) -> None:
+        """Close connections that are not used any more."""
+        now = self._clock.monotonic()
+        for account, each in list(self._open.items()):
+            if now - each.used > IDLE_S or self.users.passwords.get(account) != each.password:
+                self._open.pop(account).end.set()
+
+
+class AccountBrokers:
+    """The brokers for one client of a user. (Implements `proxy.brokers.Brokers`.)"""
+
+    def __init__(self, cluster: AccountCluster, account: str, source: Source, client_id: str) -> None:
+        self.account = account
+        self._cluster = cluster
+        self._source = source
+        self._client_id = client_of(account, client_id)
+
+    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
+        """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
+        self._cluster.announce(self.account, self._client_id, producers)
+
+    async def route(self, topic: str) -> TopicRoute:
+        route = await self._cluster.own.route(topic)
+        if not self._cluster.users.may_see(self.account, topic, self._source):
+            raise AccessDenied(f"User:{self.account} has no permission to access Topic:{topic}")
+        return route
+
+    async def topic(self, name: str) -> TopicConfig:
+        return await self._cluster.own.topic(name)
+
+    async def group(self, name: str) -> GroupConfig | None:
+        return await self._cluster.own.group(name)
+
+    async def ask(
+        self,
+        broker_name: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        timeout_s: float = ASK_S,
+        accept: Collection[int] = (),
+    ) -> Response[R]:
+        self._cluster.users.authorise(broker_name, self.account, self._source, request, body)
+        connections = await self._cluster.of(self.account).opened()
+        return await connections.ask(broker_name, request, body, timeout_s=timeout_s, accept=accept)

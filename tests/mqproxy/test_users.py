@@ -1,0 +1,92 @@
+"""The users of the brokers, as mqproxy reads them."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from sparrowmq import Credentials
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import AccessDenied, ConfigError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.mqproxy.users import BrokerUsers, Source
+from sparrowmq.protocol.requests.pop_headers import AckMessage
+from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, UpdateUser
+from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users
+
+HERE = Source("127.0.0.1:5000", None)
+ACK = AckMessage("g", "orders", 0, "handle", 0)
+
+
+@asynccontextmanager
+async def users_of(tmp_path, credentials=OPERATOR, **control):
+    """The users at a broker, and the broker as mqproxy's account sees it."""
+    async with Cluster(tmp_path, **(control or USERS)) as cluster:
+        if not control:
+            await add_users(cluster.namesrv, cluster.brokers[0].address)
+        async with Network(cluster.namesrv, credentials=credentials) as network:
+            brokers = ClusterBrokers(network, SystemClock())
+            yield BrokerUsers(brokers, SystemClock()), brokers
+
+
+async def allow(brokers, name, *rules):
+    body = UserPolicies(f"User:{name}", [Policy("Custom", list(rules))]).encode()
+    await brokers.ask("broker-0", CreateAcl(f"User:{name}"), body)
+
+
+async def test_changes_of_users_and_policies_count_after_a_few_seconds(tmp_path):
+    async with users_of(tmp_path) as (users, brokers):
+        await users.start()
+        assert set(users.passwords) == {"operator", "writer-1", "writer-2", "reader-1", "reader-2"}
+        users.authorise("broker-0", "reader-1", HERE, ACK, b"")
+        assert users.may_see("reader-1", "orders", HERE) and users.may_see("writer-1", "orders", HERE)
+        assert not users.may_see("reader-2", "orders", HERE)
+        for name in ("writer-1", "reader-2", "nobody"):
+            with pytest.raises(AccessDenied):
+                users.authorise("broker-0", name, HERE, ACK, b"")
+        with pytest.raises(AccessDenied):
+            users.authorise("broker-9", "reader-1", HERE, ACK, b"")
+        # The broker sees mqproxy's address, so only mqproxy can decide by the client's.
+        await allow(brokers, "reader-1", PolicyRule("Group:g", ["Sub"], ["10.0.0.0/8"], "Deny"))
+        await allow(brokers, "reader-1", PolicyRule("Group:*", ["Sub"], None, "Allow"))
+        await users._look()
+        users.authorise("broker-0", "reader-1", HERE, ACK, b"")
+        with pytest.raises(AccessDenied):
+            users.authorise("broker-0", "reader-1", Source("10.1.2.3:5000", None), ACK, b"")
+        await brokers.ask("broker-0", UpdateUser("reader-1"), UserEntry(user_status="disable").encode())
+        await users._look()
+        with pytest.raises(AccessDenied, match="disabled"):
+            users.authorise("broker-0", "reader-1", HERE, ACK, b"")
+
+
+async def test_policies_do_not_count_if_the_broker_ignores_them(tmp_path):
+    async with users_of(tmp_path, **(USERS | {"authorization": False})) as (users, brokers):
+        await brokers.ask("broker-0", CreateUser("guest"), UserEntry(password="12345678").encode())
+        await users.start()
+        users.authorise("broker-0", "guest", HERE, ACK, b"")
+
+
+async def test_an_account_that_gets_no_users_ends_the_start(tmp_path):
+    async with users_of(tmp_path, Credentials("writer-1", "12345678")) as (users, _):
+        with pytest.raises(ConfigError, match="Super user"):
+            await users.start()
+        assert users.accounts == {}
+
+
+async def test_a_broker_without_users_ends_the_start(tmp_path):
+    async with users_of(tmp_path, authentication=False) as (users, _):
+        with pytest.raises(ConfigError, match="authenticationEnabled=true"):
+            await users.start()
+
+
+async def test_users_stay_in_use_while_no_server_answers(tmp_path):
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(Cluster(tmp_path, **USERS))
+        async with Network(cluster.namesrv, credentials=OPERATOR) as network:
+            users = BrokerUsers(ClusterBrokers(network, SystemClock()), SystemClock())
+            await users.start()
+            await stack.aclose()
+            await users._look()
+            assert set(users.accounts) == {"operator"}
