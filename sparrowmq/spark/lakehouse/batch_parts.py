@@ -9,7 +9,8 @@ the parts done again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from pyspark.sql.types import DataType
 from sparrowmq.client.cluster.route import Addresses
 from sparrowmq.errors import SparrowError
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
-from sparrowmq.spark.lakehouse.day_files import DayFile, DayFiles
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
+from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.range_reader import read
 from sparrowmq.spark.source.row_batches import Rows
@@ -37,6 +40,7 @@ class Part:
     Attributes:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
         mode, depth, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
+        targets: of the table and its table of errors, if files are to be written behind an address.
     """
 
     topic: str
@@ -48,6 +52,7 @@ class Part:
     kinds: Mapping[str, DataType]
     folder: str
     keeps_day: bool
+    targets: tuple[Target, Target] | None = None
 
     @property
     def rows(self) -> int:
@@ -70,8 +75,8 @@ class Written:
     """
 
     topic: str
-    rows: list[DayFile] = field(default_factory=list)
-    errors: list[DayFile] = field(default_factory=list)
+    rows: Sequence[StagedFile] = ()
+    errors: Sequence[StagedFile] = ()
     read: int = 0
     damaged: int = 0
     size: int = 0
@@ -118,6 +123,9 @@ def write_part(part: Part) -> Written:
                     bodies = split.errors.column(BODY).to_pylist()
                     written.found = merged([written.found, found_in(bodies, part.depth)])
     written.rows, written.errors = rows.written, errors.written
+    if part.targets is not None:
+        written.rows, written.errors = map(Target.uploaded, part.targets, (rows.written, errors.written))
+        shutil.rmtree(folder, ignore_errors=True)
     return written
 
 

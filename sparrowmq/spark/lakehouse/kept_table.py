@@ -25,7 +25,6 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import Failure, failure
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
-from sparrowmq.spark.lakehouse.day_files import DayFile
 from sparrowmq.spark.lakehouse.freshness import Freshness
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import (
@@ -42,14 +41,17 @@ from sparrowmq.spark.lakehouse.table_progress import (
     put_aside,
     taken_over,
 )
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.rewriting import widen
+from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
+from sparrowmq.spark.pipelines.lake.rewriting import demand_no_wider, widen
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH, merged
+from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
 from sparrowmq.spark.source.incarnations import advanced, incarnations_in
@@ -126,11 +128,12 @@ class KeptTable:
         depth = MOST_DEPTH if settings.mode == "json" else 0
         self.settled = Settled(
             self.topic, settings.format, settings.mode, settings.schema, fields, depth=depth
-        )
+        ).at(self.root)
         self._progress: Progress | None = None
         self._positions = Offsets()
         self._ends = Offsets()
         self._lakes: tuple[Lake, Lake] | None = None
+        self._targets: tuple[Target, Target] | None = None
         self._holding = ExitStack()
         self._staged: Path | None = None
         self._parts: list[Part] = []
@@ -206,7 +209,7 @@ class KeptTable:
         rows, errors = self._open()
         has, rejects = held_by(rows), held_by(errors)
         found = compared(self.root, self.state, progress, has, rejects)
-        self._lakes = None
+        self.rest()
         if not found.why:
             return replace(progress, rows=has.last, errors=rejects.last), ""
         if found.fields is not None:
@@ -228,8 +231,12 @@ class KeptTable:
         self._holding.close()
 
     def rest(self) -> None:
-        """Let go of the table's files; the next batch opens them again."""
-        self._lakes = None
+        """Let go of the table's files; the next batch opens them again. This run stays the owner on S3."""
+        for lake in self._lakes or ():
+            if isinstance(lake, RemoteLake):
+                lake.forget()
+            else:
+                self._lakes = None
 
     def look(self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart) -> None:
         """Note how far the brokers are.
@@ -308,7 +315,7 @@ class KeptTable:
         shutil.rmtree(self.state / "staged", ignore_errors=True)
         folder = self._staged = self.state / "staged" / uuid.uuid4().hex
         self._fields = self._fields_of_begun()
-        kinds = self._kinds()
+        kinds, self._targets = self._kinds(), self._targets_of(self._progress.batch)
         self._parts = [
             Part(
                 self.topic,
@@ -320,6 +327,7 @@ class KeptTable:
                 kinds,
                 str(folder / str(number)),
                 rows_lake.keeps_day,
+                self._targets,
             )
             for number, ranges in enumerate(share(between(start, end), 1, most_parts))
         ]
@@ -345,6 +353,8 @@ class KeptTable:
         if self.settled.mode != "json" or self._fields is not None or not any(part.found for part in written):
             return []
         fields = fields_for(merged(part.found for part in written), self.settled.fields, self._open()[0])
+        if isinstance(self.root, Address):  # files there are not written again: other types are errors
+            fields = {name: self.settled.fields.get(name, kind) for name, kind in fields.items()}
         if fields == self.settled.fields:
             return []
         self.settled.fields = fields
@@ -352,8 +362,23 @@ class KeptTable:
         kinds = self.types.kinds(fields)
         assert self._staged is not None
         shutil.rmtree(self._staged, ignore_errors=True)
+        self._discard(written)
         self._parts = [part.with_kinds(kinds) for part in self._parts]
         return self._parts
+
+    def _discard(self, written: Sequence[Written]) -> None:
+        """Remove files behind an address that no commit gets."""
+        for each in written if self._targets is not None else ():
+            for target, files in zip(self._targets or (), (each.rows, each.errors), strict=True):
+                target.remove(files)
+
+    def _targets_of(self, batch: int) -> tuple[Target, Target] | None:
+        """The targets of the files of a batch behind an address; None for folders."""
+        if not isinstance(self.root, Address):
+            return None
+        prefix = f"{self.settled.writer}-{batch:09}"
+        rows, errors = (target_in(place, self.settled.format, prefix) for place in self._places())
+        return rows, errors
 
     def add(self, written: Sequence[Written]) -> None:
         """Add the files of a batch to the table and its table of errors.
@@ -371,8 +396,11 @@ class KeptTable:
         good = self._staged_files([file for each in written for file in each.rows], batch)
         rejects = self._staged_files([file for each in written for file in each.errors], batch)
         known = self._progress.rows, self._progress.errors
-        added = self._add(rows, known[0], Staged(good, shape.schema), errors, is_half=bool(rejects))
-        bad = self._add(errors, known[1], Staged(rejects, shape.error_schema), rows)
+        folders = [target.folder for target in self._targets] if self._targets else [None, None]
+        staged = Staged(good, shape.schema, folder=folders[0])
+        added = self._add(rows, known[0], staged, errors, is_half=bool(rejects))
+        staged = Staged(rejects, shape.error_schema, folder=folders[1])
+        bad = self._add(errors, known[1], staged, rows)
         self._progress = self._progress.done(rows.last_batch(), errors.last_batch())
         keep_progress(self.state, self._progress)
         if self._staged is not None:
@@ -393,7 +421,10 @@ class KeptTable:
             demand_same_batch(self.root, lake, self._progress)
         if batch <= last:
             return 0
-        widen(lake, staged.schema, self.state / "rewritten")
+        if isinstance(self.root, Address):
+            demand_no_wider(lake, staged.schema, self.root)
+        else:
+            widen(lake, staged.schema, self.state / "rewritten")
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
         record = record_of(self._progress, settled, other=other.last_batch(), is_half=is_half)
         lake.commit(batch, replace(staged, record=record))
@@ -421,29 +452,26 @@ class KeptTable:
         self._freshness.reach(sum(self._ends.values()) - self.lag)
         self.why, self.is_permanent, self.failures_in_a_row = "", False, 0
 
-    def _staged_files(self, files: Sequence[DayFile], batch: int) -> list[StagedFile]:
+    def _staged_files(self, files: Sequence[StagedFile], batch: int) -> list[StagedFile]:
+        """The files with the names that they get in the table; those behind an address have them."""
         # A name of its own for each attempt: a rival run has files of the same batch.
         prefix = f"{self.settled.writer}-{batch:09}-{uuid.uuid4().hex}"
         return [
-            StagedFile(
-                Path(file.path),
-                f"{DAY}={file.day}/{prefix}-{number:05}.parquet",
-                file.day,
-                file.rows,
-                Path(file.path).stat().st_size,
-            )
+            replace(file, name=file.name or f"{DAY}={file.day}/{prefix}-{number:05}.parquet")
             for number, file in enumerate(files)
         ]
 
     def _open(self) -> tuple[Lake, Lake]:
         if self._lakes is None:
-            kind, writer = self.settled.format, self.settled.writer
-            self._lakes = (
-                open_lake(kind, Place(self.root, self.state, writer)),
-                open_lake(kind, Place(self._errors_root, self.state / "errors", writer)),
-            )
+            rows, errors = (open_lake(self.settled.format, place) for place in self._places())
+            self._lakes = rows, errors
             self.settled.fields = regained(self.settled, self._lakes[0])
         return self._lakes
+
+    def _places(self) -> tuple[Place, Place]:
+        """The lake itself tries again, so no place is waited for: the other tables would wait, too."""
+        place = Place(self.root, self.state, self.settled.writer, wait_s=0)
+        return place, replace(place, path=self._errors_root, state=self.state / "errors")
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 
@@ -455,11 +483,13 @@ class KeptTable:
         begun = self._open()
         keep_days, days = self.settings.keep_days, 0
         before = sum(len(lake.paths()) for lake in begun)
+        merges = isinstance(self.root, Path) or self.settled.format == "delta"
         for lake in begun:
             if keep_days is not None:
                 days += lake.expire(today - timedelta(days=min(keep_days, today.toordinal() - 1)))
-            lake.compact(today + timedelta(days=1))
-        self._lakes = None  # the merged table is read again
+            if merges:
+                lake.compact(today + timedelta(days=1))
+        self.rest()  # the merged table is read again
         self.figures.files = sum(len(lake.paths()) for lake in begun)
         return before, self.figures.files, days
 
@@ -468,7 +498,7 @@ class KeptTable:
     def fail(self, error: BaseException | str) -> Failure:
         """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
         found = failure(error if isinstance(error, str) else error_text(error))
-        self._lakes = None
+        self.rest()
         self.figures.failures += 1
         self.failures_in_a_row += 1
         self.why, self.is_permanent = found.why or found.kind or "failed", found.is_permanent

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at
+from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, secrets_in
+from sparrowmq.spark.pipelines.lake.waiting import Patience
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, state_of
 from sparrowmq.spark.source.topic_choice import is_meant
 from sparrowmq.spark.worker_network import connect
 
@@ -22,7 +25,7 @@ def checked(settings: LakeSettings) -> list[str]:
     """Return a line for each topic that becomes a table, and one for those that do not.
 
     Raises:
-        ConfigError: a topic's table is of other settings, or its folder cannot be written.
+        ConfigError: a topic's table is of other settings, or its place cannot be used.
         NetworkError: the brokers cannot be asked.
     """
     with connect(source_options(settings)) as network:
@@ -51,12 +54,21 @@ def _line(settings: LakeSettings, topic: str) -> str:
     section = settings.of(topic)
     assert section is not None
     root = section.root(topic)
-    begun = begun_at(root, Settled(topic, section.format, section.mode, section.schema))
-    parent = next(each for each in root.parents if each.exists())
+    begun = begun_at(root, Settled(topic, section.format, section.mode, section.schema).at(root))
+    if isinstance(root, Address):
+        Patience(root.url, secrets=secrets_in(root), limit_s=0).over(partial(_look_at, root))
+    parent = next(each for each in state_of(root).parents if each.exists())
     if not os.access(parent, os.W_OK):
         raise ConfigError(f"{parent} cannot be written by this user; give the user the permission")
     what = "goes on with" if begun else "begins"
-    return f"{topic}: {what} {section.format} at {Path(root)}, mode {section.mode}"
+    return f"{topic}: {what} {section.format} at {root}, mode {section.mode}"
+
+
+def _look_at(root: Address) -> None:
+    """Raises: ConfigError, and what libraries raise: the store or the catalog is not there."""
+    root.storage.demand_bucket()
+    if root.catalog is not None:
+        open_catalog(root, root.state).table_exists(identifier_of(root))
 
 
 def _pattern_of(settings: LakeSettings, topic: str) -> str:

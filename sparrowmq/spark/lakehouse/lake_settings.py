@@ -34,10 +34,13 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.settings.setting_kinds import duration, size
 from sparrowmq.spark.directions import demand_reading
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
-from sparrowmq.spark.pipelines.running.folders import local_path
+from sparrowmq.spark.pipelines.running.folders import scheme_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.source.topic_choice import is_meant
 
+TOPIC: Final = "{topic}"
 MODES: Final = ("raw", "json", "schema")
 # In the environment, so that the file has no secrets.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
@@ -104,7 +107,9 @@ class TableSettings:
     """The settings of the tables of one section.
 
     Attributes:
-        to: the folder of a table; `{topic}` in it is the topic.
+        to: the folder or the address of a table. state: the folder of its progress; addresses need one.
+        catalog: of Iceberg tables. table: the name there. catalog_options: properties besides.
+            `{topic}` in a folder, an address or a name is the topic.
         every_s: the least time between two batches of a table. 0: each look at the brokers.
         rows_per_s: how many rows a table gets in a second at most.
         keep_days: days that stay; None for all.
@@ -114,6 +119,10 @@ class TableSettings:
     """
 
     to: str = _setting(_text, default="")
+    state: str | None = _setting(_text, default=None)
+    catalog: str | None = _setting(_text, default=None)
+    table: str | None = _setting(_text, default=None)
+    catalog_options: Mapping[str, str] = _setting(_texts, default_factory=dict)
     format: str = _setting(_one_of(*FORMATS), default="parquet")
     mode: str = _setting(_one_of(*MODES), default="raw")
     schema: str | None = _setting(_text, default=None)
@@ -124,9 +133,11 @@ class TableSettings:
     options: Mapping[str, str] = _setting(_texts, default_factory=dict)
     skip: bool = _setting(_flag, default=False)
 
-    def root(self, topic: str) -> Path:
-        """The folder of a topic's table."""
-        return local_path(self.to.replace("{topic}", topic))
+    def root(self, topic: str) -> Path | Address:
+        """The place of a topic's table. Raises: ConfigError, as `root_of`."""
+        to, state, table = (each and each.replace(TOPIC, topic) for each in (self.to, self.state, self.table))
+        catalog = Catalog(self.catalog, table, self.catalog_options) if self.catalog and table else None
+        return root_of(to or "", state, catalog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,16 +224,34 @@ def _table(defaults: Any, section: Any, what: str) -> TableSettings:
 def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
     if settings.skip:
         return
-    if "{topic}" not in settings.to:
-        raise ConfigError(f'{what}: write the folder of its tables, as to = "/lake/{{topic}}"')
+    if TOPIC not in settings.to:
+        raise ConfigError(f'{what}: write the folder of its tables, as to = "/lake/{TOPIC}"')
+    _check_place(settings, what)
     if (settings.mode == "schema") != (settings.schema is not None):
         raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
-        local_path(settings.to)
+        Settled("t", settings.format, settings.mode, settings.schema).at(settings.root("t"))
         demand_reading(settings.options)
         parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
     except ConfigError as error:
         raise ConfigError(f"{what}: {error}") from None
+
+
+def _check_place(settings: TableSettings, what: str) -> None:
+    """Raises: ConfigError, two tables would share a state or a name, or an address has no state."""
+    if scheme_of(settings.to) is not None and settings.state is None:
+        raise ConfigError(
+            f'{what}: {settings.to} is an address; name a folder of this machine too, as state = "/var/lib/{TOPIC}"'
+        )
+    if settings.state is not None and TOPIC not in settings.state:
+        raise ConfigError(f'{what}: each table has its own state, as state = "/var/lib/{TOPIC}"')
+    if (settings.catalog is None) != (settings.table is None) or TOPIC not in (settings.table or TOPIC):
+        raise ConfigError(
+            f'{what}: a catalog and the names of the tables in it go together, as catalog = "prod" and '
+            f'table = "shop.{TOPIC}"'
+        )
+    if settings.catalog_options and settings.catalog is None:
+        raise ConfigError(f"{what}: catalog_options go with a catalog; write catalog and table, too")
 
 
 def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.table_progress import Progress
+from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.progress import Record, placed
@@ -54,7 +55,7 @@ def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool
     return Record(progress.batch, start, end, is_half, other, asdict(settled)).text()
 
 
-def demand_same_batch(root: Path, lake: Lake, progress: Progress) -> None:
+def demand_same_batch(root: Path | Address, lake: Lake, progress: Progress) -> None:
     """Raises: ConfigError, the table has another batch of this number, or later ones."""
     record = held_by(lake).record
     if record is not None and (record.batch != progress.batch or record.end != to_json(progress.end)):
@@ -64,7 +65,7 @@ def demand_same_batch(root: Path, lake: Lake, progress: Progress) -> None:
         )
 
 
-def compared(root: Path, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:
+def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:
     """Compare a state with its tables. Raises: ConfigError, it is not known which messages the tables have."""
     _demand_there(root, state, progress, rows, errors)
     records = [
@@ -86,7 +87,7 @@ def compared(root: Path, state: Path, progress: Progress, rows: Held, errors: He
     return Compared(_behind(root, progress, newest, rows, errors), why, fields)
 
 
-def _demand_there(root: Path, state: Path, progress: Progress, rows: Held, errors: Held) -> None:
+def _demand_there(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> None:
     """Raises: ConfigError, one of the tables is gone; an empty folder for errors means that new ones are wanted."""
     if rows.last < 0 <= progress.rows:
         raise ConfigError(
@@ -95,7 +96,11 @@ def _demand_there(root: Path, state: Path, progress: Progress, rows: Held, error
         )
     known = max(progress.errors, rows.record.other if rows.record is not None else -1)
     folder = root.with_name(f"{root.name}.errors")
-    if errors.last < 0 <= known and not folder.is_dir():
+    if errors.last >= 0 or known < 0:
+        return
+    if isinstance(folder, Address):  # there are no empty folders on S3
+        raise ConfigError(f"{folder} is gone; restore it, or begin a new table at another address")
+    if not folder.is_dir():
         raise ConfigError(
             f"{folder} is gone; restore it, or make an empty folder of this name to begin a new one"
         )
@@ -123,7 +128,7 @@ def _passes(some: Offsets, others: Offsets) -> bool:
     )
 
 
-def _behind(root: Path, progress: Progress, newest: Record, rows: Held, errors: Held) -> Progress:
+def _behind(root: Path | Address, progress: Progress, newest: Record, rows: Held, errors: Held) -> Progress:
     """The progress behind what the tables have; a batch that only the first of them has is done again."""
     assert newest.end is not None
     newer, other = (errors, rows) if newest is errors.record else (rows, errors)

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.spark.pipelines.conftest import s3, s3_server
+
+__all__ = ["s3", "s3_server"]
+
 
 @pytest.fixture(autouse=True)
 def _forgotten_networks() -> Iterator[None]:

@@ -37,3 +37,17 @@ def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
     )
     with pytest.raises(ConfigError, match=r"orders-a: the table at .* was begun with format 'delta'"):
         checked(settings(namesrv, tmp_path, {"orders-.*": {}}))
+
+
+def test_a_bucket_that_is_not_there_and_a_table_on_s3_are_said(namesrv, tmp_path, s3):
+    for bucket, says in (
+        ("bucket", "begins delta at s3://bucket/x/orders-a"),
+        ("absent", "there is no bucket absent"),
+    ):
+        section = {"to": f"s3://{bucket}/x/{{topic}}", "state": f"{tmp_path}/{{topic}}", "format": "delta"}
+        try:
+            said = checked(settings(namesrv, tmp_path, {"orders-a": section}))[0]
+        except ConfigError as error:
+            said = str(error)
+        assert says in said
+    assert list(tmp_path.iterdir()) == []

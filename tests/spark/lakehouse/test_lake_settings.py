@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.lake_settings import read_settings, settings_of
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 
 FILE = """
 name_server = "127.0.0.1:9876"
@@ -67,6 +70,9 @@ def test_the_name_server_may_come_from_the_environment(monkeypatch):
         settings_of(given, "f")
 
 
+ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -78,6 +84,14 @@ def test_the_name_server_may_come_from_the_environment(monkeypatch):
         ({"spark": {"spark.x": 1}}, "must be a table of texts"),
         ({"tables": {"(": {"to": "/lake/{topic}"}}}, r"\[tables\.\"\(\"\] is no regular expression"),
         ({"tables": {"a": {"to": "/lake/orders"}}}, r'write the folder of its tables, as to = "/lake/\{topic\}"'),
+        ({"tables": {"a": {"to": "s3://b/{topic}"}}}, r'name a folder of this machine too, as state = "/var'),
+        ({"tables": {"a": {"to": "s3://b/{topic}", "state": "/s"}}}, r"each table has its own state, as state ="),
+        ({"tables": {"a": {"to": "ftp://b/{topic}", "state": "/s/{topic}"}}}, "has the scheme ftp; tables can be at"),
+        ({"tables": {"a": {**ON_S3, "catalog": "prod"}}}, r'go together, as catalog = "prod" and table = "shop\.'),
+        ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "shop.t"}}}, "go together, as catalog"),
+        ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "{topic}"}}}, "is no name of a table in a catalog"),
+        ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "s.{topic}"}}}, "goes with format iceberg"),
+        ({"tables": {"a": {**ON_S3, "catalog_options": {"uri": "x"}}}}, "catalog_options go with a catalog"),
         ({"tables": {"a": {"to": "/l/{topic}", "mode": "schema"}}}, "mode schema and a schema.* go together"),
         ({"tables": {"a": {"to": "/l/{topic}", "schema": "id int"}}}, "mode schema and a schema.* go together"),
         ({"tables": {"a": {"to": "/l/{topic}", "format": "orc"}}}, "must be one of parquet, delta, iceberg"),
@@ -99,3 +113,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("a = ")
     with pytest.raises(ConfigError, match=r"bad\.toml is no TOML"):
         read_settings(tmp_path / "bad.toml")
+
+
+def test_a_table_may_be_behind_an_address_and_in_a_catalog():
+    section = {**ON_S3, "format": "iceberg", "catalog": "prod", "table": "shop.{topic}"}
+    given = {"name_server": "127.0.0.1:9876", "tables": {".*": section}}
+    found = settings_of(given, "f").of("orders")
+    assert found is not None and found.root("orders") == Address(
+        "s3://bucket/orders", Path("/state/orders"), Catalog("prod", "shop.orders")
+    )

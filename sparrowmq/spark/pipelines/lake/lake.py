@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S
 from sparrowmq.spark.pipelines.lake.widening import grows
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Place:
     Attributes:
         path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
         same over restarts. lane: which, of several writers with batches of their own; a part of their names.
-        only_looked_at: what an earlier run left unfinished stays so.
+        only_looked_at: what an earlier run left unfinished stays so. wait_s: how long a store that is away is waited
+        for.
     """
 
     path: Path | Address
@@ -48,6 +50,7 @@ class Place:
     writer: str
     lane: str = ""
     only_looked_at: bool = False
+    wait_s: float = LIMIT_S
 
     @property
     def folder(self) -> Path:

@@ -75,7 +75,8 @@ class Ownership:
 def behind_address(place: Place, opened: type[Lake]) -> RemoteLake:
     """A lake of a format, at the address of a place. Raises: ConfigError, it belongs to another state."""
     assert isinstance(place.path, Address)
-    patience = Patience(str(place.path), say=to_stderr, secrets=secrets_in(place.path))
+    secrets = secrets_in(place.path)
+    patience = Patience(str(place.path), say=to_stderr, secrets=secrets, limit_s=place.wait_s)
     owner = place.writer.removesuffix(place.lane)
     ownership = None if place.only_looked_at else Ownership(place.path.storage, owner)
     return RemoteLake(lambda: opened(place), patience, ownership, keeps_day=opened.keeps_day)
@@ -95,6 +96,10 @@ class RemoteLake:
         if ownership is not None:
             patience.over(ownership.take)
         self._lake: Lake | None = None
+
+    def forget(self) -> None:
+        """Let go of what was read of the table; this run stays its owner."""
+        self._lake = None
 
     def last_batch(self) -> int:
         return self._asked(lambda lake: lake.last_batch())

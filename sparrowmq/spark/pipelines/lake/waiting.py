@@ -111,7 +111,8 @@ class Patience:
                 if not is_passing(why):
                     raise
                 if waited >= self.limit_s:
-                    raise ConnectionError(f"{self.what} was away for {waited:,.0f} s: {why}") from None
+                    since = f"was away for {waited:,.0f} s" if waited else "is away"
+                    raise ConnectionError(f"{self.what} {since}: {why}") from None
             self.say(f"{self.what} is away ({why}); trying again in {pause:.0f} s")
             self.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, _LONGEST_PAUSE_S)

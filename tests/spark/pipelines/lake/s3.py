@@ -22,7 +22,7 @@ from sparrowmq.spark.pipelines.lake.address import Address, Catalog, storage_opt
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, open_lake, staging_of
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.remote_files import TaskFiles
+from sparrowmq.spark.pipelines.tables.remote_files import Target, TaskFiles
 
 DAY = "2026-01-31"
 WRITER = "writer"
@@ -138,7 +138,8 @@ class RemoteTable:
         to, folder = self.root, DATA_FOLDERS.get(self.kind, "")
         if self.kind == "parquet":
             to, folder = staging_of(self.place), f"staged-{batch}"
-        task = TaskFiles(to.storage, folder, f"{self.writer}-{batch:09}", rows.schema, self.kind == "iceberg")
+        target = Target(to.storage, folder, f"{self.writer}-{batch:09}")
+        task = TaskFiles(target, rows.schema, self.kind == "iceberg")
         found = [row for batch in task(rows.to_batches()) for row in batch.to_pylist()]
         files = [StagedFile(None, row["name"], row["day"], row["rows"], row["size"]) for row in found]
         return Staged(files, rows.schema, folder=folder)

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.lakehouse.day_files: a file for each day, in row groups of a limited size."""
+"""sparrowmq.spark.pipelines.tables.day_files: a file for each day, in row groups of a limited size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrowmq.spark.lakehouse import day_files
-from sparrowmq.spark.lakehouse.day_files import DayFiles
+from sparrowmq.spark.pipelines.tables import day_files
+from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 
 SCHEMA = pa.schema([("_day", pa.date32()), ("n", pa.int64())])
 
