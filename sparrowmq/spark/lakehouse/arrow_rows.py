@@ -1,15 +1,15 @@
 """Messages as rows of a table, as Arrow batches: what the modes of `row_shapes.py` do, without Spark's engine.
 
-    raw            _mq, _day, keys, tags, properties, body
-    json, schema   _mq, _day, and the columns of the bodies
-    errors         _mq, _day, reason, body
+    raw        _mq, _day, keys, tags, properties, body
+    others     _mq, _day, and the columns of the bodies
+    errors     _mq, _day, reason, body
 
 The rows and their types are those of the pipeline `table`, so that either may go on with a table of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -20,7 +20,8 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StringType, Struct
 
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, Objects, Raw
+from sparrowmq.spark.pipelines.tables.encoded_bodies import EncodedReader, Encoding
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, Objects, Raw, Reader
 from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
 
 _WHERE: Final = tuple(name for name in Objects.columns if name != BODY)
@@ -41,12 +42,14 @@ class ArrowRows:
     """Makes the rows of one table.
 
     Attributes:
-        mode: raw, json or schema. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
+        mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
+        encoding: the schemas of Avro and Protobuf bodies.
     """
 
     mode: str
     kinds: Mapping[str, DataType] = field(default_factory=dict)
     depth: int = 0
+    encoding: Encoding | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,8 +83,7 @@ class ArrowRows:
         if self.mode == "raw":
             rows = [*own, *(messages.column(name) for name in Raw.columns[len(_WHERE) :])]
             return Split(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
-        read = next(self._read(messages))
-        reason, *values = read.columns[1:]
+        reason, *values = self._read(messages)
         is_good = pc.is_null(reason)
         rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.schema)
         if not len(is_good) or pc.all(is_good).as_py():
@@ -89,15 +91,19 @@ class ArrowRows:
         errors = pa.RecordBatch.from_arrays([*own, reason, messages.column(BODY)], schema=self.error_schema)
         return Split(rows.filter(is_good), errors.filter(pc.invert(is_good)))
 
-    def _read(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _read(self, messages: pa.RecordBatch) -> list[pa.Array]:
+        """The reasons, and the columns of the bodies."""
         bodies = pa.RecordBatch.from_arrays([messages.column(BODY)], names=[BODY])
-        return iter(self._reader([bodies]))
+        read = list(self._reader([bodies]))  # several, if the bodies have very many values
+        return [pa.concat_arrays([each.column(at) for each in read]) for at in range(1, read[0].num_columns)]
 
     @cached_property
-    def _reader(self) -> BodyReader:
+    def _reader(self) -> Reader:
         columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(self.kinds.values())]
-        added = arrow_schema(StructType([StructField(_REASON, StringType()), *columns]))
-        return BodyReader(self.kinds, list(added), OWN, is_closed=self.mode == "schema", depth=self.depth)
+        added = list(arrow_schema(StructType([StructField(_REASON, StringType()), *columns])))
+        if self.encoding is not None:
+            return EncodedReader(self.encoding, self.kinds, added, OWN)
+        return BodyReader(self.kinds, added, OWN, is_closed=self.mode == "schema", depth=self.depth)
 
     @cached_property
     def _fields(self) -> list[StructField]:

@@ -3,13 +3,14 @@
     Part -> Spark's worker: pull, rows and errors, Parquet files -> Written -> the driver commits
 
 A part says why it failed instead of raising, so that a failure of one topic is none of the others. Bodies with fields
-that are no column yet are errors of a part, with what the fields are like. The driver then adds the columns, and has
-the parts done again.
+that are no column yet are errors of a part, with what the fields are like; so are bodies whose schema is not known yet,
+with their heads. The driver then adds the columns, and has the parts done again.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
+from sparrowmq.spark.pipelines.tables.encoded_bodies import Encoding, Head, count_heads, most_heads
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
@@ -41,6 +43,7 @@ class Part:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
         mode, depth, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
         targets: of the table and its table of errors, if files are to be written behind an address.
+        encoding: the schemas of Avro and Protobuf bodies, as far as they are known.
     """
 
     topic: str
@@ -53,14 +56,15 @@ class Part:
     folder: str
     keeps_day: bool
     targets: tuple[Target, Target] | None = None
+    encoding: Encoding | None = None
 
     @property
     def rows(self) -> int:
         return sum(map(len, self.ranges))
 
-    def with_kinds(self, kinds: Mapping[str, DataType]) -> Part:
-        """The same part with other columns."""
-        return replace(self, kinds=kinds)
+    def with_kinds(self, kinds: Mapping[str, DataType], encoding: Encoding | None) -> Part:
+        """The same part with other columns and schemas."""
+        return replace(self, kinds=kinds, encoding=encoding)
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class Written:
         read, damaged: messages, and those of them whose body was damaged. size: bytes of the bodies.
         oldest_ms: when the first of them was stored.
         found: the fields of the bodies that became errors.
+        heads: of Avro and Protobuf bodies, each as the id of its schema, which message of it, and a count.
         error: why it failed, with the error's name; then nothing else counts.
     """
 
@@ -82,6 +87,7 @@ class Written:
     size: int = 0
     oldest_ms: int | None = None
     found: Found = field(default_factory=dict)
+    heads: Sequence[tuple[int, Sequence[int], int]] = ()
     error: str = ""
 
 
@@ -102,7 +108,7 @@ def error_text(error: BaseException) -> str:
 
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
-    shape = ArrowRows(part.mode, part.kinds, part.depth)
+    shape = ArrowRows(part.mode, part.kinds, part.depth, part.encoding)
     given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
     options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
     network = network_of(options)
@@ -111,10 +117,13 @@ def write_part(part: Part) -> Written:
     folder = Path(part.folder)
     rows = DayFiles(folder / "rows", shape.schema, part.keeps_day)
     errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+    heads: Counter[Head] = Counter()
     with rows, errors:
         for messages in read(network, part.ranges, Rows(shape.source_schema, options), options):
             split = shape.split(messages)
             _count(written, messages)
+            if part.encoding is not None:
+                count_heads(part.encoding, messages.column(BODY).to_pylist(), heads)
             if split.rows.num_rows:
                 rows.write(split.rows)
             if split.errors.num_rows:
@@ -122,6 +131,7 @@ def write_part(part: Part) -> Written:
                 if part.mode == "json":
                     bodies = split.errors.column(BODY).to_pylist()
                     written.found = merged([written.found, found_in(bodies, part.depth)])
+    written.heads = most_heads(heads)
     written.rows, written.errors = rows.written, errors.written
     if part.targets is not None:
         written.rows, written.errors = map(Target.uploaded, part.targets, (rows.written, errors.written))

@@ -49,8 +49,9 @@ from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, Staged
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
-from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH, merged
+from sparrowmq.spark.pipelines.tables.begun_table import begun_at, keep, state_of
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
+from sparrowmq.spark.pipelines.tables.json_kinds import merged
 from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
@@ -123,12 +124,8 @@ class KeptTable:
         self.root = self.settings.root(self.topic)
         self.state = state_of(self.root)
         self._errors_root = self.root.with_name(f"{self.root.name}.errors")
-        settings = self.settings
-        fields = self.types.declared(settings.schema)
-        depth = MOST_DEPTH if settings.mode == "json" else 0
-        self.settled = Settled(
-            self.topic, settings.format, settings.mode, settings.schema, fields, depth=depth
-        ).at(self.root)
+        self.settled = self.settings.settled(self.topic, self.types.declared(self.settings.schema))
+        self._bodies: EncodedBodies | None = None
         self._progress: Progress | None = None
         self._positions = Offsets()
         self._ends = Offsets()
@@ -188,6 +185,8 @@ class KeptTable:
         self._holding.enter_context(locked(self.state))
         try:
             self.settled = begun_at(self.root, self.settled) or self.settled
+            if self.settled.mode in ENCODED:
+                self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
             finish_retry(self.root, self.settled)
             progress = kept_progress(self.state)
             if progress is None:
@@ -328,6 +327,7 @@ class KeptTable:
                 str(folder / str(number)),
                 rows_lake.keeps_day,
                 self._targets,
+                None if self._bodies is None else self._bodies.known,
             )
             for number, ranges in enumerate(share(between(start, end), 1, most_parts))
         ]
@@ -350,21 +350,36 @@ class KeptTable:
 
     def again(self, written: Sequence[Written]) -> list[Part]:
         """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
-        if self.settled.mode != "json" or self._fields is not None or not any(part.found for part in written):
+        fields, encoding = self._grown(written), None
+        if self._bodies is not None and self._parts:
+            used = self._parts[0].encoding or self._bodies.known
+            assert self._progress is not None
+            known = fields if self._fields is None else None
+            shape = self._bodies.beyond(used, known, self._progress.batch, [part.heads for part in written])
+            if shape is None:
+                return []
+            fields, encoding = shape.fields, shape.encoding
+        elif fields == self.settled.fields:
             return []
-        fields = fields_for(merged(part.found for part in written), self.settled.fields, self._open()[0])
-        if isinstance(self.root, Address):  # files there are not written again: other types are errors
-            fields = {name: self.settled.fields.get(name, kind) for name, kind in fields.items()}
-        if fields == self.settled.fields:
-            return []
-        self.settled.fields = fields
-        keep(self.state, self.settled)
-        kinds = self.types.kinds(fields)
+        if self._fields is None:
+            keep(self.state, replace(self.settled, fields=fields))
+            self.settled.fields = fields
+        kinds = self._kinds()
         assert self._staged is not None
         shutil.rmtree(self._staged, ignore_errors=True)
         self._discard(written)
-        self._parts = [part.with_kinds(kinds) for part in self._parts]
+        self._parts = [part.with_kinds(kinds, encoding) for part in self._parts]
         return self._parts
+
+    def _grown(self, written: Sequence[Written]) -> dict[str, str]:
+        """The columns, with those that bodies of JSON add."""
+        settled = self.settled
+        if settled.mode != "json" or self._fields is not None or not any(part.found for part in written):
+            return settled.fields
+        fields = fields_for(merged(part.found for part in written), settled.fields, self._open()[0])
+        if isinstance(self.root, Address):  # files there are not written again: other types are errors
+            fields = {name: settled.fields.get(name, kind) for name, kind in fields.items()}
+        return fields
 
     def _discard(self, written: Sequence[Written]) -> None:
         """Remove files behind an address that no commit gets."""

@@ -14,7 +14,7 @@ from sparrowmq.spark.lakehouse.lake_settings import LakeSettings
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, secrets_in
 from sparrowmq.spark.pipelines.lake.waiting import Patience
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import begun_at, state_of
 from sparrowmq.spark.source.topic_choice import is_meant
 from sparrowmq.spark.worker_network import connect
 
@@ -54,7 +54,7 @@ def _line(settings: LakeSettings, topic: str) -> str:
     section = settings.of(topic)
     assert section is not None
     root = section.root(topic)
-    begun = begun_at(root, Settled(topic, section.format, section.mode, section.schema).at(root))
+    begun = begun_at(root, section.settled(topic))
     if isinstance(root, Address):
         Patience(root.url, secrets=secrets_in(root), limit_s=0).over(partial(_look_at, root))
     parent = next(each for each in state_of(root).parents if each.exists())

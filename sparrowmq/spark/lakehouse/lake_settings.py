@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -38,10 +39,12 @@ from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.running.folders import scheme_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, described
+from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.source.topic_choice import is_meant
 
 TOPIC: Final = "{topic}"
-MODES: Final = ("raw", "json", "schema")
+MODES: Final = ("raw", "json", "schema", *ENCODED)
 # In the environment, so that the file has no secrets.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
 _YEAR_S: Final = 366 * 86_400
@@ -102,6 +105,10 @@ def _one_of(*known: str) -> Callable[[Any], str]:
     return convert
 
 
+# Once for a section: protoc compiles the files of Protobuf.
+_bodies = lru_cache(described)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
     """The settings of the tables of one section.
@@ -110,6 +117,7 @@ class TableSettings:
         to: the folder or the address of a table. state: the folder of its progress; addresses need one.
         catalog: of Iceberg tables. table: the name there. catalog_options: properties besides.
             `{topic}` in a folder, an address or a name is the topic.
+        registry, schema_file, message: of Avro and Protobuf bodies, as `table` has them.
         every_s: the least time between two batches of a table. 0: each look at the brokers.
         rows_per_s: how many rows a table gets in a second at most.
         keep_days: days that stay; None for all.
@@ -126,12 +134,24 @@ class TableSettings:
     format: str = _setting(_one_of(*FORMATS), default="parquet")
     mode: str = _setting(_one_of(*MODES), default="raw")
     schema: str | None = _setting(_text, default=None)
+    registry: str | None = _setting(_text, default=None)
+    schema_file: str | None = _setting(_text, default=None)
+    message: str | None = _setting(_text, default=None)
     every_s: int = _setting(_time, default=0)
     rows_per_s: int | None = _setting(_number, default=None)
     keep_days: int | None = _setting(_number, default=None)
     compact_every_s: int = _setting(_time, default=3600)
     options: Mapping[str, str] = _setting(_texts, default_factory=dict)
     skip: bool = _setting(_flag, default=False)
+
+    def settled(self, topic: str, fields: Mapping[str, str] | None = None) -> Settled:
+        """A topic's table as its first start settles it, with the columns of its schema. Raises: ConfigError."""
+        bodies = _bodies(self.mode, self.registry, self.schema_file, self.message)
+        depth = MOST_DEPTH if self.mode == "json" else 0
+        found = Settled(
+            topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
+        )
+        return found.at(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
         """The place of a topic's table. Raises: ConfigError, as `root_of`."""
@@ -230,7 +250,7 @@ def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
     if (settings.mode == "schema") != (settings.schema is not None):
         raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
-        Settled("t", settings.format, settings.mode, settings.schema).at(settings.root("t"))
+        settings.settled("t")
         demand_reading(settings.options)
         parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
     except ConfigError as error:

@@ -36,6 +36,7 @@ NO_ID: Final = -1  # of the schema of bodies without the id of one
 Head = tuple[int, tuple[int, ...]]
 _Read = Callable[[bytes], tuple[Any, int]]
 
+_MOST_HEADS: Final = 10_000  # of a task: any sender can invent more
 _VALUES_AT_ONCE: Final = 1_000_000  # in memory: a batch of Arrow may have thousands of large bodies
 
 
@@ -152,15 +153,16 @@ def _file(text: str) -> ProtobufFile:
     return ProtobufFile(base64.b64decode(text))
 
 
-def heads_in(
-    encoding: Encoding, bodies: Iterable[bytes | None], most: int
-) -> list[tuple[int, tuple[int, ...], int]]:
-    """Return the heads of bodies, each with its count; of many those that are there most often."""
-    found: Counter[Head] = Counter()
+def count_heads(encoding: Encoding, bodies: Iterable[bytes | None], found: Counter[Head]) -> None:
+    """Add the heads of bodies to the counts."""
     for body in bodies:
         with suppress(InvalidBody):
             found[encoding.head(body)] += 1
-    return [(schema_id, indexes, count) for (schema_id, indexes), count in found.most_common(most)]
+
+
+def most_heads(found: Counter[Head]) -> list[tuple[int, tuple[int, ...], int]]:
+    """Return heads, each with its count; of many those that are there most often."""
+    return [(schema_id, indexes, count) for (schema_id, indexes), count in found.most_common(_MOST_HEADS)]
 
 
 class EncodedReader:

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,8 @@ from sparrowmq.spark.pipelines.tables.encoded_bodies import (
     Encoding,
     Head,
     Source,
-    heads_in,
+    count_heads,
+    most_heads,
 )
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 
 KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
 ENCODED: Final = tuple(KINDS)
-
-_MOST_HEADS: Final = 10_000  # of a partition: any sender can invent more
 
 
 def described(
@@ -120,15 +120,18 @@ def asking(mode: str, bodies: Mapping[str, Any]) -> Ask:
     return ask
 
 
+Heads = Iterable[tuple[int, Sequence[int], int]]
+
+
 class Encoded(Objects):
     """Bodies in Avro or Protobuf, with a column for each of `fields`."""
 
     def __init__(self, fields: Mapping[str, str], encoding: Encoding) -> None:
         super().__init__(fields, is_closed=False)
-        self._encoding = encoding
+        self.encoding = encoding
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> EncodedReader:
-        return EncodedReader(self._encoding, kinds, added, OWN)
+        return EncodedReader(self.encoding, kinds, added, OWN)
 
 
 class EncodedBodies:
@@ -143,6 +146,7 @@ class EncodedBodies:
         self._settled = settled
         self._is_framed = "registry" in settled.bodies
         self._schemas = BatchSchemas(asking(settled.mode, settled.bodies), path)
+        self.known = Encoding(settled.mode, self._is_framed)  # of the batches of this process
 
     def shape(self, messages: DataFrame, batch: int) -> Encoded:
         """Return the shape of a batch, with the columns that its schemas add.
@@ -154,7 +158,28 @@ class EncodedBodies:
         parts = messages.select(BODY).mapInArrow(partial(_heads, seen), "found string").collect()
         return self.of_heads(batch, [json.loads(part.found) for part in parts])
 
-    def of_heads(self, batch: int, parts: Iterable[Iterable[tuple[int, list[int], int]]]) -> Encoded:
+    def beyond(
+        self, used: Encoding, fields: Mapping[str, str] | None, batch: int, parts: Sequence[Heads]
+    ) -> Encoded | None:
+        """Return the shape of a batch if it needs more than was used; None if it does not.
+
+        Args:
+            used: the schemas. fields: the columns; None if it can have no others.
+        Raises:
+            NetworkError: the registry is away. ConfigError: it refuses.
+        """
+        shape = self.of_heads(batch, parts)
+        found = shape.encoding
+        self.known = replace(self.known, schemas={**self.known.schemas, **found.schemas})
+        ids = {schema_id for part in parts for schema_id, _, _ in part}
+        is_used = all(
+            found.schemas.get(each) == used.schemas.get(each)
+            and found.missing.get(each) == used.missing.get(each)
+            for each in ids
+        )
+        return None if is_used and fields in (None, shape.fields) else shape
+
+    def of_heads(self, batch: int, parts: Iterable[Heads]) -> Encoded:
         """Return the shape of a batch whose bodies have these heads. Raises: as `shape`."""
         heads: Counter[Head] = Counter()
         ids: Counter[int] = Counter()
@@ -175,5 +200,6 @@ def _columns(encoding: Encoding, heads: Iterable[Head]) -> Iterator[Columns]:
 
 def _heads(encoding: Encoding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row with the heads in the bodies of a partition."""
-    bodies = (body for batch in batches for body in batch.column(BODY).to_pylist())
-    yield pa.RecordBatch.from_pydict({"found": [json.dumps(heads_in(encoding, bodies, _MOST_HEADS))]})
+    found: Counter[Head] = Counter()
+    count_heads(encoding, (body for batch in batches for body in batch.column(BODY).to_pylist()), found)
+    yield pa.RecordBatch.from_pydict({"found": [json.dumps(most_heads(found))]})

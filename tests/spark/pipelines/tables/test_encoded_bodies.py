@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -21,12 +22,15 @@ from sparrowmq.errors import InvalidSchema
 from sparrowmq.schemas import wire
 from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled
 from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, Schema
+from sparrowmq.spark.pipelines.tables import encoded_bodies
 from sparrowmq.spark.pipelines.tables.encoded_bodies import (
     NO_ID,
     EncodedReader,
     Encoding,
+    Head,
     Source,
-    heads_in,
+    count_heads,
+    most_heads,
 )
 from tests.schemas.samples import MONEY, ORDER, ORDER_BODY, SHOP
 
@@ -125,11 +129,18 @@ def test_a_protobuf_body_names_its_message():
     assert [row["yes"] for row in read(only, fields, [b"\x08\x01", b""])] == [True, False]
 
 
-def test_heads_are_counted_and_limited():
+def test_heads_are_counted_and_limited(monkeypatch):
     of = encoding()
     bodies = [wire.framed(number, b"") for number in (1, 2, 2, 3, 3, 3)]
-    assert heads_in(of, [*bodies, b"{}", None], 2) == [(3, (), 3), (2, (), 2)]
-    assert heads_in(encoding("protobuf"), [wire.framed(1, b"x", (1, 2))], 2) == [(1, (1, 2), 1)]
+    monkeypatch.setattr(encoded_bodies, "_MOST_HEADS", 2)
+    assert heads_in(of, [*bodies, b"{}", None]) == [(3, (), 3), (2, (), 2)]
+    assert heads_in(encoding("protobuf"), [wire.framed(1, b"x", (1, 2))]) == [(1, (1, 2), 1)]
+
+
+def heads_in(of, bodies):
+    found: Counter[Head] = Counter()
+    count_heads(of, bodies, found)
+    return most_heads(found)
 
 
 def test_a_schema_that_no_table_can_have_is_the_reason_of_its_bodies():
