@@ -29,6 +29,7 @@ from sparrowmq.protocol.requests.pop_headers import (
     AckMessage,
     BatchAck,
     BatchAckMessage,
+    BatchAckReply,
     BatchAcks,
     ChangeInvisibleTime,
     ChangeInvisibleTimeReply,
@@ -68,11 +69,11 @@ class PopAckHandler:
 
     @handles(BatchAckMessage)
     def ack_batch(self, header: BatchAckMessage, body: bytes, peer: Peer) -> Answer | Later:
-        """Acknowledge messages of several pops. Those without a valid handle are left out."""
+        """Acknowledge messages of several pops. Those without a valid handle are left out, and counted."""
         acks = BatchAcks.of_request(body).acks
         if not acks:
             raise RemoteError(ResponseCode.NO_MESSAGE, "the request names no message")
-        left = _MOST_ACKS
+        left, left_out = _MOST_ACKS, 0
         for each in acks:
             offsets = list(_offsets_of(each))
             left -= len(offsets)
@@ -82,10 +83,11 @@ class PopAckHandler:
                     f"a request acknowledges at most {_MOST_ACKS} messages; send several requests",
                 )
             queue = self._pops.known(_topic_of(each), each.consumer_group, each.queue_id)
-            valid = [offset for offset in offsets if queue and _is_valid(queue, offset, each.revive_queue_id)]
+            valid = queue.valid(offsets, each.revive_queue_id) if queue is not None else []
+            left_out += len(offsets) - len(valid)
             if queue is not None and valid:
                 self._pops.settle(queue, valid)
-        return self._answer(None)
+        return self._answer(Answer(header=BatchAckReply(left_out)))
 
     @handles(ChangeInvisibleTime)
     def change(self, header: ChangeInvisibleTime, body: bytes, peer: Peer) -> Answer | Later:

@@ -218,6 +218,7 @@ class PopHandler:
             rest_num=self._popping.rest(topic, group, self._all_of(header)),
             start_offset_info=start_offsets_text(popped.queues),
             msg_offset_info=message_offsets_text(popped.queues),
+            most_msg_nums=MOST,
         )
         if popped.count:
             return Answer(ResponseCode.SUCCESS, reply, "FOUND", popped.views)

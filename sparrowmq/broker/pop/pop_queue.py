@@ -26,7 +26,6 @@ from sparrowmq.broker.pop.pop_steps import (
     Restored,
     Settled,
     Taken,
-    offsets_of,
     runs_of,
 )
 
@@ -34,6 +33,8 @@ CHUNK: Final = 64  # messages
 _CELL: Final = Struct("<qqIHH")  # pop_ms, due_ms, token, attempt, is_ready
 _READY_AT: Final = 22  # of is_ready, within a cell
 _READY: Final = Struct("<H")
+_TOKEN_AT: Final = 16
+_TOKEN: Final = Struct("<I")
 NEVER_MS: Final = 1 << 62
 
 
@@ -120,6 +121,18 @@ class PopQueue:
             return None
         return Cell._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
 
+    def valid(self, offsets: list[int], token: int) -> list[int]:
+        """Return those of some messages that are not done and whose handle has this token."""
+        found = []
+        for offset in offsets:
+            chunk = self.chunks.get(offset // CHUNK)
+            index = offset % CHUNK
+            if chunk is not None and chunk.live >> index & 1:
+                (own,) = _TOKEN.unpack_from(chunk.cells, index * _CELL.size + _TOKEN_AT)
+                if own == token:
+                    found.append(offset)
+        return found
+
     def live_offsets(self) -> Iterator[int]:
         """Yield the messages that are not done, in their order."""
         for number in sorted(self.chunks):
@@ -150,8 +163,8 @@ class PopQueue:
                     self._set(step.runs[i], step.runs[i + 1], packed)
                 self.next_offset = max(self.next_offset, step.next_offset)
             case Settled():
-                for offset in offsets_of(step.runs):
-                    self._clear(offset)
+                for i in range(0, len(step.runs), 2):
+                    self._clear(step.runs[i], step.runs[i + 1])
             case Changed():
                 cell = self.cell(step.offset)
                 if cell is not None:
@@ -187,7 +200,7 @@ class PopQueue:
     def cut(self, end: int) -> None:
         """Forget messages from `end` on, which the log does not have."""
         for offset in [offset for offset in self.live_offsets() if offset >= end]:
-            self._clear(offset)
+            self._clear(offset, 1)
         self.next_offset = min(self.next_offset, end)
 
     def snapshot(self) -> Iterator[AnyStep]:
@@ -227,15 +240,19 @@ class PopQueue:
             chunk.cells[index * _CELL.size : (index + size) * _CELL.size] = cell * size
             begin, count = begin + size, count - size
 
-    def _clear(self, offset: int) -> None:
-        number, index = divmod(offset, CHUNK)
-        chunk = self.chunks.get(number)
-        if chunk is None or not chunk.live >> index & 1:
-            return
-        chunk.live ^= 1 << index
-        self.count -= 1
-        if not chunk.live:
-            del self.chunks[number]
+    def _clear(self, begin: int, count: int) -> None:
+        """Clear a run of messages."""
+        while count > 0:
+            number, index = divmod(begin, CHUNK)
+            size = min(count, CHUNK - index)
+            chunk = self.chunks.get(number)
+            if chunk is not None:
+                some = ((1 << size) - 1) << index & chunk.live
+                chunk.live ^= some
+                self.count -= some.bit_count()
+                if not chunk.live:
+                    del self.chunks[number]
+            begin, count = begin + size, count - size
 
     def _restore(self, number: int, live: int, cells: bytes) -> None:
         before = self.chunks.pop(number, None)

@@ -110,6 +110,8 @@ def runs_of(offsets: list[int]) -> list[int]:
     """Return rising offsets as runs: begin, count, begin, count, ..."""
     if not offsets:
         return []
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [offsets[0], len(offsets)]
     runs = [offsets[0], 1]
     for before, offset in pairwise(offsets):
         if offset == before + 1:
@@ -117,9 +119,3 @@ def runs_of(offsets: list[int]) -> list[int]:
         else:
             runs += [offset, 1]
     return runs
-
-
-def offsets_of(runs: list[int]) -> Iterator[int]:
-    """Yield the offsets of runs."""
-    for i in range(0, len(runs), 2):
-        yield from range(runs[i], runs[i] + runs[i + 1])

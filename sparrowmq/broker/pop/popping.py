@@ -26,7 +26,7 @@ from sparrowmq.protocol.receipt_handle import Kind, PoppedQueue, ReceiptHandle
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
 
-MOST: Final = 32  # messages of one pop, as in Java
+MOST: Final = 256  # messages of one pop; Java's clients ask for 32 at most
 _MOST_BYTES: Final = 256 << 10
 _LONGEST_S: Final = 0.002  # then the pop gives what it has, and its caller asks again
 

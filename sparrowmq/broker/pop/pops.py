@@ -143,7 +143,9 @@ class Pops:
             attempt: the number of this delivery; None: one more than before.
         """
         by_attempt: dict[int, list[int]] = {}
-        for offset in offsets:
+        if offsets and min(offsets) >= queue.next_offset:  # new ones
+            by_attempt[attempt or 1] = offsets
+        for offset in offsets if not by_attempt else ():
             before = queue.cell(offset) if offset < queue.next_offset else None
             number = attempt or (1 if before is None else min(before.attempt + 1, 0xFFFF))
             by_attempt.setdefault(number, []).append(offset)

@@ -32,19 +32,21 @@ def batches_of(group: str, receipts: Iterable[Receipt]) -> tuple[list[Receipt], 
     """Return the receipts that are acknowledged one by one, and the batches of each broker."""
     alone: list[Receipt] = []
     pops: dict[tuple[object, ...], list[Receipt]] = {}
+    shared: dict[tuple[str, int], list[Receipt]] = {}  # by the identity of their pop
     for receipt in receipts:
-        handle = receipt.handle
-        is_near = 0 <= handle.queue_offset - handle.start_offset < MOST_BITS
-        if handle.is_orderly or not is_near:
-            alone.append(receipt)
-        else:
-            pops.setdefault((receipt.topic, *handle[:7]), []).append(receipt)
+        pop = receipt.pop
+        some = shared.get((receipt.topic, id(pop)))
+        if some is None:
+            some = alone if pop.is_orderly else pops.setdefault((receipt.topic, *pop[:7]), [])
+            shared[receipt.topic, id(pop)] = some
+        is_near = 0 <= receipt.offset - pop.start_offset < MOST_BITS
+        (some if is_near else alone).append(receipt)
     batches: dict[str, Batch] = {}
     for some in pops.values():
         if len(some) < _LEAST:
             alone += some
         else:
-            batch = batches.setdefault(some[0].handle.broker_name, Batch())
+            batch = batches.setdefault(some[0].pop.broker_name, Batch())
             batch.acks.append(_ack(group, some))
             batch.receipts += some
     return alone, batches
@@ -52,11 +54,12 @@ def batches_of(group: str, receipts: Iterable[Receipt]) -> tuple[list[Receipt], 
 
 def _ack(group: str, receipts: list[Receipt]) -> BatchAck:
     """The acknowledgement of messages of one pop of one queue."""
-    handle = receipts[0].handle
-    bits = 0
+    handle = receipts[0].pop
+    bits = bytearray(MOST_BITS // 8)
     for receipt in receipts:
-        bits |= 1 << receipt.handle.queue_offset - handle.start_offset
-    text = base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
+        place = receipt.offset - handle.start_offset
+        bits[place >> 3] |= 1 << (place & 7)
+    text = base64.b64encode(bits.rstrip(b"\0")).decode()
     return BatchAck(
         group,
         receipts[0].topic,

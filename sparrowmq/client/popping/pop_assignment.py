@@ -127,7 +127,8 @@ class PopAssignment(Assignment):
         if queue.queue_id != ANY_QUEUE:
             return super()._new_state(queue, offset)
         answers, pace = self._network.answers, self._paces.of(queue.topic)
-        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.ack_soon)
+        now = self._network.clock.monotonic
+        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.ack_soon, now)
 
     def _asker(self, state: ProcessQueue, subscription: Subscription) -> Asker:
         if not isinstance(state, PopQueue):

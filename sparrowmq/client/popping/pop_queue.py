@@ -4,8 +4,9 @@
                |
                +- its time is half over: extended, for as long as the message is held
 
-A member pops only while it holds few messages, so that the others get their share. A message that is handled for long
-takes one of these places and stops nothing else.
+A member pops only while it holds few messages, so that the others get their share: twice as many as it has handlers, or
+as many as they have lately handled within AHEAD_S. So quick handlers find many messages with one request. A message
+that is handled for long takes one of these places and stops nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 
 _PER_HANDLER: Final = 2  # messages held for each handler
+AHEAD_S: Final = 0.1  # of work that is held
+_GROWTH: Final = 2
 
 
 class PopQueue(ProcessQueue):
@@ -31,6 +34,7 @@ class PopQueue(ProcessQueue):
 
     Args:
         ack: acknowledges messages in the background.
+        now: the time of the clock.
     """
 
     def __init__(
@@ -41,17 +45,29 @@ class PopQueue(ProcessQueue):
         pace: Pace,
         hooks: Sequence[ConsumeHooks],
         ack: Callable[[Sequence[Receipt]], None],
+        now: Callable[[], float],
     ) -> None:
         most = min(settings.flow.messages, max(MOST_POPPED, settings.concurrency * _PER_HANDLER))
         limits = FlowLimits(most, settings.flow.size_bytes)
         super().__init__(queue, 0, limits, answers, pace, hooks, settings.retry)
         self._ack = ack
-        self._held: dict[int, PoppedMessage] = {}
+        self._now = now
+        self._held: dict[ReceivedMessage, PoppedMessage] = {}
+        self._longest = settings.flow.messages
+        self._most = most
+        self._settled = 0
+        self._held_at = now()
 
     @property
     def has_room(self) -> bool:
-        limits = self._limits
-        return len(self._held) < limits.messages and self.unsettled_bytes < limits.size_bytes
+        limits, held = self._limits, len(self._held)
+        is_few = held < limits.messages or held <= self._most // 2
+        return is_few and self.unsettled_bytes < limits.size_bytes
+
+    @property
+    def room_for(self) -> int:
+        """The number of messages that the next pop asks for."""
+        return max(MOST_POPPED, self._most - len(self._held))
 
     @property
     def unsettled(self) -> int:
@@ -64,13 +80,29 @@ class PopQueue(ProcessQueue):
 
     def hold(self, messages: Iterable[PoppedMessage]) -> None:
         """Add popped messages."""
+        self._adapt()
         for message in messages:
-            self._held[id(message)] = message
+            self._held[message] = message
             self.unsettled_bytes += message.store_size
+
+    def _adapt(self) -> None:
+        """Hold more or fewer messages from now on, as quickly as they were settled since the last pop."""
+        now = self._now()
+        wanted = int(self._settled * AHEAD_S / max(now - self._held_at, 1e-6))
+        self._held_at, self._settled = now, 0
+        self._most = max(self._limits.messages, min(wanted, self._most * _GROWTH, self._longest))
 
     def settle(self, message: ReceivedMessage) -> None:
         """Remove a message, and acknowledge it, unless it was given back."""
-        self.settle_all((message,))
+        held = self._held.get(message)
+        if held is not None and not self._is_awaited:
+            del self._held[message]
+            self._settled += 1
+            self.unsettled_bytes -= held.store_size
+            if not held.receipt.is_spent:
+                self._ack((held.receipt,))
+        else:
+            self.settle_all((message,))
 
     def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
         """Remove messages, and acknowledge those that were not given back."""
@@ -83,7 +115,8 @@ class PopQueue(ProcessQueue):
     def forget(self, messages: Iterable[ReceivedMessage]) -> None:
         """Remove messages."""
         for message in messages:
-            if self._held.pop(id(message), None) is not None:
+            if self._held.pop(message, None) is not None:
+                self._settled += 1
                 self.unsettled_bytes -= message.store_size
         if self._is_awaited and (self.has_room or self.is_leaving):
             self._wake()

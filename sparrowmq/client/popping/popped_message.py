@@ -15,28 +15,48 @@ from sparrowmq.protocol.receipt_handle import ReceiptHandle
 class Receipt:
     """The right to acknowledge one message, until the message becomes visible again.
 
+    Args:
+        offset, visible_s: by default those that the handle says.
     Attributes:
         topic: the full name of the topic that was popped.
-        handle: the words of the handle.
+        pop: the handle that all messages of one queue in one pop share, or the message's own.
+        offset: of the message in its queue.
         visible_s: the time of the clock at which the message becomes visible again.
         changing: ends when a request that changes the invisible time is answered; None if there is none.
         is_spent: the message was acknowledged, or given back.
     """
 
-    __slots__ = ("_clock", "_text", "changing", "handle", "is_spent", "topic", "visible_s")
+    __slots__ = ("_clock", "_text", "changing", "is_spent", "offset", "pop", "topic", "visible_s")
 
-    def __init__(self, topic: str, text: str | None, handle: ReceiptHandle, clock: Clock) -> None:
+    def __init__(
+        self,
+        topic: str,
+        text: str | None,
+        pop: ReceiptHandle,
+        clock: Clock,
+        offset: int | None = None,
+        visible_s: float | None = None,
+    ) -> None:
         self.topic = topic
         self._clock = clock
         self.changing: asyncio.Future[None] | None = None
         self.is_spent = False
-        self.renew(text, handle)
+        if offset is None or visible_s is None:
+            self.renew(text, pop)
+        else:
+            self._text, self.pop, self.offset, self.visible_s = text, pop, offset, visible_s
 
     def renew(self, text: str | None, handle: ReceiptHandle) -> None:
         """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
         self._text = text
-        self.handle = handle
+        self.pop, self.offset = handle, handle.queue_offset
         self.visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
+
+    @property
+    def handle(self) -> ReceiptHandle:
+        """The words of the handle."""
+        pop = self.pop
+        return pop if pop.queue_offset == self.offset else pop._replace(queue_offset=self.offset)
 
     @property
     def text(self) -> str:

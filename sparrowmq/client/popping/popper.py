@@ -37,7 +37,8 @@ class Popper(Asker):
     async def _ask(self) -> None:
         owned, pace = self._popped, self._popped.pace
         began_ms = owned.last_pull_ms = self._clock.now_ms()
-        messages = await self._pops.pop(self._place, self._wish, owned)
+        wish = self._wish._replace(most=owned.room_for)
+        messages = await self._pops.pop(self._place, wish, owned)
         self._is_failing = False
         if messages:
             pace.pulls += 1

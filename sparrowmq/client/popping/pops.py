@@ -62,7 +62,7 @@ NOTHING_FOUND: Final = frozenset(
         ResponseCode.POLLING_TIMEOUT,
     }
 )
-MOST_POPPED: Final = 32  # messages of one pop, at Apache's brokers
+MOST_POPPED: Final = 32  # messages of one pop, unless the broker says that it gives more
 ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
 SETTLE_S: Final = 3.0
 SETTLE_TRIES: Final = 3
@@ -118,7 +118,9 @@ class Pops:
         self._network = network
         self._spawn = spawn
         self._unsent: list[Receipt] = []
+        self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
+        self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
         self._acking: set[asyncio.Task[None]] = set()
 
     # Popping --------------------------------------------------------------------------------------------------------
@@ -139,6 +141,10 @@ class Pops:
         if isinstance(found, SparrowError):
             raise found
         return found
+
+    def most_of(self, broker_name: str) -> int:
+        """The most messages of one pop at a broker, as far as it is known."""
+        return self._most.get(broker_name, MOST_POPPED)
 
     def show(self, messages: Sequence[PoppedMessage]) -> None:
         """Make messages that no program has seen visible again, in the background."""
@@ -168,9 +174,11 @@ class Pops:
         try:
             answer = await session.call(request, timeout_s=wish.hold_s + ANSWER_S, accept=NOTHING_FOUND)
         except RemoteError as error:
+            self._most.pop(place.broker_name, None)  # another broker may have the name now
             raise explained(error, place.broker_name) from error
         if answer.code != ResponseCode.SUCCESS:
             return []
+        self._most[place.broker_name] = answer.header.most_msg_nums or MOST_POPPED
         messages = self._messages(place, answer, owner)
         tags = wish.subscription.tags
         wanted = [each for each in messages if not tags or each.tag in tags]
@@ -201,7 +209,7 @@ class Pops:
             consumer_group=self._group,
             topic=place.topic,
             queue_id=ANY_QUEUE,
-            max_msg_nums=min(wish.most, MOST_POPPED),
+            max_msg_nums=min(wish.most, self.most_of(place.broker_name)),
             invisible_time=_ms(wish.invisible_s),
             poll_time=_ms(wish.hold_s),
             born_time=self._network.clock.now_ms(),
@@ -222,7 +230,8 @@ class Pops:
             }
             counts = OrderCounts.parse(header.order_count_info)
             found = messages_in(answer.body, queue, Subscription(place.topic))
-            return [self._message(place, header, each, starts, counts, owner) for each in found]
+            shared: _Shared = {}
+            return [self._message(place, header, each, starts, counts, owner, shared) for each in found]
         except ConfigError as error:
             raise RemoteProtocolError(f"{place.broker_name} answered a pop wrongly: {error}") from error
 
@@ -234,32 +243,43 @@ class Pops:
         starts: dict[tuple[Kind, int], int],
         counts: OrderCounts,
         owner: Owner,
+        shared: _Shared,
     ) -> PoppedMessage:
+        network, offset = self._network, pulled.queue_offset
         text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
-        if text is None:
-            kind, queue_id, offset = Kind.of(pulled.topic), pulled.queue_id, pulled.queue_offset
-            start = starts.get((kind, queue_id), offset)
-            times = (header.pop_time, header.invisible_time, header.revive_qid)
-            handle = ReceiptHandle(start, *times, kind, place.broker_name, queue_id, offset)
-        else:
+        if text is not None:
             handle = ReceiptHandle.parse(text)
-        queue = MessageQueue(
-            handle.kind.topic_of(place.topic, self._group), place.broker_name, handle.queue_id
-        )
-        receipt = Receipt(place.topic, text, handle, self._network.clock)
-        message = PoppedMessage(pulled, queue, receipt, owner, self._network.namespace)
-        message.reconsume_times = max(
-            message.reconsume_times, counts.of(handle.kind, handle.queue_id, handle.queue_offset)
-        )
+            receipt = Receipt(place.topic, text, handle, network.clock)
+            queue = self._queue_of(place, handle)
+        else:
+            key = (pulled.topic, pulled.queue_id)
+            known = shared.get(key)
+            if known is None:
+                kind = Kind.of(pulled.topic)
+                start = starts.get((kind, key[1]), offset)
+                times = (header.pop_time, header.invisible_time, header.revive_qid)
+                handle = ReceiptHandle(start, *times, kind, place.broker_name, key[1], offset)
+                visible_s = network.clock.monotonic() + handle.invisible_ms / 1000
+                known = shared[key] = (handle, self._queue_of(place, handle), visible_s)
+            handle, queue, visible_s = known
+            receipt = Receipt(place.topic, None, handle, network.clock, offset, visible_s)
+        message = PoppedMessage(pulled, queue, receipt, owner, network.namespace)
+        if counts.of_queues or counts.of_messages:
+            before = counts.of(handle.kind, handle.queue_id, receipt.offset)
+            message.reconsume_times = max(message.reconsume_times, before)
         return message
+
+    def _queue_of(self, place: Place, handle: ReceiptHandle) -> MessageQueue:
+        topic = handle.kind.topic_of(place.topic, self._group)
+        return MessageQueue(topic, place.broker_name, handle.queue_id)
 
     # Settling -------------------------------------------------------------------------------------------------------
 
-    async def ack(self, receipts: Sequence[Receipt], *, in_batches: bool = False) -> None:
-        """Acknowledge messages.
+    async def ack(self, receipts: Sequence[Receipt], *, may_be_late: bool = False) -> None:
+        """Acknowledge messages, those of one pop with one request.
 
         Args:
-            in_batches: messages of one pop with one request. Then a receipt that is not valid any more is no error.
+            may_be_late: a receipt that is not valid any more is no error.
         Raises:
             SparrowError: some could not be acknowledged. The others are.
         """
@@ -272,7 +292,7 @@ class Pops:
         for attempt in range(SETTLE_TRIES):
             if attempt:
                 await self._network.clock.sleep(PAUSE_S)
-            left, error = await self._ack_once(await self._ack_batches(left) if in_batches else left)
+            left, error = await self._ack_once(await self._ack_batches(left, may_be_late))
             if not isinstance(error, NetworkError):
                 break
         if error is not None:
@@ -294,7 +314,7 @@ class Pops:
     async def _ack_unsent(self) -> None:
         receipts, self._unsent = self._unsent, []
         try:
-            await self.ack(receipts, in_batches=True)
+            await self.ack(receipts, may_be_late=True)
         except SparrowError as error:
             log.warning(
                 "group %s could not acknowledge some of %d messages; they come again: %s",
@@ -323,17 +343,25 @@ class Pops:
             raise explained(error, broker_name) from error
         receipt.renew(*answer.header.renewed(handle))
 
-    async def _ack_batches(self, receipts: list[Receipt]) -> list[Receipt]:
-        """Acknowledge those that fit into batches, and return the others, with those of batches that failed."""
+    async def _ack_batches(self, receipts: list[Receipt], may_be_late: bool) -> list[Receipt]:
+        """Acknowledge those that fit into batches, and return the others, with those of batches that failed.
+
+        Unless messages may be late, a batch failed too if the broker left some out, or does not say how many.
+        """
         left, batches = batches_of(self._group, receipts)
+        without = self._without_batches if may_be_late else self._without_batches | self._without_counts
         for broker_name, batch in batches.items():
-            if broker_name in self._without_batches:
+            if broker_name in without:
                 left += batch.receipts
                 continue
             try:
                 session = await self._network.brokers.of(broker_name)
                 body = BatchAcks(broker_name=broker_name, acks=batch.acks).encode()
-                await session.call(BatchAckMessage(), body, timeout_s=SETTLE_S)
+                answer = await session.call(BatchAckMessage(), body, timeout_s=SETTLE_S)
+                if not may_be_late and answer.header.left_out != 0:
+                    left += batch.receipts
+                    if answer.header.left_out is None:
+                        self._without_counts.add(broker_name)
             except RemoteError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self._without_batches.add(broker_name)
@@ -344,7 +372,7 @@ class Pops:
 
     async def _ack_once(self, receipts: list[Receipt]) -> tuple[list[Receipt], SparrowError | None]:
         """Send all acks before the first answer. Return those that failed, and an error of them."""
-        sessions = [await self._session(each.handle.broker_name) for each in receipts]
+        sessions = [await self._session(each.pop.broker_name) for each in receipts]
         calls = [
             each.call(
                 AckMessage.of(self._group, receipt.topic, receipt.handle, receipt.text), timeout_s=SETTLE_S
@@ -358,7 +386,7 @@ class Pops:
         found: SparrowError | None = None
         for receipt, result in zip(receipts, results, strict=True):
             if isinstance(result, RemoteError):
-                found = explained(result, receipt.handle.broker_name)
+                found = explained(result, receipt.pop.broker_name)
             elif isinstance(result, SparrowError):
                 failed.append(receipt)
                 found = found or result
@@ -369,6 +397,10 @@ class Pops:
             return await self._network.brokers.of(broker_name)
         except SparrowError as error:
             return error
+
+
+# By topic and queue id: the handle that messages of a queue share, the queue, and the time when they are visible.
+_Shared = dict[tuple[str, int], tuple[ReceiptHandle, MessageQueue, float]]
 
 
 def explained(error: RemoteError, broker_name: str) -> SparrowError:

@@ -39,7 +39,7 @@ from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of
-from sparrowmq.client.popping.pops import MOST_POPPED, PAUSE_S, Place, Pops, Wish
+from sparrowmq.client.popping.pops import PAUSE_S, Place, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
@@ -148,7 +148,7 @@ class SimpleConsumer:
         try:
             for place in (*places[begin:], *places[:begin]):
                 while len(found) < max_messages:
-                    asked = min(max_messages - len(found), MOST_POPPED)
+                    asked = min(max_messages - len(found), self._pops.most_of(place.broker_name))
                     popped = await self._pop(place, asked, invisible_s, 0.0 if found else hold_s)
                     found += popped
                     if len(popped) < asked:

@@ -21,9 +21,11 @@ FROM_NEWEST: Final = 1
 
 
 class PopMessageReply(Header):
-    """`rest_num` is the number of messages that are left, as far as the broker has counted.
+    """The numbers may be absent in an answer without messages.
 
-    The numbers may be absent in an answer without messages.
+    Attributes:
+        rest_num: the number of messages that are left, as far as the broker has counted.
+        most_msg_nums: the most messages that a pop may ask for. Ours; Java's brokers give at most 32.
     """
 
     pop_time: Long = 0
@@ -33,6 +35,7 @@ class PopMessageReply(Header):
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
     order_count_info: str | None = None
+    most_msg_nums: Long | None = None
 
 
 class PopMessage(Request[PopMessageReply]):
@@ -77,7 +80,13 @@ class AckMessage(Request[NoFields]):
         return cls(group, handle.kind.topic_of(topic, group), handle.queue_id, text, handle.queue_offset)
 
 
-class BatchAckMessage(Request[NoFields]):
+class BatchAckReply(Header):
+    """Attributes: left_out: the number of messages without a valid handle. Ours; Java's brokers do not count them."""
+
+    left_out: Long | None = None
+
+
+class BatchAckMessage(Request[BatchAckReply]):
     """Acknowledge many messages. The body is a `BatchAcks`."""
 
     code: ClassVar[int] = RequestCode.BATCH_ACK_MESSAGE

@@ -41,7 +41,8 @@ async def test_a_batch_acknowledges_its_messages_and_no_others(tmp_path, clock):
         for number in range(4):
             await broker.send(str(number).encode())
         popped = await pop(broker, queue_id=0)
-        await broker.session.call(BatchAckMessage(), batch(popped[0], 0b1011))
+        answer = await broker.session.call(BatchAckMessage(), batch(popped[0], 0b1011))
+        assert answer.header.left_out == 0
         assert await committed(broker) == 2
         await clock.advance(31)
         assert [each.body for each in await pop(broker)] == [b"2"]
@@ -52,7 +53,8 @@ async def test_a_batch_without_a_valid_token_does_nothing(tmp_path, clock):
         await broker.send(b"one")
         (one,) = await pop(broker)
         for wrong in ({"revive_queue_id": 999}, {"consumer_group": "others"}, {"queue_id": 7}):
-            await broker.session.call(BatchAckMessage(), batch(one, 1, **wrong))
+            answer = await broker.session.call(BatchAckMessage(), batch(one, 1, **wrong))
+            assert answer.header.left_out == 1
         assert await committed(broker) == 0
         for body, code in (
             (BatchAcks("b", []).encode(), ResponseCode.NO_MESSAGE),

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sparrowmq.broker.pop.popping import MOST
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
@@ -125,6 +126,15 @@ async def test_a_new_group_begins_at_the_end_if_it_wants_to(tmp_path, clock):
         assert [each.body for each in await pop(broker, queue_id=0, init_mode=1)] == [b"last"]
 
 
+async def test_an_answer_says_how_many_messages_a_pop_may_ask_for(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for _ in range(40):
+            await broker.send(b"one")
+        answer = await broker.session.call(pop_request(max_msg_nums=MOST))
+        assert answer.header.most_msg_nums == MOST
+        assert len(messages(answer)) == 40
+
+
 async def test_a_peek_hides_nothing(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         await broker.send(b"one")
@@ -140,7 +150,7 @@ async def test_a_peek_hides_nothing(tmp_path, clock):
         ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"queue_id": 99}, ResponseCode.INVALID_PARAMETER),
         ({"queue_id": -2}, ResponseCode.INVALID_PARAMETER),
-        ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": MOST + 1}, ResponseCode.INVALID_PARAMETER),
         ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
         ({"exp": "a = ", "exp_type": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],

@@ -31,7 +31,8 @@ class Popping:
         return self.tasks[-1]
 
     async def pop(self, **wish):
-        return await self.pops.pop(PLACE, Wish(wish.pop("filter", ALL), 16, 30.0, **wish), self.owner)
+        wanted = Wish(wish.pop("filter", ALL), wish.pop("most", 16), 30.0, **wish)
+        return await self.pops.pop(PLACE, wanted, self.owner)
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ QUEUE = MessageQueue("t", "broker-a", -1)
 class World:
     def __init__(self, **settings) -> None:
         self.acked: list[Receipt] = []
-        self.queue = PopQueue(QUEUE, ConsumerSettings("g", **settings), None, Pace(), (), self.acked.extend)
         self.clock = ManualClock()
+        given = ConsumerSettings("g", **settings)
+        self.queue = PopQueue(QUEUE, given, None, Pace(), (), self.acked.extend, self.clock.monotonic)
 
     def hold(self, count: int) -> list[PoppedMessage]:
         messages = [
@@ -67,6 +68,18 @@ def test_one_message_that_is_handled_for_long_stops_nothing():
     for _ in range(5000):
         world.queue.settle_all(world.hold(1))
     assert world.queue.has_room
+
+
+async def test_quick_handlers_find_more_messages_here_and_slow_ones_leave_them_to_others():
+    world = World()
+    for _ in range(6):
+        messages = world.hold(world.queue.room_for)
+        await world.clock.advance(len(messages) / 1000)
+        world.queue.settle_all(messages)
+    assert world.queue.room_for == 100  # in 0.1 s
+    await world.clock.advance(10.0)
+    world.hold(1)
+    assert world.queue.room_for == 32
 
 
 async def test_settling_makes_room_for_the_next_pop():

@@ -23,7 +23,8 @@ class World:
 
     def __init__(self, popping) -> None:
         self.clock = popping.world.clock
-        self.owned = PopQueue(QUEUE, ConsumerSettings("g"), None, Pace(), (), lambda _: None)
+        now = self.clock.monotonic
+        self.owned = PopQueue(QUEUE, ConsumerSettings("g"), None, Pace(), (), lambda _: None, now)
         self.arrived: list[int] = []
         wish = Wish(ALL, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)

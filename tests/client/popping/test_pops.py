@@ -7,7 +7,12 @@ from sparrowmq.client.popping import pops as module
 from sparrowmq.errors import ConfigError, NetworkError, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.pop_headers import BatchAcks, ChangeInvisibleTimeReply
+from sparrowmq.protocol.requests.pop_headers import (
+    BatchAckReply,
+    BatchAcks,
+    ChangeInvisibleTimeReply,
+    PopMessageReply,
+)
 from sparrowmq.remoting.request_dispatch import Answer
 from tests.client.conftest import until
 from tests.client.popping.answers import (
@@ -139,6 +144,33 @@ async def test_a_batch_that_fails_is_acknowledged_one_by_one(peer, popping):
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
 
 
+@pytest.mark.parametrize(
+    ("left_out", "batches", "singles"),
+    [(0, 2, []), (1, 2, ["7", "8"] * 2), (None, 1, ["7", "8"] * 2)],
+)  # fmt: skip
+async def test_a_batch_of_which_a_message_may_be_left_out_is_acknowledged_one_by_one_too(
+    peer, popping, left_out, batches, singles
+):
+    peer.usual[BATCH] = lambda _: Answer(header=BatchAckReply(left_out))
+    for _ in range(2):
+        peer.script(POP, popped(rec(7), rec(8)))
+        await popping.pops.ack([each.receipt for each in await popping.pop()])
+    assert len(peer.requests(BATCH)) == batches
+    assert [each["offset"] for each in fields(peer, ACK)] == singles
+
+
+async def test_more_messages_are_asked_for_when_the_broker_says_so_until_it_refuses(peer, popping):
+    header = PopMessageReply(0, 30_000, 2, 0, "0 1 5", most_msg_nums=256)
+    answer = Answer(0, header, body=rec(7))
+    refusal = Answer(ResponseCode.INVALID_PARAMETER)
+    peer.script(POP, answer, refusal, popped(rec(8)))
+    await popping.pop(most=500)
+    with pytest.raises(RemoteError):
+        await popping.pop(most=500)
+    await popping.pop(most=500)
+    assert [each["maxMsgNums"] for each in fields(peer, POP)] == ["32", "256", "32"]
+
+
 async def test_acks_are_repeated_after_a_lost_connection(peer, popping):
     peer.script(POP, popped(rec(7), rec(8)))
     messages = await popping.pop()
@@ -170,7 +202,7 @@ async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, p
 async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, popping):
     peer.script(POP, popped(rec(7)))
     (message,) = await popping.pop()
-    message.receipt.handle = message.receipt.handle._replace(broker_name="gone")
+    message.receipt.pop = message.receipt.pop._replace(broker_name="gone")
     waiting = asyncio.create_task(popping.pops.ack([message.receipt]))
     while not waiting.done():
         await popping.world.clock.advance(module.PAUSE_S)
