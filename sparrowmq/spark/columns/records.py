@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import hosts
@@ -36,6 +37,8 @@ _LEAST_BEHIND_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIRST_MS: Final = -62_135_596_800_000  # of the years 1 to 9999
 _LAST_MS: Final = 253_402_300_799_999
+_DIGITS_OF_TIME: Final = 14  # milliseconds up to the year 5138
+_DIGITS_OF_PRIORITY: Final = 9
 
 COLUMNS: Final[dict[str, pa.DataType]] = {
     "topic": pa.string(),
@@ -57,6 +60,9 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
     "preparedTransactionOffset": pa.int64(),
     "storeSize": pa.int32(),
     "bodyCrc": pa.int32(),
+    "shardingKey": pa.string(),
+    "deliverTimestamp": _TIMESTAMP,
+    "priority": pa.int32(),
 }
 
 
@@ -248,6 +254,17 @@ class RecordColumns:
         micros = millis * 1000
         return pa.Array.from_buffers(_TIMESTAMP, len(self), [None, pa.py_buffer(micros)])
 
+    def _numbers(self, most_digits: int, *names: str) -> pa.Array:
+        """The first of these properties that each record has, as a number; null where it is none."""
+        found = pc.coalesce(*map(self.properties.values_of, names))
+        is_number = pc.match_substring_regex(found, f"^[0-9]{{1,{most_digits}}}$")
+        return pc.if_else(is_number, found, pa.scalar(None, pa.string())).cast(pa.int64())
+
+    def _due_times(self) -> pa.Array:
+        """A delayed message has the first of the two until it is delivered, and the second from then on."""
+        millis = self._numbers(_DIGITS_OF_TIME, Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
+        return millis.cast(pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP)
+
     def _host_texts(self, positions: Positions, flag: int) -> pa.Array:
         """Hosts as text; each different one is written once, since there are few."""
         found = pa.array(at(self._body, positions, ">u8")).dictionary_encode()
@@ -316,5 +333,8 @@ _MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
     ),
     "storeSize": lambda records: pa.array((records._ends - records._starts).astype(np.int32)),
     "bodyCrc": lambda records: records.integers(layout.BODY_CRC_AT, ">i4", pa.int32()),
+    "shardingKey": lambda records: records.properties.values_of(Property.SHARDING_KEY),
+    "deliverTimestamp": RecordColumns._due_times,
+    "priority": lambda records: records._numbers(_DIGITS_OF_PRIORITY, Property.PRIORITY).cast(pa.int32()),
 }
 assert _MAKERS.keys() == COLUMNS.keys()

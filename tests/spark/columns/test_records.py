@@ -68,8 +68,29 @@ def test_every_column_of_a_plain_record():
             "preparedTransactionOffset": 99,
             "storeSize": len(body),
             "bodyCrc": zlib.crc32(b"hello") & 0x7FFFFFFF,
+            "shardingKey": None,
+            "deliverTimestamp": None,
+            "priority": None,
         }
     ]
+
+
+def test_group_due_time_and_priority_are_columns():
+    due_ms = 1_700_000_000_123
+    waiting = b"TIMER_DELIVER_MS\x01%d\x02" % due_ms
+    delivered = b"TIMER_OUT_MS\x01%d\x02" % due_ms
+    fifo = b"__SHARDINGKEY\x01g1\x02KEYS\x01k\x02"
+    urgent = b"_SYS_MSG_PRIORITY_\x017\x02"
+    nonsense = b"_SYS_MSG_PRIORITY_\x01-7\x02TIMER_OUT_MS\x01" + b"9" * 30 + b"\x02"
+    body = b"".join(encode(properties=each) for each in (waiting, delivered, fifo, urgent, nonsense, b""))
+    found = decode(body, ["shardingKey", "deliverTimestamp", "priority"])
+    found.validate(full=True)
+    due = datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
+    assert found.to_pydict() == {
+        "shardingKey": [None, None, "g1", None, None, None],
+        "deliverTimestamp": [due, due, None, None, None, None],
+        "priority": [None, None, None, 7, None, None],
+    }
 
 
 def test_the_types_are_those_promised():
