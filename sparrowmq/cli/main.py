@@ -50,6 +50,10 @@ COMMANDS: Final = {
         "show the busiest topics and the groups with the greatest lag, live",
     ),
     "acl": ("sparrowmq.cli.operator.acl_commands:acl", "make, change, delete and look at accounts"),
+    "user": (
+        "sparrowmq.cli.operator.user_commands:user",
+        "add, change, delete and look at users and their policies",
+    ),
     "context": (
         "sparrowmq.cli.operator.context_commands:context",
         "keep address and account of clusters under names",

@@ -9,13 +9,15 @@ Source: the classes of org.apache.rocketmq.tools.command.auth, Java 5.4.0.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import client_failure
 from sparrowmq.client.admin.operations import user_operations as operations
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
+
+T = TypeVar("T")
 
 _USER: Final = "%-16s  %-22s  %-22s  %-22s"
 _RULE: Final = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
@@ -61,18 +63,12 @@ async def list_user(call: Call) -> None:
 
 
 async def copy_user(call: Call) -> None:
-    source, target = call.text("f"), call.text("t")
-    names = call.text("u")
-    if names:
-        found = [await operations.user(call, source, name) for name in names.split(",") if name]
-    else:
-        found = list(await operations.users(call, source))
-    for entry in found:
-        if entry is None:
-            continue
+    async def put(target: str, entry: UserEntry) -> str:
         is_there = await operations.user(call, target, entry.username) is not None
         await (operations.update_user if is_there else operations.create_user)(call, target, entry)
-        call.line("copy user of %s from %s to %s success.", entry.username, source, target)
+        return entry.username
+
+    await _copy(call, "user", call.text("u"), operations.user, operations.users, put)
 
 
 async def create_acl(call: Call) -> None:
@@ -118,21 +114,32 @@ async def list_acl(call: Call) -> None:
 
 
 async def copy_acl(call: Call) -> None:
-    source, target = call.text("f"), call.text("t")
-    subjects = call.text("s")
-    if subjects:
-        found = [
-            await operations.policies(call, source, subject) for subject in subjects.split(",") if subject
-        ]
-    else:
-        found = list(await operations.all_policies(call, source))
-    for each in found:
-        if each is None:
-            continue
+    async def put(target: str, each: UserPolicies) -> str:
         is_there = await operations.policies(call, target, each.subject) is not None
-        put = operations.update_policies if is_there else operations.create_policies
-        await put(call, target, each.subject, each.policies)
-        call.line("copy acl of %s from %s to %s success.", each.subject, source, target)
+        change = operations.update_policies if is_there else operations.create_policies
+        await change(call, target, each.subject, each.policies)
+        return each.subject
+
+    await _copy(call, "acl", call.text("s"), operations.policies, operations.all_policies, put)
+
+
+async def _copy(
+    call: Call,
+    what: str,
+    names: str,
+    one: Callable[[Call, str, str], Awaitable[T | None]],
+    every: Callable[[Call, str], Awaitable[list[T]]],
+    put: Callable[[str, T], Awaitable[str]],
+) -> None:
+    """Copy the named ones, or all, from one broker to another; `put` returns the name of what it copied."""
+    source, target = call.text("f"), call.text("t")
+    if names:
+        found = [await one(call, source, name) for name in names.split(",") if name]
+    else:
+        found = list(await every(call, source))
+    for each in found:
+        if each is not None:
+            call.line("copy %s of %s from %s to %s success.", what, await put(target, each), source, target)
 
 
 async def _change(call: Call, change: Callable[[str], Awaitable[None]], done: str) -> None:
