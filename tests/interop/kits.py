@@ -1,11 +1,12 @@
-"""The jars of Apache RocketMQ and the puppets of Go and Node, made once in a cache outside the repository.
+"""The jars of Apache RocketMQ and the puppets of Go, Node and Rust, made once in a cache outside the repository.
 
 A *kit* is one folder of jars that together make a class path: a server with its admin tool, a Java client, or samples.
 Apicurio's schema registry is one, too.
 Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, which is then renamed to its place, so
 that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
-The Go puppet is a program that `go build` makes of our source, the Node puppet our source beside what `npm ci`
-installs; go.sum and package-lock.json pin both by hash. Their kits are named after the source: an edit makes another.
+The puppets of Go and Rust are programs that `go build` and `cargo build` make of our source, the Node puppet our source
+beside what `npm ci` installs; go.sum, Cargo.lock and package-lock.json pin them by hash. Their kits are named after the
+source: an edit makes another.
 Benchmarks have kits too: Kafka's broker, a NATS server, and an environment with other brokers' Python clients.
 
 The cache is `$SPARROWMQ_PEERS`, or `~/.cache/sparrowmq/peers`, or, where that cannot be written, a folder in the
@@ -225,6 +226,26 @@ def go_puppet(folder: str = "go") -> Path:
 
 
 @cache
+def rust_puppet() -> Path:
+    """The program made of five/rust. Raises: PeerMissing, also where crates cannot be fetched."""
+    source = _HERE / "five" / "rust"
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise PeerMissing("rust cannot: no cargo on PATH; install it to run Apache's Rust client")
+
+    def build(kit: Path) -> None:
+        with tempfile.TemporaryDirectory() as target:
+            _run(
+                [cargo, "build", "--locked", "--quiet", "--target-dir", target],
+                source,
+                "rust cannot: cargo does not build its puppet",
+            )
+            shutil.copy(Path(target) / "debug" / "puppet", kit)
+
+    return _made(source, build) / "puppet"
+
+
+@cache
 def go_sources() -> Path:
     """The folder of the Go client's sources. Raises: PeerMissing."""
     go_puppet()
@@ -370,3 +391,4 @@ if __name__ == "__main__":
     print(five_java_jars())
     print(go_puppet("five/go"))
     print(node_puppet("five/node")[1])
+    print(rust_puppet())
