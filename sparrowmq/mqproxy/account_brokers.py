@@ -24,7 +24,7 @@ from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, OnCheck
+from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.proxy.caller import client_of
 from sparrowmq.remoting.request_in_flight import Response
 
@@ -86,6 +86,7 @@ class AccountCluster:
         self.own = own
         self.users = users
         self.on_check: OnCheck = lambda *_: None
+        self.commands: ClientCommands | None = None
         self._connect = connect
         self._tasks = tasks
         self._clock = clock

@@ -27,7 +27,7 @@ from sparrowmq.protocol.requests.bodies import (
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, OnCheck
+from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.proxy.queues import MASTER
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
@@ -169,6 +169,7 @@ class ClusterBrokers:
     """
 
     def __init__(self, network: Network, clock: Clock) -> None:
+        self.commands: ClientCommands | None = None  # no broker sees a consumer that it could ask
         self._name_servers = network.name_servers
         self.addresses = Addresses(network.name_servers)
         self._connections = Connections(network, self.addresses)

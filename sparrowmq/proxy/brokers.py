@@ -13,7 +13,14 @@ from typing import Protocol, TypeVar
 
 from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.bodies import (
+    ConsumeOutcome,
+    ConsumerBeat,
+    ConsumerRunning,
+    GroupConfig,
+    TopicConfig,
+    TopicRoute,
+)
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
@@ -28,14 +35,24 @@ ASK_S = 3.0
 OnCheck = Callable[[str, CheckTransactionState, StoredMessage, Collection[str]], object]
 
 
+class ClientCommands(Protocol):
+    """Commands for the clients of a port (commands.py), by their ids with accounts."""
+
+    async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning: ...
+
+    async def verify(self, client_id: str, stored: StoredMessage) -> ConsumeOutcome: ...
+
+
 class Cluster(Protocol):
     """The brokers that a port serves.
 
     Attributes:
         on_check: is called when a broker asks for the end of a transaction of an announced producer.
+        commands: for the clients of the port, once it is open.
     """
 
     on_check: OnCheck
+    commands: ClientCommands | None
 
     def brokers_for(self, call: Call, client_id: str) -> Brokers:
         """The brokers as this caller may use them. Raises: AccessDenied."""

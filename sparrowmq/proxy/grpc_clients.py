@@ -62,7 +62,7 @@ class Client:
         if self.group:
             entries = self.settings.subscription.subscriptions
             consumer = ConsumerBeat(
-                self.group, POP, subscription_data_set=[_subscription(each) for each in entries]
+                self.group, POP, subscription_data_set=[subscription_of(each) for each in entries]
             )
         self.brokers.announce(self.topics, consumer)
 
@@ -71,7 +71,8 @@ def _name(resource: Any) -> str:
     return with_namespace(resource.resource_namespace, resource.name)
 
 
-def _subscription(entry: Any) -> Subscription:
+def subscription_of(entry: Any) -> Subscription:
+    """The subscription of an entry in the settings of a consumer."""
     kind = SQL92 if entry.expression.type == FilterType.SQL else TAG
     return Subscription.build(_name(entry.topic), entry.expression.expression, kind)
 

@@ -23,6 +23,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.proxy.acknowledging import Acknowledging
 from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.caller import Caller, caller_of, topic_of
+from sparrowmq.proxy.commands import Commands
 from sparrowmq.proxy.grpc_clients import Clients, Send
 from sparrowmq.proxy.queues import accepted_types, endpoints_of, queue_messages
 from sparrowmq.proxy.receiving import Receiving
@@ -61,7 +62,7 @@ class Methods:
         self._sending = Sending(self.clients, clock, lambda: next(turns))
         self._acks = Acknowledging(self.renewals, clock)
         self._receiving = Receiving(self.clients, self.renewals, self._acks, clock)
-        self._telemetry = Telemetry(cluster, self.clients, tasks.spawn)
+        self._telemetry = Telemetry(cluster, self.clients, Commands(self.clients, clock), tasks.spawn)
         tasks.spawn(self.renewals.run(self._acks.renewed), "renewals")
         tasks.spawn(self._expire(), "silent gRPC clients")
 

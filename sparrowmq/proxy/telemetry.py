@@ -3,6 +3,7 @@
     client ── settings ──────────────────────> port      at the start, and every few minutes
            <───── settings, as the cluster has them
            <───── recover_orphaned_transaction_command   a broker asks for the end of a transaction
+           <───── other commands, and their results back (commands.py)
 
 A command without a body is ignored, as are results of commands for which no caller waits.
 Source: ClientActivity, Java 5.4.
@@ -20,6 +21,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.proxy.commands import Commands
 from sparrowmq.proxy.grpc_clients import Client, Clients, Send
 from sparrowmq.proxy.message_out import message_of
 from sparrowmq.proxy.settings_answer import answer
@@ -36,10 +38,12 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class Telemetry:
     """The streams of all clients."""
 
-    def __init__(self, cluster: Cluster, clients: Clients, spawn: Spawn) -> None:
+    def __init__(self, cluster: Cluster, clients: Clients, commands: Commands, spawn: Spawn) -> None:
         self._clients = clients
+        self._commands = commands
         self._spawn = spawn
         cluster.on_check = self.check
+        cluster.commands = commands
 
     async def stream(self, caller: Caller, commands: AsyncIterator[Any], send: Send) -> None:
         """Serve one stream until its client ends it. Raises: SparrowError, the settings are refused."""
@@ -50,6 +54,8 @@ class Telemetry:
                 self._clients.seen(caller.client_id)
                 if command.HasField("settings"):
                     await self._settings(caller, client, command.settings, send)
+                else:
+                    self._commands.answered(client, command)
         finally:
             self._clients.stream_ended(client, send)
 

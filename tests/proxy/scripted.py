@@ -66,6 +66,7 @@ class ScriptedBrokers:
 
     def __init__(self, topic_type=None, **group):
         self.on_check: OnCheck = lambda *_: None
+        self.commands = None
         self.asked = []
         self.announced = []
         self.answers: dict[type, Callable] = {}

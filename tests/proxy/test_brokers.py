@@ -15,5 +15,5 @@ def test_brokers_of_a_cluster_and_of_tests_have_the_methods_of_the_interface():
             assert list(inspect.signature(getattr(kind, name)).parameters) == list(wanted), (kind, name)
     for name in ("brokers_for", "left"):
         wanted = inspect.signature(getattr(Cluster, name)).parameters
-        for kind in (ClusterBrokers, AccountCluster, ScriptedBrokers):
-            assert list(inspect.signature(getattr(kind, name)).parameters) == list(wanted), (kind, name)
+        for cluster in (ClusterBrokers, AccountCluster, ScriptedBrokers):
+            assert list(inspect.signature(getattr(cluster, name)).parameters) == list(wanted), (cluster, name)

@@ -6,6 +6,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.proxy.commands import Commands
 from sparrowmq.proxy.grpc_clients import Clients
 from sparrowmq.proxy.telemetry import Telemetry
 from sparrowmq.proxy.transaction_id import TransactionId
@@ -21,7 +22,9 @@ class Streams:
     def __init__(self):
         self.brokers = ScriptedBrokers(retry_max_times=4)
         self.clients = Clients(ManualClock(), self.brokers.left)
-        self.telemetry = Telemetry(self.brokers, self.clients, asyncio.ensure_future)
+        self.telemetry = Telemetry(
+            self.brokers, self.clients, Commands(self.clients, ManualClock()), asyncio.ensure_future
+        )
         self.sent: asyncio.Queue = asyncio.Queue()
         self.received: asyncio.Queue = asyncio.Queue()
 

@@ -15,10 +15,9 @@ from typing import Any, Final, Protocol, TypeVar
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.local_link import linked
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
+from sparrowmq.errors import BrokerUnreachable, NoRoute
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.bodies import (
@@ -46,7 +45,7 @@ from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, OnCheck
+from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.proxy.caller import client_of
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
@@ -96,6 +95,7 @@ class LocalBrokers:
     def __init__(self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf) -> None:
         self.home = home
         self.on_check: OnCheck = lambda *_: None
+        self.commands: ClientCommands | None = None
         self._clock = clock
         self._spawn = spawn
         self._account_of = account_of
@@ -151,8 +151,7 @@ class LocalLink:
         self._own_id = client_id
         self.used = 0.0
         sign = None if account is None else partial(_sign_again, account)
-        check = partial(self._check, all_links)
-        self._session = all_links.session(Pushes(check), sign)
+        self._session = all_links.session(Pushes(all_links, self.client_id), sign)
         served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
         if call.peer.certificate is not None:
             served.certified(call.peer.certificate)
@@ -201,9 +200,6 @@ class LocalLink:
             raise BrokerUnreachable(broker_name, f"this is the port of {self._home.name}")
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
 
-    def _check(self, all_links: LocalBrokers, header: CheckTransactionState, body: bytes) -> None:
-        all_links.on_check(self._home.name, header, record.decode(body), (self.client_id,))
-
 
 def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:
     return signed_fields(request.ext_fields(), body, account.access_key, account.key)
@@ -212,13 +208,15 @@ def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str
 class Pushes:
     """Answers the requests of the broker to a client of the port."""
 
-    def __init__(self, check: Callable[[CheckTransactionState, bytes], None]) -> None:
-        self._on_check = check
+    def __init__(self, all_links: LocalBrokers, client_id: str) -> None:
+        self._all_links = all_links
+        self._client_id = client_id
 
     @handles(CheckTransactionState)
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
         """Ask the producer for the end of a transaction."""
-        self._on_check(header, body)
+        links = self._all_links
+        links.on_check(links.home.name, header, record.decode(body), (self._client_id,))
 
     @handles(NotifyConsumerIdsChanged, ResetConsumerClientOffset, PushReply)
     def ignore(self, header: Request[Any], body: bytes, peer: Peer) -> None:
@@ -229,9 +227,18 @@ class Pushes:
         """Report that the client keeps no offsets."""
         return Answer(body=ConsumerStatus())
 
-    @handles(GetConsumerRunning, ConsumeMessageDirectly)
-    def refuse(self, header: Request[Any], body: bytes, peer: Peer) -> Answer:
-        """Refuse what clients of the gRPC port cannot do."""
-        raise RemoteError(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "clients of the gRPC port do not answer this request"
-        )
+    @handles(GetConsumerRunning)
+    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+        """Report the state of a consumer to an operator."""
+        has_stacks = bool(header.jstack_enable)
+        return Answer(body=await self._commands.running(self._client_id, has_stacks=has_stacks))
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
+        """Have a consumer handle one message for an operator."""
+        return Answer(body=await self._commands.verify(self._client_id, record.decode(body)))
+
+    @property
+    def _commands(self) -> ClientCommands:
+        assert self._all_links.commands is not None
+        return self._all_links.commands

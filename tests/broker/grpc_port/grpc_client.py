@@ -35,11 +35,21 @@ class GrpcClient:
             command.settings.subscription.group.name = group
             command.settings.subscription.subscriptions.add().topic.name = "orders"
         await stream.write(command.SerializeToString())
+        self._stream = stream
 
         async def read():
             return message("TelemetryCommand").FromString(await stream.read())
 
         return read
+
+    async def answer(self, command, nonce, text="", code=20000):
+        """Send the result of a command on the latest stream."""
+        answer = message("TelemetryCommand")()
+        answer.status.code, answer.status.message = code, text
+        getattr(answer, command).nonce = nonce
+        if command == "thread_stack_trace":
+            answer.thread_stack_trace.thread_stack_trace = text
+        await self._stream.write(answer.SerializeToString())
 
     async def receive(self, group="g", broker="broker-0", queue_id=-1, count=32, wait_ms=5000, **fields):
         """The messages of one receive."""

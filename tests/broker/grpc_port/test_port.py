@@ -1,6 +1,12 @@
 """The gRPC port of a broker, over sockets."""
 
+import pytest
+
 from sparrowmq import connect
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning
+from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.proxy.settings_answer import set_ms
 from sparrowmq.proxy.transaction_id import TransactionId
 from sparrowmq.proxy.wire_types import ClientType, MessageType, Resolution
@@ -90,6 +96,46 @@ async def test_mistakes_of_clients_have_their_codes(tmp_path):
                 "EndTransaction", topic=named("orders"), transaction_id=lost, resolution=1
             )
             assert ended.status.code == 40008
+
+
+async def test_operator_gets_stacks_and_has_a_message_handled(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0) as cluster, Network(cluster.namesrv) as network:
+        await make_topic(cluster)
+        session = await network.brokers.session(cluster.brokers[0].address)
+        async with channel_to(cluster.brokers[0].grpc_address) as channel:
+            consumer, other = GrpcClient(channel, "c"), GrpcClient(channel, "x")
+            read = await consumer.telemetry(ClientType.PUSH_CONSUMER, group="g")
+            for each in (read, await other.telemetry(ClientType.PUSH_CONSUMER, group="g")):
+                await each()
+            running = ConsumerRunning.decode((await session.call(GetConsumerRunning("g", "c"))).body)
+            assert [each.topic for each in running.subscription_set] == ["orders"]
+            assert running.jstack is None
+
+            wish = session.call(GetConsumerRunning("g", "c", True))
+            nonce = (await read()).print_thread_stack_trace_command.nonce
+            await other.answer("thread_stack_trace", nonce, "forged")
+            await other.call("QueryRoute", topic=named("orders"))
+            await consumer.answer("thread_stack_trace", nonce, "at main")
+            assert ConsumerRunning.decode((await wish).body).jstack == "at main"
+
+            async with connect(cluster.namesrv) as mq:
+                sent = await mq.producer("p").send("orders", b"hello")
+            ask = ConsumeMessageDirectly("g", "c", sent.offset_msg_id)
+            for code, result in ((20000, "CR_SUCCESS"), (50000, "CR_LATER")):
+                wish = session.call(ask)
+                command = (await read()).verify_message_command
+                assert (command.message.body, command.message.topic.name) == (b"hello", "orders")
+                await consumer.answer("verify_message_result", command.nonce, "no", code)
+                outcome = ConsumeOutcome.decode((await wish).body)
+                assert (outcome.consume_result, outcome.remark) == (
+                    result,
+                    None if code == 20000 else "50000 no",
+                )
+            wish = session.call(ask)
+            command = (await read()).verify_message_command
+            await consumer.answer("verify_message_result", command.nonce, "never", 50100)
+            with pytest.raises(RemoteError, match="never"):
+                await wish
 
 
 async def test_broker_without_the_setting_has_no_port(tmp_path):

@@ -34,6 +34,7 @@ public class Puppet {
             case "sends_and_receives" -> System.out.println(sendsAndReceives());
             case "pushes" -> System.out.println(pushes());
             case "ends_transactions" -> System.out.println(endsTransactions());
+            case "is_asked" -> System.out.println(isAsked());
             case "recalls" -> System.out.println(recalls());
             default -> throw new IllegalArgumentException(args[1]);
         }
@@ -103,6 +104,21 @@ public class Puppet {
             found = bodies.poll(2, TimeUnit.SECONDS);
         }
         return "[\"" + found + "\"]";
+    }
+
+    static String isAsked() throws Exception {
+        BlockingQueue<String> bodies = new LinkedBlockingQueue<>();
+        PROVIDER.newPushConsumerBuilder()
+            .setClientConfiguration(config)
+            .setConsumerGroup("push")
+            .setSubscriptionExpressions(Collections.singletonMap("orders", FilterExpression.SUB_ALL))
+            .setMessageListener(message -> {
+                String body = text(message.getBody());
+                bodies.add(body);
+                return body.equals("bad") ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+            })
+            .build();
+        return "[\"" + bodies.poll(60, TimeUnit.SECONDS) + "\",\"" + bodies.poll(60, TimeUnit.SECONDS) + "\"]";
     }
 
     static String endsTransactions() throws Exception {
