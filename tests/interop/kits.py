@@ -70,6 +70,8 @@ _HERE: Final = Path(__file__).parent
 REGISTRY_VERSION: Final = "3.3.3"
 NATS_VERSION: Final = "2.15.2"
 _NATS_SERVER: Final = "github.com/nats-io/nats-server/v2"
+_FIVE_CLIENTS: Final = "https://github.com/apache/rocketmq-clients"
+FIVE_COMMIT: Final = "da8271b572b41b627bcbbdfb5b3310c0c5e4736b"
 PEERS_LOCK: Final = _HERE.parents[1] / "requirements" / "peers.txt"
 FIVE_LOCK: Final = _HERE.parents[1] / "requirements" / "five.txt"
 
@@ -142,6 +144,21 @@ def python_peers() -> Path:
 def five_java_jars() -> Path:
     """The folder with Apache's own Java client of RocketMQ 5. Raises: PeerMissing."""
     return _kit("five-java-5.2.0", "")
+
+
+@cache
+def five_examples() -> Path:
+    """The folder with the examples of Apache's Python client of RocketMQ 5. Raises: PeerMissing."""
+    git = _on_path("git")
+
+    def fetch(kit: Path) -> None:
+        complaint = "needs a network: git cannot fetch the examples"
+        _run([git, "init", "-q"], kit, complaint)
+        _run([git, "fetch", "-q", "--depth", "1", _FIVE_CLIENTS, FIVE_COMMIT], kit, complaint)
+        _run([git, "checkout", "-q", FIVE_COMMIT, "--", "python/example"], kit, complaint)
+        shutil.rmtree(kit / ".git")
+
+    return _whole(f"five-examples-{FIVE_COMMIT[:12]}", fetch) / "python" / "example"
 
 
 @cache
