@@ -12,10 +12,16 @@ from typing import Final
 
 import pytest
 
+from sparrowmq import connect
 from sparrowmq.cli.mqadmin.main import run
+from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.proxy.wire_types import ClientType
+from tests.broker.grpc_port import attacks
+from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.servers import OURS, SETTINGS, OurBroker, OurNamesrv, Target
 from tests.interop.test_access import AUTH_OF_5
+from tests.proxy.scripted import named, outgoing
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -111,3 +117,39 @@ def test_the_script_did_what_it_says(wanted: dict[str, list[str]]) -> None:
     assert by_number[0] == ["create user to ADDRESS success."]
     assert [line.split()[0] for line in by_number[2][1:-1]] == ["admin", "alice", "inner"]
     assert len(by_number[7]) == 4 and len(by_number[9]) == 3 and by_number[-1] == []
+
+
+async def test_mqproxy_decides_by_the_users_of_apaches_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(USERS, "initAuthenticationUser", attacks.USERS["first_user"])
+    with broker(f"apache-{VERSION}", tmp_path) as target:
+        await attacks.add_users(target.namesrv, target.broker)
+        async with connect(target.namesrv, credentials=attacks.OPERATOR) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            await mq.admin.create_topic("bills", queues=1)
+            await mq.admin.create_group("g")
+            await mq.admin.reset("g", "orders", "earliest")
+        settings = ProxySettings(port=0, credentials=attacks.OPERATOR)
+        async with Proxy(settings, target.namesrv) as proxy, channel_to(proxy.address) as channel:
+            forger = GrpcClient(channel, **attacks.signed("writer-1", "wrong"))
+            writer, reader, thief = (
+                attacks.client_of(channel, name) for name in ("writer-1", "reader-1", "reader-2")
+            )
+            for client, code in (
+                (GrpcClient(channel), 40100),
+                (forger, 40100),
+                (reader, 40100),
+                (writer, 20000),
+            ):
+                assert (await client.call("SendMessage", messages=[outgoing()])).status.code == code
+            denied = attacks.client_of(channel, "writer-2")
+            assert (await denied.call("SendMessage", messages=[outgoing("bills")])).status.code == 40100
+            await (await reader.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            code, [got] = await reader.receive(broker="broker-a")
+            assert code == 20000
+            entries = [{"receipt_handle": got.system_properties.receipt_handle}]
+            names = {"topic": named("orders"), "group": named("g")}
+            for client, code in ((thief, 40100), (writer, 40100), (reader, 20000)):
+                acked = await client.call("AckMessage", **names, entries=entries)
+                assert acked.status.code == code
