@@ -5,6 +5,6 @@
              PROXY     only      windows,     and its
              header              streams      messages
 
-`connection` and the modules below it do no I/O: bytes go in, calls of a `Receiver` and bytes come out. `hpack` reads
-header blocks. The answers' blocks are few and are written here.
+`connection` and the modules below it do no I/O: bytes go in, calls of a `Receiver` and bytes come out. `hpack` has
+the table of header blocks. The answers' blocks are few and are written here.
 """

@@ -34,11 +34,11 @@ from sparrowmq.http2.frames import (
     ConnectionFault,
     StreamFault,
 )
+from sparrowmq.http2.header_blocks import HeaderReader
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.output import Output
 from sparrowmq.http2.request_headers import (
     BadHeaders,
-    HeaderReader,
     RequestHeaders,
     check_trailers,
     request_of,

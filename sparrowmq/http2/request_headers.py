@@ -1,9 +1,4 @@
-"""The headers of a request: out of a compressed block, checked (RFC 9113, section 8), as names and values.
-
-`hpack` decompresses. It stops at HARD_LIST_BYTES, so a small block cannot become a large list; after that the table
-that both sides share is lost, and the connection with it. A list between the limit of the settings and that one is
-refused by an answer.
-"""
+"""The headers of a request, checked (RFC 9113, section 8). `header_blocks` decompresses them."""
 
 from __future__ import annotations
 
@@ -11,13 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from hpack import Decoder
-from hpack.exceptions import HPACKError
-
-from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
-
-HARD_LIST_BYTES: Final = 64 * 1024
-ENTRY_BYTES: Final = 32  # that each header counts besides its name and value (RFC 7541, section 4.1)
+from sparrowmq.http2.header_blocks import ENTRY_BYTES
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE: Final = re.compile(rb"[\0\r\n]")
@@ -53,28 +42,6 @@ class RequestHeaders:
         self.headers: dict[str, str] = {}
         self.body_bytes = -1
         self.list_bytes = 0
-
-
-class HeaderReader:
-    """Decompresses the header blocks of one connection, in the order of their arrival."""
-
-    def __init__(self) -> None:
-        self._decoder = Decoder(HARD_LIST_BYTES)
-
-    def read(self, block: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the names and values of a block.
-
-        Raises:
-            ConnectionFault: it cannot be decompressed, or becomes too large.
-        """
-        try:
-            return list(self._decoder.decode(block, raw=True))
-        except HPACKError as error:
-            if "larger than" in str(error):
-                raise ConnectionFault(ENHANCE_YOUR_CALM, str(error)) from error
-            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from error
-        except (IndexError, ValueError) as error:
-            raise ConnectionFault(COMPRESSION_ERROR, f"a broken header block: {error}") from error
 
 
 def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> RequestHeaders:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import hpack
 import pytest
 
-from sparrowmq.http2 import frames
-from sparrowmq.http2.frames import ConnectionFault
 from sparrowmq.http2.request_headers import (
-    HARD_LIST_BYTES,
     BadHeaders,
-    HeaderReader,
     check_trailers,
     request_of,
 )
@@ -78,28 +73,3 @@ def test_trailers_are_checked():
     check_trailers([(b"x-last", b"1")])
     with pytest.raises(BadHeaders):
         check_trailers([(b":path", b"/")])
-
-
-def test_blocks_share_the_table_of_their_connection():
-    encoder, reader = hpack.Encoder(), HeaderReader()
-    first, second = encoder.encode(CALL), encoder.encode(CALL)
-    assert len(second) < len(first)
-    assert reader.read(first) == raw() == reader.read(second)
-
-
-@pytest.mark.parametrize(
-    "block", [b"\xff", b"\x80", b"\xbe", b"\0\x05abc", b"\x3f\xff\xff\x7f", b"\xff" * 50]
-)
-def test_a_broken_block_ends_the_connection(block):
-    with pytest.raises(ConnectionFault) as caught:
-        HeaderReader().read(block)
-    assert caught.value.code == frames.COMPRESSION_ERROR
-
-
-def test_a_small_block_does_not_become_a_large_list():
-    """A bomb: one long header that enters the table, and then its number many times."""
-    reader = HeaderReader()
-    block = b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000 + b"\xbe" * (HARD_LIST_BYTES // 4000 + 1)
-    with pytest.raises(ConnectionFault) as caught:
-        reader.read(block)
-    assert caught.value.code == frames.ENHANCE_YOUR_CALM

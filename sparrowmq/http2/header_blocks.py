@@ -1,0 +1,128 @@
+"""Compressed header blocks: bytes in, names and values out (HPACK, RFC 7541).
+
+    1.......  index                        a header of the table
+    01......  name, value                  a literal, which enters the table
+    001.....  size                         a new size of the table; only at the beginning of a block
+    0000....  0001....  name, value        a literal that enters no table
+
+A name is a string or the index of a header that has it. A string may be in Huffman's code, which is slow to decode in
+Python, and clients repeat most of their names: the last ones are remembered. `hpack` has the table and the code; its
+own decoder copies the rest of a block for each header.
+
+A list may have HARD_LIST_BYTES, so a small block cannot become a large list. After that the table that both sides share
+is lost, and the connection with it. A list between the limit of the settings and this one is refused by an answer.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from hpack.exceptions import HPACKError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+from sparrowmq.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
+
+HARD_LIST_BYTES: Final = 64 * 1024
+ENTRY_BYTES: Final = 32  # that each header counts besides its name and value (RFC 7541, section 4.1)
+
+_TABLE_BYTES: Final = 4096  # of the settings that we do not change
+_LONGEST_INTEGER: Final = 5  # bytes behind the first
+_REMEMBERED: Final = 1024  # strings
+_LONGEST_REMEMBERED: Final = 64
+
+
+class HeaderReader:
+    """Decompresses the header blocks of one connection, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._table = HeaderTable()
+
+    def read(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the names and values of a block.
+
+        Raises:
+            ConnectionFault: it cannot be decompressed, or becomes too large.
+        """
+        try:
+            return self._pairs(block)
+        except HPACKError as error:
+            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from error
+        except IndexError as error:
+            raise _broken("it ends too soon") from error
+
+    def _pairs(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        table, at, end = self._table, 0, len(block)
+        pairs: list[tuple[bytes, bytes]] = []
+        list_bytes = 0
+        while at < end:
+            first = block[at]
+            if first & 0x80:
+                index, at = _integer(block, at, 0x7F)
+                pair = table.get_by_index(index)
+            elif first & 0x40:
+                pair, at = self._literal(block, at, 0x3F)
+                table.add(*pair)
+            elif first & 0x20:
+                size, at = _integer(block, at, 0x1F)
+                if pairs or size > _TABLE_BYTES:
+                    raise _broken("the size of the table changes behind headers, or is too large")
+                table.maxsize = size
+                continue
+            else:
+                pair, at = self._literal(block, at, 0x0F)
+            pairs.append(pair)
+            list_bytes += len(pair[0]) + len(pair[1]) + ENTRY_BYTES
+            if list_bytes > HARD_LIST_BYTES:
+                raise ConnectionFault(
+                    ENHANCE_YOUR_CALM, f"the headers are larger than {HARD_LIST_BYTES} bytes"
+                )
+        return pairs
+
+    def _literal(self, block: bytes, at: int, mask: int) -> tuple[tuple[bytes, bytes], int]:
+        """Return a header, and where it ends."""
+        index, at = _integer(block, at, mask)
+        if index:
+            name = self._table.get_by_index(index)[0]
+        else:
+            name, at = _string(block, at)
+        value, at = _string(block, at)
+        return (name, value), at
+
+
+def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """Return the integer in the low bits of a byte and perhaps those behind it, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    for shift in range(0, 7 * _LONGEST_INTEGER, 7):
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise _broken("an integer is too long")
+
+
+def _string(block: bytes, at: int) -> tuple[bytes, int]:
+    """Return a string, and where it ends."""
+    is_coded = block[at] & 0x80
+    length, at = _integer(block, at, 0x7F)
+    end = at + length
+    text = block[at:end]
+    if len(text) < length:
+        raise _broken("it ends within a string")
+    if is_coded:
+        text = _plain(text) if length <= _LONGEST_REMEMBERED else decode_huffman(text)
+    return text, end
+
+
+@lru_cache(_REMEMBERED)
+def _plain(text: bytes) -> bytes:
+    return decode_huffman(text)
+
+
+def _broken(why: str) -> ConnectionFault:
+    return ConnectionFault(COMPRESSION_ERROR, f"a broken header block: {why}")

@@ -1,0 +1,73 @@
+"""Compressed header blocks."""
+
+import hpack
+import pytest
+from hpack.exceptions import HPACKError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.http2 import frames
+from sparrowmq.http2.frames import ConnectionFault
+from sparrowmq.http2.header_blocks import HARD_LIST_BYTES, HeaderReader
+from tests.http2.peer_frames import CALL
+
+
+def raw(*more, base=CALL):
+    return [(name.encode(), value.encode("latin-1")) for name, value in [*base, *more]]
+
+
+def test_blocks_share_the_table_of_their_connection():
+    encoder, reader = hpack.Encoder(), HeaderReader()
+    first, second = encoder.encode(CALL), encoder.encode(CALL)
+    assert len(second) < len(first)
+    assert reader.read(first) == raw() == reader.read(second)
+
+
+@pytest.mark.parametrize(
+    "block", [b"\xff", b"\x80", b"\xbe", b"\0\x05abc", b"\x3f\xff\xff\x7f", b"\xff" * 50]
+)
+def test_a_broken_block_ends_the_connection(block):
+    with pytest.raises(ConnectionFault) as caught:
+        HeaderReader().read(block)
+    assert caught.value.code == frames.COMPRESSION_ERROR
+
+
+def test_a_small_block_does_not_become_a_large_list():
+    """A bomb: one long header that enters the table, and then its number many times."""
+    reader = HeaderReader()
+    block = b"\x40\x01a\x7f\xa1\x1e" + b"x" * 4000 + b"\xbe" * (HARD_LIST_BYTES // 4000 + 1)
+    with pytest.raises(ConnectionFault) as caught:
+        reader.read(block)
+    assert caught.value.code == frames.ENHANCE_YOUR_CALM
+
+
+NAMES = st.sampled_from([b":method", b":path", b"x-mq-request-id", b"te", b"x" * 80])
+VALUES = st.sampled_from([b"POST", b"/", b"", b"trailers", b"y" * 300]) | st.binary(max_size=40)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(NAMES, VALUES), max_size=12), st.booleans(), st.sampled_from([0, 100, 4096])
+        )
+    )
+)
+def test_blocks_that_share_a_table_are_read_as_hpack_reads_them(blocks):
+    encoder, reader, reference = hpack.Encoder(), HeaderReader(), hpack.Decoder()
+    for headers, is_coded, table_bytes in blocks:
+        encoder.header_table_size = table_bytes
+        block = encoder.encode(headers, huffman=is_coded)
+        assert reader.read(block) == list(reference.decode(block, raw=True)) == headers
+
+
+@given(st.lists(st.binary(max_size=60), max_size=4))
+def test_any_bytes_are_read_or_refused_as_hpack_does(blocks):
+    reader, reference = HeaderReader(), hpack.Decoder()
+    for block in blocks:
+        try:
+            expected = list(reference.decode(block, raw=True))
+        except (HPACKError, IndexError, ValueError):
+            with pytest.raises(ConnectionFault):
+                reader.read(block)
+            return
+        assert reader.read(block) == expected
