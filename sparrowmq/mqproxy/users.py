@@ -18,7 +18,14 @@ from sparrowmq.auth.policies import Action, Kind, Resource
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.auth.user_directory import principals
 from sparrowmq.auth.users import User
-from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, NetworkError, RemoteError
+from sparrowmq.errors import (
+    AccessDenied,
+    BrokerUnreachable,
+    ConfigError,
+    DenialKind,
+    NetworkError,
+    RemoteError,
+)
 from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.protocol.hosts import pack
@@ -90,10 +97,18 @@ class BrokerUsers:
     def authorise(
         self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes
     ) -> None:
-        """Do nothing if an account may send a request to a broker from there. Raises: AccessDenied."""
+        """Do nothing if an account may send a request to a broker from there.
+
+        Raises:
+            AccessDenied: it may not.
+            BrokerUnreachable: the broker has not given its users.
+        """
         table = self._tables.get(broker_name)
-        user = table.users.get(account) if table is not None else None
-        if table is None or user is None:
+        if table is None:
+            problem = self._problems.get(broker_name, "a broker that starts is asked again within seconds")
+            raise BrokerUnreachable(broker_name, f"mqproxy has not read its users: {problem}")
+        user = table.users.get(account)
+        if user is None:
             raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(
                 DenialKind.UNKNOWN_ACCOUNT
             )

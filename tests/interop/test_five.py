@@ -1,6 +1,7 @@
 """Apache's own clients of RocketMQ 5, at our broker's gRPC port and at `mqproxy` in front of two brokers."""
 
 import asyncio
+import io
 import json
 import os
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.cli.mqadmin.main import run as mqadmin
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import SparrowError
@@ -132,6 +134,10 @@ async def test_tool_gets_the_stacks_of_an_official_client_and_has_it_handle_mess
             running = ConsumerRunning.decode((await session.call(ask, timeout_s=15)).body)
             assert running.jstack is not None and "java.lang.Thread" in running.jstack
             assert [each.topic for each in running.subscription_set] == ["orders"]
+            words = ["consumerStatus", "-g", "push", "-i", members[0], "-s", "-n", cluster.namesrv]
+            shown, problems = io.StringIO(), io.StringIO()
+            await asyncio.to_thread(mqadmin, words, shown, problems)
+            assert "#Consumer jstack#" in shown.getvalue(), problems.getvalue()
             for sent, result in ((good, "CR_SUCCESS"), (bad, "CR_LATER")):
                 directly = ConsumeMessageDirectly("push", members[0], sent.offset_msg_id)
                 outcome = ConsumeOutcome.decode((await session.call(directly, timeout_s=15)).body)

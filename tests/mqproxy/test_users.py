@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq import Credentials
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import AccessDenied, ConfigError
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.users import BrokerUsers, Source
@@ -46,7 +46,7 @@ async def test_changes_of_users_and_policies_count_after_a_few_seconds(tmp_path)
         for name in ("writer-1", "reader-2", "nobody"):
             with pytest.raises(AccessDenied):
                 users.authorise("broker-0", name, HERE, ACK, b"")
-        with pytest.raises(AccessDenied):
+        with pytest.raises(BrokerUnreachable, match="within seconds"):
             users.authorise("broker-9", "reader-1", HERE, ACK, b"")
         # The broker sees mqproxy's address, so only mqproxy can decide by the client's.
         await allow(brokers, "reader-1", PolicyRule("Group:g", ["Sub"], ["10.0.0.0/8"], "Deny"))
