@@ -163,7 +163,7 @@ def message_offsets_text(queues: Iterable[PoppedQueue]) -> str:
 
 
 def popped_queues(
-    start_offsets: str | None, message_offsets: str | None
+    start_offsets: str | None, message_offsets: str | None = None
 ) -> dict[tuple[Kind, int], PoppedQueue]:
     """Parse startOffsetInfo and msgOffsetInfo into the queues, by kind and id. Raises: ConfigError."""
     offsets = {

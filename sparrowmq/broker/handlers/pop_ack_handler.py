@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from sparrowmq.broker.pop.pop_queue import PopQueue
@@ -75,7 +75,7 @@ class PopAckHandler:
             raise RemoteError(ResponseCode.NO_MESSAGE, "the request names no message")
         left, left_out = _MOST_ACKS, 0
         for each in acks:
-            offsets = list(_offsets_of(each))
+            offsets = _offsets_of(each)
             left -= len(offsets)
             if left < 0:
                 raise RemoteError(
@@ -134,7 +134,7 @@ def _topic_of(ack: BatchAck) -> str:
     return kind.topic_of(ack.topic, ack.consumer_group)
 
 
-def _offsets_of(ack: BatchAck) -> Iterator[int]:
+def _offsets_of(ack: BatchAck) -> Sequence[int]:
     try:
         bits = int.from_bytes(base64.b64decode(ack.bits, validate=True), "little")
     except (binascii.Error, ValueError) as error:
@@ -145,9 +145,9 @@ def _offsets_of(ack: BatchAck) -> Iterator[int]:
         raise RemoteError(
             ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MOST_ACKS} messages"
         )
-    while bits:
-        yield ack.start_offset + (bits & -bits).bit_length() - 1
-        bits &= bits - 1
+    if not bits & bits + 1:  # without gaps
+        return range(ack.start_offset, ack.start_offset + bits.bit_length())
+    return [ack.start_offset + place for place, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]
 
 
 def _unknown(topic: str, offset: int) -> RemoteError:

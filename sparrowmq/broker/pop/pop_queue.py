@@ -14,7 +14,7 @@ A message that becomes visible again goes to `ready`, and is given out again bef
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -33,8 +33,7 @@ CHUNK: Final = 64  # messages
 _CELL: Final = Struct("<qqIHH")  # pop_ms, due_ms, token, attempt, is_ready
 _READY_AT: Final = 22  # of is_ready, within a cell
 _READY: Final = Struct("<H")
-_TOKEN_AT: Final = 16
-_TOKEN: Final = Struct("<I")
+_TOKEN: Final = Struct("<16xI4x")  # of a cell
 NEVER_MS: Final = 1 << 62
 
 
@@ -121,16 +120,19 @@ class PopQueue:
             return None
         return Cell._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
 
-    def valid(self, offsets: list[int], token: int) -> list[int]:
+    def valid(self, offsets: Iterable[int], token: int) -> list[int]:
         """Return those of some messages that are not done and whose handle has this token."""
-        found = []
+        found, last, live = [], -1, 0
+        tokens: list[tuple[int]] = []
         for offset in offsets:
-            chunk = self.chunks.get(offset // CHUNK)
+            number = offset // CHUNK
+            if number != last:
+                chunk, last = self.chunks.get(number), number
+                live = chunk.live if chunk is not None else 0
+                tokens = list(_TOKEN.iter_unpack(chunk.cells)) if chunk is not None else []
             index = offset % CHUNK
-            if chunk is not None and chunk.live >> index & 1:
-                (own,) = _TOKEN.unpack_from(chunk.cells, index * _CELL.size + _TOKEN_AT)
-                if own == token:
-                    found.append(offset)
+            if live >> index & 1 and tokens[index][0] == token:
+                found.append(offset)
         return found
 
     def live_offsets(self) -> Iterator[int]:

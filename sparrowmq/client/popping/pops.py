@@ -224,10 +224,7 @@ class Pops:
         header = answer.header
         queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
         try:
-            starts = {
-                key: each.start_offset
-                for key, each in popped_queues(header.start_offset_info, header.msg_offset_info).items()
-            }
+            starts = {key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()}
             counts = OrderCounts.parse(header.order_count_info)
             found = messages_in(answer.body, queue, Subscription(place.topic))
             shared: _Shared = {}
