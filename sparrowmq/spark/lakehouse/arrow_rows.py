@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, DateType, StringType, StructField, StructType
 
+from sparrowmq.spark.lakehouse.keyed_batch import DELETED
+from sparrowmq.spark.lakehouse.tombstones import Tombstones
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
 from sparrowmq.spark.pipelines.tables.encoded_bodies import EncodedReader, Encoding
@@ -43,17 +45,21 @@ class ArrowRows:
 
     Attributes:
         mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
-        encoding: the schemas of Avro and Protobuf bodies.
+        encoding: the schemas of Avro and Protobuf bodies. key, deletes: as `Settled` has them.
     """
 
     mode: str
     kinds: Mapping[str, DataType] = field(default_factory=dict)
     depth: int = 0
     encoding: Encoding | None = None
+    key: str | None = None
+    deletes: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it needs from the source."""
+        if self.key is not None:
+            return (*_WHERE, "keys", "properties", BODY)
         return Raw.columns if self.mode == "raw" else Objects.columns
 
     @cached_property
@@ -71,6 +77,11 @@ class ArrowRows:
         )
 
     @cached_property
+    def staged_schema(self) -> pa.Schema:
+        """The schema of the rows that workers write; rows of a key say whether they delete it."""
+        return self.schema if self.key is None else self.schema.append(pa.field(DELETED, pa.bool_()))
+
+    @cached_property
     def error_schema(self) -> pa.Schema:
         """The schema of the table of errors."""
         return arrow_schema(
@@ -84,8 +95,10 @@ class ArrowRows:
             rows = [*own, *(messages.column(name) for name in Raw.columns[len(_WHERE) :])]
             return Split(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
         reason, *values = self._read(messages)
+        if self.key is not None:
+            reason, values = Tombstones(self.key, self.deletes, self.kinds).marked(messages, reason, values)
         is_good = pc.is_null(reason)
-        rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.schema)
+        rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.staged_schema)
         if not len(is_good) or pc.all(is_good).as_py():
             return Split(rows, self._no_errors)
         errors = pa.RecordBatch.from_arrays([*own, reason, messages.column(BODY)], schema=self.error_schema)

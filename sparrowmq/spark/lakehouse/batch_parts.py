@@ -43,7 +43,7 @@ class Part:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
         mode, depth, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
         targets: of the table and its table of errors, if files are to be written behind an address.
-        encoding: the schemas of Avro and Protobuf bodies, as far as they are known.
+        encoding: the schemas of Avro and Protobuf bodies, as far as they are known. key, deletes: of the table.
     """
 
     topic: str
@@ -57,6 +57,8 @@ class Part:
     keeps_day: bool
     targets: tuple[Target, Target] | None = None
     encoding: Encoding | None = None
+    key: str | None = None
+    deletes: str | None = None
 
     @property
     def rows(self) -> int:
@@ -108,14 +110,14 @@ def error_text(error: BaseException) -> str:
 
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
-    shape = ArrowRows(part.mode, part.kinds, part.depth, part.encoding)
+    shape = ArrowRows(part.mode, part.kinds, part.depth, part.encoding, part.key, part.deletes)
     given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
     options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
     network = network_of(options)
     network.learn(part.brokers)
     written = Written(part.topic)
     folder = Path(part.folder)
-    rows = DayFiles(folder / "rows", shape.schema, part.keeps_day)
+    rows = DayFiles(folder / "rows", shape.staged_schema, part.keeps_day)
     errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
     heads: Counter[Head] = Counter()
     with rows, errors:

@@ -26,6 +26,7 @@ from sparrowmq.spark.failures import Failure, failure
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
 from sparrowmq.spark.lakehouse.freshness import Freshness
+from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import (
     compared,
@@ -328,6 +329,8 @@ class KeptTable:
                 rows_lake.keeps_day,
                 self._targets,
                 None if self._bodies is None else self._bodies.known,
+                self.settled.key,
+                self.settled.deletes,
             )
             for number, ranges in enumerate(share(between(start, end), 1, most_parts))
         ]
@@ -404,12 +407,11 @@ class KeptTable:
         """
         begin = self.monotonic()
         assert self._progress is not None
-        batch = self._progress.batch
         rows, errors = self._open()
         keep(self.state, self.settled)
         shape = ArrowRows(self.settled.mode, self._kinds())
-        good = self._staged_files([file for each in written for file in each.rows], batch)
-        rejects = self._staged_files([file for each in written for file in each.errors], batch)
+        good = self._staged_files([file for each in written for file in each.rows])
+        rejects = self._staged_files([file for each in written for file in each.errors])
         known = self._progress.rows, self._progress.errors
         folders = [target.folder for target in self._targets] if self._targets else [None, None]
         staged = Staged(good, shape.schema, folder=folders[0])
@@ -440,10 +442,16 @@ class KeptTable:
             demand_no_wider(lake, staged.schema, self.root)
         else:
             widen(lake, staged.schema, self.state / "rewritten")
+        amount = staged.rows
+        if self.settled.key is not None and lake is self._open()[0]:
+            assert self._staged is not None
+            staged = KeyedBatch(self.settled.key, self._staged / "keyed", self._name_of).on(lake, staged)
+            if not staged.files and not staged.removed:
+                return 0  # it deletes keys that the table does not have
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
         record = record_of(self._progress, settled, other=other.last_batch(), is_half=is_half)
         lake.commit(batch, replace(staged, record=record))
-        return staged.rows
+        return amount
 
     def _count(self, written: Sequence[Written], rows: int, errors: int, commit_s: float) -> None:
         assert self._progress is not None
@@ -467,14 +475,14 @@ class KeptTable:
         self._freshness.reach(sum(self._ends.values()) - self.lag)
         self.why, self.is_permanent, self.failures_in_a_row = "", False, 0
 
-    def _staged_files(self, files: Sequence[StagedFile], batch: int) -> list[StagedFile]:
+    def _staged_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
         """The files with the names that they get in the table; those behind an address have them."""
-        # A name of its own for each attempt: a rival run has files of the same batch.
-        prefix = f"{self.settled.writer}-{batch:09}-{uuid.uuid4().hex}"
-        return [
-            replace(file, name=file.name or f"{DAY}={file.day}/{prefix}-{number:05}.parquet")
-            for number, file in enumerate(files)
-        ]
+        return [replace(file, name=file.name or self._name_of(file.day)) for file in files]
+
+    def _name_of(self, day: str) -> str:
+        """The name of a new file of the batch, which no other attempt and no rival run uses."""
+        assert self._progress is not None
+        return f"{DAY}={day}/{self.settled.writer}-{self._progress.batch:09}-{uuid.uuid4().hex}.parquet"
 
     def _open(self) -> tuple[Lake, Lake]:
         if self._lakes is None:

@@ -25,7 +25,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -118,6 +118,7 @@ class TableSettings:
         catalog: of Iceberg tables. table: the name there. catalog_options: properties besides.
             `{topic}` in a folder, an address or a name is the topic.
         registry, schema_file, message: of Avro and Protobuf bodies, as `table` has them.
+        key: the column of which each value has one row. deletes: the property or field by which a message deletes it.
         every_s: the least time between two batches of a table. 0: each look at the brokers.
         rows_per_s: how many rows a table gets in a second at most.
         keep_days: days that stay; None for all.
@@ -137,6 +138,8 @@ class TableSettings:
     registry: str | None = _setting(_text, default=None)
     schema_file: str | None = _setting(_text, default=None)
     message: str | None = _setting(_text, default=None)
+    key: str | None = _setting(_text, default=None)
+    deletes: str | None = _setting(_text, default=None)
     every_s: int = _setting(_time, default=0)
     rows_per_s: int | None = _setting(_number, default=None)
     keep_days: int | None = _setting(_number, default=None)
@@ -151,7 +154,7 @@ class TableSettings:
         found = Settled(
             topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
         )
-        return found.at(self.root(topic))
+        return replace(found, key=self.key, deletes=self.deletes).at(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
         """The place of a topic's table. Raises: ConfigError, as `root_of`."""
@@ -247,6 +250,7 @@ def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
     if TOPIC not in settings.to:
         raise ConfigError(f'{what}: write the folder of its tables, as to = "/lake/{TOPIC}"')
     _check_place(settings, what)
+    _check_key(settings, what)
     if (settings.mode == "schema") != (settings.schema is not None):
         raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
@@ -272,6 +276,22 @@ def _check_place(settings: TableSettings, what: str) -> None:
         )
     if settings.catalog_options and settings.catalog is None:
         raise ConfigError(f"{what}: catalog_options go with a catalog; write catalog and table, too")
+
+
+def _check_key(settings: TableSettings, what: str) -> None:
+    if settings.key is None:
+        if settings.deletes is not None:
+            raise ConfigError(f'{what}: deletes goes with a key; write the column, as key = "id"')
+        return
+    if settings.mode == "raw" or settings.format == "parquet":
+        raise ConfigError(
+            f"{what}: a key is a column of bodies, and rows are replaced in Delta and Iceberg tables; write another "
+            'mode than raw, and format = "delta" or "iceberg"'
+        )
+    if settings.state is not None or scheme_of(settings.to) is not None:
+        raise ConfigError(
+            f'{what}: tables with a key are in folders only; write to = "/lake/{TOPIC}" without a state'
+        )
 
 
 def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:

@@ -18,7 +18,14 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import (
+    Settled,
+    begun,
+    demand_no_key,
+    held,
+    place_of,
+    state_of,
+)
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
@@ -55,6 +62,7 @@ def backfill(
     settled = begun(root)
     if settled is None or settled.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")
+    demand_no_key(root, settled, "a backfill")
     broker = broker or _only(settled.begin[settled.topic])
     files = log_files(str(store))
     if runner.dry_run:

@@ -7,6 +7,7 @@ A batch is one transaction. It adds its files under the writer's name and the ba
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -81,7 +82,7 @@ class Delta:
         self._may_have_left = True
         self._said = {_WRITER: place.writer, _RECORD: staged.record}
         self._table.create_write_transaction(
-            self._adds(staged),
+            [*self._adds(staged), *self._removes(staged.removed)],
             "append",
             self._table.schema(),
             [DAY],
@@ -123,6 +124,17 @@ class Delta:
         assert self._table is not None
         now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration.get(_STATISTICS) or ""
         return [_add(file, self._place.path, columns, now_ms) for file in staged.files]
+
+    def _removes(self, files: Sequence[Path]) -> list[RemoveAction]:
+        if self._table is None or not files:
+            return []
+        gone, now_ms = set(files), int(time.time() * 1000)
+        known = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            RemoveAction(each["path"], True, now_ms, each["size_bytes"], {DAY: str(each[f"partition.{DAY}"])})
+            for each in known
+            if self._place.folder / each["path"] in gone
+        ]
 
     def compact(self, before: date) -> None:
         """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""

@@ -113,11 +113,18 @@ class Iceberg:
         with table.transaction() as change:
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
-            change.add_files(
-                [f"{self._location}/data/{file.name}" for file in staged.files],
-                snapshot_properties=summary,
-                check_duplicate_files=False,
-            )
+            if staged.removed:
+                gone = {f"file://{file}" for file in staged.removed}
+                with change.update_snapshot(summary).overwrite() as overwrite:
+                    for task in table.scan().plan_files():
+                        if task.file.file_path in gone:
+                            overwrite.delete_data_file(task.file)
+            if staged.files:
+                change.add_files(
+                    [f"{self._location}/data/{file.name}" for file in staged.files],
+                    snapshot_properties=summary,
+                    check_duplicate_files=False,
+                )
             drop_snapshots(change)
         self._may_have_left = False
         self._upkeep.committed(table, staged, summary)

@@ -37,12 +37,14 @@ class Staged:
 
     Attributes:
         record: what its commit says about it (`progress.py`). folder: where they were written, behind an address.
+        removed: files of the table that the same commit takes out.
     """
 
     files: Sequence[StagedFile]
     schema: pa.Schema
     record: str = ""
     folder: str | None = None
+    removed: Sequence[Path] = ()
 
     @property
     def rows(self) -> int:

@@ -42,6 +42,10 @@ class Settled:
     resumed: dict[str, Any] | None = None  # where that begins, if it is not the table's first checkpoint
     address: str | None = None  # None: the folder beside the state
     catalog: str | None = None  # and the name of the table there; None: the one in the state
+    key: str | None = None  # the column of which each value has one row, that of its last message
+    deletes: str | None = (
+        None  # a property or field, as `op=d`, by which a message takes the row of its key out
+    )
 
     def at(self, root: Path | Address) -> Settled:
         """The same, at a place. Raises: ConfigError, a catalog goes with Iceberg only."""
@@ -72,6 +76,15 @@ class Settled:
             for broker, queues in brokers.items()
             for queue, offset in queues.items()
         }
+
+
+def demand_no_key(root: Path | Address, settled: Settled, what: str) -> None:
+    """Raises: ConfigError, older rows would come behind newer ones of their keys."""
+    if settled.key is not None:
+        raise ConfigError(
+            f"{root} has one row for each {settled.key}, and {what} would put older rows over newer ones; only "
+            "`sparrowmq lake` writes to it: send the messages to its topic again"
+        )
 
 
 @contextmanager
@@ -127,7 +140,7 @@ def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
             )
         return None
     what = f"the table at {root}"
-    fixed = ("topic", "format", "mode", "address", "catalog")
+    fixed = ("topic", "format", "mode", "address", "catalog", "key", "deletes")
     demand_same(what, asdict(found), {name: getattr(settled, name) for name in fixed})
     if ("registry" in (found.bodies or {})) != ("registry" in (settled.bodies or {})):
         raise ConfigError(

@@ -29,7 +29,7 @@ from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.rewriting import rewritten, widen
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, demand_no_key, keep, state_of
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merge
 from sparrowmq.spark.pipelines.tables.progress import Record
@@ -89,6 +89,7 @@ class Retry:
                 f"{root} is of mode {settled.mode}; only the errors of the modes {' and '.join(_MODES)} can be "
                 "tried again"
             )
+        demand_no_key(root, settled, "a retry")
         self._settled = settled
         self._state = state_of(root)
         self._writer = settled.writer + _LANE

@@ -1,0 +1,274 @@
+"""sparrowmq.spark.lakehouse.keyed_batch: a table has the last message of each key, after kills and repeats, too."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.lakehouse import kept_table
+from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
+from sparrowmq.spark.lakehouse.batch_parts import Written
+from sparrowmq.spark.lakehouse.kept_table import KeptTable
+from sparrowmq.spark.lakehouse.keyed_batch import last_of_each
+from sparrowmq.spark.lakehouse.lake_settings import TableSettings, settings_of
+from sparrowmq.spark.pipelines.backfill import backfill
+from sparrowmq.spark.pipelines.tables.begun_table import begun
+from sparrowmq.spark.pipelines.tables.day_files import DayFiles
+from sparrowmq.spark.pipelines.tables.json_kinds import found_in
+from sparrowmq.spark.pipelines.tables.retries import Retry
+from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
+from tests.spark.lakehouse.lakes import PlainTypes
+from tests.spark.pipelines.lake.tables import rows_of
+
+pytestmark = pytest.mark.timeout(600)
+
+QUEUES = [MessageQueue("orders", "a", number) for number in range(2)]
+BEGIN = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
+KINDS = ("delta", "iceberg")
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed(*_given, **_more):
+    raise KilledError
+
+
+class Orders:
+    """A topic of two queues; a key is always in the same one. A message is (KEYS, property, body)."""
+
+    def __init__(self, seed=0):
+        self.chance = Random(seed)
+        self.queues: dict[MessageQueue, list[tuple[str, str, bytes]]] = {queue: [] for queue in QUEUES}
+        self.rows: dict[int, int | None] = {}  # what a table has after all messages
+        self.bad = 0
+
+    def put(self, key, value=None, *, deletes="", is_bad=False):
+        text, prop, body = str(key), "", b""
+        if is_bad:
+            body = b'{"id":null}'
+            self.bad += 1
+        elif deletes == "property":
+            prop, body = "d", json.dumps({"id": key}).encode()
+        elif deletes == "field":
+            body = json.dumps({"id": key, "op": "d"}).encode()
+        elif not deletes:
+            body = json.dumps({"id": key, "value": value}).encode()
+        self.queues[QUEUES[key % 2]].append((text, prop, body))
+        if deletes:
+            self.rows.pop(key, None)
+        elif not is_bad:
+            self.rows[key] = value
+
+    def send(self, count, keys=20):
+        for _ in range(count):
+            key, draw = self.chance.randrange(keys), self.chance.random()
+            if draw < 0.7:
+                self.put(key, self.chance.randrange(10**6))
+            elif draw < 0.95:
+                self.put(key, deletes=self.chance.choice(["body", "property", "field"]))
+            else:
+                self.put(key, is_bad=True)
+
+
+class Run:
+    """One start of a lake, for the table."""
+
+    def __init__(self, folder, kind, orders):
+        settings = TableSettings(to=f"{folder}/{{topic}}", format=kind, mode="json", key="id", deletes="op=d")
+        self.orders, self.table = orders, KeptTable("orders", settings, {}, PlainTypes())
+        self.table.begin()
+
+    def batch(self, most=10**6, death="never"):
+        held = {queue: Bounds(0, len(some)) for queue, some in self.orders.queues.items()}
+        starts = dict.fromkeys(held, 0)
+        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start)
+        if not self.table.is_due():
+            return
+        done = [self.written(part) for part in self.table.plan(most, 2, lambda _: {})]
+        while again := self.table.again(done):
+            done = [self.written(part) for part in again]
+        if death == "planned":
+            raise KilledError
+        with pytest.MonkeyPatch.context() as patch:
+            rows, errors = self.table._open()
+            if death == "before the rows":
+                patch.setattr(rows, "commit", killed)
+            if death == "after the rows":
+                patch.setattr(errors, "commit", killed)
+                patch.setattr(kept_table, "keep_progress", killed)
+            self.table.add(done)
+
+    def written(self, part):
+        """What a worker would write for a part."""
+        shape = ArrowRows(part.mode, part.kinds, part.depth, None, part.key, part.deletes)
+        folder, done = Path(part.folder), Written(part.topic, read=part.rows)
+        rows = DayFiles(folder / "rows", shape.staged_schema, part.keeps_day)
+        errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+        with rows, errors:
+            for each in part.ranges:
+                for at in range(each.start, each.end):
+                    split = shape.split(self.message(shape, each.queue, at))
+                    for file, some in ((rows, split.rows), (errors, split.errors)):
+                        if some.num_rows:
+                            file.write(some)
+                    done.found |= found_in(split.errors.column("body").to_pylist(), part.depth)
+        done.rows, done.errors = rows.written, errors.written
+        return done
+
+    def message(self, shape, queue, at):
+        keys, prop, body = self.orders.queues[queue][at]
+        stored = BEGIN + timedelta(seconds=10 * at)
+        row = {
+            "topic": "orders", "brokerName": "a", "queueId": queue.queue_id, "queueOffset": at, "msgId": "m",
+            "bornTimestamp": stored, "storeTimestamp": stored, "keys": keys,
+            "properties": [("op", prop)] if prop else [], "body": body,
+        }  # fmt: skip
+        return pa.RecordBatch.from_pylist([row], schema=shape.source_schema)
+
+    def check(self, kind):
+        state = self.table.state
+        root = state.with_name("orders")
+        rows = rows_of(kind, root, state)
+        found = {row["id"]: row.get("value") for row in rows}
+        assert len(rows) == len(found) and found == self.orders.rows
+        errors = rows_of(kind, root.with_name("orders.errors"), state / "errors")
+        assert len(errors) == self.orders.bad
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def test_the_last_message_of_a_key_is_its_row_and_tombstones_take_rows_out(tmp_path, kind):
+    orders = Orders()
+    for key in range(6):
+        orders.put(key, key)
+        orders.put(key, key + 100)
+    run = Run(tmp_path, kind, orders)
+    run.batch()
+    run.check(kind)
+    orders.put(0, 7)
+    orders.put(1, deletes="body")
+    orders.put(2, deletes="property")
+    orders.put(3, deletes="field")
+    orders.put(1, is_bad=True)
+    orders.put(99, deletes="body")  # of which there is no row
+    run.batch()
+    run.check(kind)
+    for key in range(6):
+        orders.put(key, deletes="body")
+    run.batch()
+    run.check(kind)
+    orders.put(4, 5)
+    run.batch()
+    run.check(kind)
+    run.table.close()
+
+
+@pytest.mark.guards("KeptTable._add: batch <= last -> False")
+@pytest.mark.parametrize("seed", range(4))
+def test_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
+    play(tmp_path, kind, seed, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_kills_and_repeats_leave_the_last_row_of_each_key(tmp_path, kind, seed):
+    play(tmp_path, kind, seed, 20)
+
+
+def play(folder, kind, seed, runs):
+    orders = Orders(seed)
+    orders.send(30)
+    deaths = ["planned", "before the rows", "after the rows", "never", "never"]
+    for _ in range(runs):
+        run = Run(folder, kind, orders)
+        with suppress(KilledError):
+            for _ in range(3):
+                orders.send(10)
+                run.batch(orders.chance.randrange(1, 25), orders.chance.choice(deaths))
+        run.table.close()
+    run = Run(folder, kind, orders)
+    while not run.table.has_all:
+        run.batch()
+    run.check(kind)
+    run.table.close()
+
+
+def test_files_without_the_keys_of_a_batch_stay(tmp_path):
+    orders = Orders()
+    for key in range(4):
+        orders.put(key, key)
+    run = Run(tmp_path, "delta", orders)
+    run.batch()
+    before = set(run.table._open()[0].paths())
+    orders.put(10, 1)
+    run.batch()
+    assert before < set(run.table._open()[0].paths())
+    orders.put(2, 1)
+    run.batch()
+    assert not before <= set(run.table._open()[0].paths())
+    run.check("delta")
+    run.table.close()
+
+
+def test_of_two_queues_the_later_name_counts_and_within_one_the_later_offset():
+    place = pa.struct([("brokerName", pa.string()), ("queueId", pa.int32()), ("queueOffset", pa.int64())])
+    places = [("a", 1, 5), ("b", 0, 1), ("a", 1, 9), ("a", 0, 7)]
+    rows = pa.table({
+        "_mq": pa.array([dict(zip(place.names, each, strict=True)) for each in places], place),
+        "id": ["x", "y", "x", "y"], "value": [1, 2, 3, 4],
+    })  # fmt: skip
+    found = last_of_each(rows, "id").select(["id", "value"]).to_pylist()
+    assert sorted(found, key=str) == [{"id": "x", "value": 3}, {"id": "y", "value": 2}]
+
+
+def test_other_settings_and_other_writers_are_refused(tmp_path):
+    orders = Orders()
+    orders.put(1, 1)
+    run = Run(tmp_path, "delta", orders)
+    run.batch()
+    run.table.close()
+    root = tmp_path / "orders"
+    settings = TableSettings(to=f"{tmp_path}/{{topic}}", format="delta", mode="json")
+    with pytest.raises(ConfigError, match="was begun with key 'id', not None"):
+        KeptTable("orders", settings, {}, PlainTypes()).begin()
+    settled = begun(root)
+    assert settled is not None
+    with pytest.raises(
+        ConfigError, match="has one row for each id, and a retry would put older rows over newer"
+    ):
+        Retry(root, settled)
+    with pytest.raises(ConfigError, match="has one row for each id, and a backfill"):
+        backfill(root, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"key": "id"}, "write another mode than raw"),
+        ({"key": "id", "mode": "json"}, 'format = "delta" or "iceberg"'),
+        ({"deletes": "op=d"}, 'deletes goes with a key; write the column, as key = "id"'),
+        ({"key": "id", "mode": "json", "format": "delta", "state": "/s/{topic}"}, "are in folders only"),
+    ],
+)
+def test_settings_that_do_not_fit_say_what_to_do(section, says):
+    given = {"name_server": "127.0.0.1:9876", "tables": {"a": {"to": "/lake/{topic}", **section}}}
+    with pytest.raises(ConfigError, match=says):
+        settings_of(given, "lake.toml")

@@ -1,0 +1,80 @@
+"""sparrowmq.spark.lakehouse.tombstones: which messages delete, and which have no key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import BooleanType, LongType, StringType
+
+from sparrowmq.spark.lakehouse.tombstones import Tombstones
+
+KINDS = {"id": LongType(), "gone": BooleanType(), "op": StringType()}
+
+
+def marked(deletes, *messages):
+    """Of messages as (KEYS, properties, body, reason, id, gone, op): the reasons, the keys, and who deletes."""
+    keys, properties, bodies, reasons, *values = map(list, zip(*messages, strict=True))
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.string()),
+            pa.array(properties, pa.map_(pa.string(), pa.string())),
+            pa.array(bodies),
+        ],
+        names=["keys", "properties", "body"],
+    )
+    kinds = (pa.int64(), pa.bool_(), pa.string())
+    columns = [pa.array(each, kind) for each, kind in zip(values, kinds, strict=True)]
+    reason, found = Tombstones("id", deletes, KINDS).marked(batch, pa.array(reasons, pa.string()), columns)
+    return reason.to_pylist(), found[0].to_pylist(), found[-1].to_pylist()
+
+
+EMPTY = "the body is empty"
+
+
+@pytest.mark.guards("Tombstones.marked: pc.or_(deleted, is_empty) -> deleted")
+def test_an_empty_body_deletes_the_first_of_its_keys():
+    found = marked(
+        None,
+        ("7 8", [], b"", EMPTY, None, None, None),
+        (None, [], b"", EMPTY, None, None, None),
+        ("x", [], b"", EMPTY, None, None, None),
+        ("9", [], b"{}", None, 1, None, None),
+        ("9", [], None, "damaged", None, None, None),
+    )
+    assert found[0] == [
+        None,
+        "an empty body deletes the row of a key, and the message has no KEYS",
+        "the body is empty, and its KEYS x are no int64",
+        None,
+        "damaged",
+    ]
+    assert found[1:] == ([7, None, None, 1, None], [True, True, True, False, False])
+
+
+def test_a_property_or_a_field_with_the_value_deletes():
+    rows = [
+        ("", [("op", "d")], b"{}", None, 1, None, None),
+        ("", [], b"{}", None, 2, None, "d"),
+        ("", [("op", "u")], b"{}", None, 3, None, "c"),
+        ("", [], b"{}", None, 4, True, None),
+    ]
+    assert marked("op=d", *rows)[2] == [True, True, False, False]
+    assert marked("gone", *rows)[2] == [False, False, False, True]
+
+
+def test_a_row_without_a_key_is_an_error():
+    reasons, _, deleted = marked(
+        None, ("", [], b"{}", None, None, None, None), ("", [], b"{}", "bad", None, None, None)
+    )
+    assert reasons == ["the key id is null", "bad"] and deleted == [False, False]
+
+
+def test_bodies_that_never_had_the_key_are_errors():
+    batch = pa.RecordBatch.from_pydict({"body": [b"{}"]})
+    reason, values = Tombstones("id", None, {}).marked(batch, pa.array([None], pa.string()), [])
+    assert reason.to_pylist() == ["the body has no id, which is the key"] and values[-1].to_pylist() == [
+        False
+    ]
