@@ -50,8 +50,8 @@ CLIENTS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "python": lambda: [str(five_python()), str(_HERE / "load.py")],
 }
 # Calls of one measurement, by client: some seconds' worth.
-CALLS: Final = {"java": 20_000, "python": 5_000}
-IN_TURN: Final = {"java": 4_000, "python": 1_500}
+CALLS: Final = {"java": 10_000, "python": 4_000}
+IN_TURN: Final = {"java": 2_000, "python": 1_000}
 
 Figures = dict[str, Any]
 Cases = Mapping[tuple[str, str, int], Mapping[str, Sequence[Figures]]]

@@ -5,10 +5,14 @@ load.py ENDPOINTS receive IN_FLIGHT WARM_UP COUNT    ... writes "ready" first, a
                                                      there; a call is an acknowledgement
 """
 
+from __future__ import annotations
+
 import json
+import os
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer
 
@@ -21,14 +25,17 @@ LIMIT_S = 300
 class Tally:
     """Counts finished calls. The clock runs from the end of the warm-up to the last call."""
 
-    def __init__(self, warm_up, count):
+    def __init__(self, warm_up: int, count: int) -> None:
         self._lock = threading.Lock()
         self._warm_up, self._last = warm_up, warm_up + count
         self.done = 0
-        self._times, self._errors = [], []
+        self._times: list[float] = []
+        self._errors: list[BaseException] = []
+        self._began = self._cpu = 0.0
+        self.figures: dict[str, object] = {}
         self.ended = threading.Event()
 
-    def take(self, began, error):
+    def take(self, began: float, error: BaseException | None) -> None:
         with self._lock:
             self.done += 1
             if error is not None:
@@ -39,10 +46,10 @@ class Tally:
                 print("begin", flush=True)
                 self._began, self._cpu = time.perf_counter(), time.process_time()
             elif self.done == self._last:
-                self._figures()
+                self._set_figures()
                 self.ended.set()
 
-    def _figures(self):
+    def _set_figures(self) -> None:
         took_s = time.perf_counter() - self._began
         count = len(self._times)
         self.figures = {
@@ -53,14 +60,14 @@ class Tally:
             "error": repr(self._errors[0]) if self._errors else "",
         }
 
-    def report(self):
+    def report(self) -> None:
         """Wait for the end, and write the figures."""
         if not self.ended.wait(LIMIT_S):
             raise TimeoutError(f"{self.done} calls in {LIMIT_S} s; {self._errors[:1]}")
         print(json.dumps(self.figures), flush=True)
 
 
-def send(config, in_flight, tally):
+def send(config: ClientConfiguration, in_flight: int, tally: Tally) -> None:
     producer = Producer(config, (TOPIC,))
     producer.startup()
     room = threading.Semaphore(in_flight)
@@ -70,7 +77,7 @@ def send(config, in_flight, tally):
         room.acquire()
         began = time.perf_counter()
 
-        def done(future, began=began):
+        def done(future: Future[object], began: float = began) -> None:
             tally.take(began, future.exception())
             room.release()
 
@@ -78,7 +85,7 @@ def send(config, in_flight, tally):
     tally.report()
 
 
-def receive(config, in_flight, tally):
+def receive(config: ClientConfiguration, in_flight: int, tally: Tally) -> None:
     consumer = SimpleConsumer(config, GROUP, {TOPIC: FilterExpression()}, 5)
     consumer.startup()
     for _ in range(4):  # a new group begins with what comes to a queue after its first receive there
@@ -86,23 +93,15 @@ def receive(config, in_flight, tally):
     print("ready", flush=True)
     sys.stdin.readline()
 
-    def acked(began, future):
-        tally.take(began, future.exception())
-
-    def received(future):
-        if tally.ended.is_set():
-            return
-        messages = [] if future.exception() else future.result()
-        for message in messages:
-            began = time.perf_counter()
-            consumer.ack_async(message).add_done_callback(lambda future, began=began: acked(began, future))
-        ask()
-
-    def ask():
-        consumer.receive_async(32, INVISIBLE_S).add_done_callback(received)
+    def ask() -> None:
+        while not tally.ended.is_set():
+            for message in consumer.receive(32, INVISIBLE_S):
+                began = time.perf_counter()
+                consumer.ack(message)  # `ack_async` of 5.1.2 works only in the thread of an event loop
+                tally.take(began, None)
 
     for _ in range(in_flight):
-        ask()
+        threading.Thread(target=ask, daemon=True).start()
     tally.report()
 
 
@@ -111,6 +110,4 @@ if __name__ == "__main__":
     {"send": send, "receive": receive}[what](
         ClientConfiguration(endpoints, Credentials()), int(in_flight), Tally(int(warm_up), int(count))
     )
-    import os
-
     os._exit(0)
