@@ -65,7 +65,7 @@ class Brokers(Protocol):
     """The brokers, for one client.
 
     Attributes:
-        account: the access key of the account that signed the client's calls; "" without one.
+        account: the access key that signed the client's calls, or the name in its certificate; "" without one.
     """
 
     @property

@@ -1,7 +1,8 @@
 """`python -m tests.fuzz [--minutes N] [--seed S]`: nonsense for live servers and for every decoder.
 
-`--access [--cases N]` attacks what belongs to others instead, and `--cost [--requests N]` searches for requests that
-cost much CPU; tests/fuzz/access and tests/fuzz/cost say how. `--beside` measures a client's sends beside attackers.
+`--access [--cases N]` attacks what belongs to others instead, `--handles [--cases N]` forges handles, and
+`--cost [--requests N]` searches for requests that cost much CPU; tests/fuzz/access and tests/fuzz/cost say how.
+`--beside` measures a client's sends beside attackers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.request_table import ROWS, Role
+from tests.fuzz import handles
 from tests.fuzz.access import command
 from tests.fuzz.beside import beside
 from tests.fuzz.cost import command as dear
@@ -34,6 +36,37 @@ CLIENT_SHARE = 10
 
 
 def main() -> int:
+    arguments = options().parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    violations = run(arguments)
+    for violation in violations:
+        print(f"VIOLATION {violation}")
+    print(f"{len(violations)} violations, seed {arguments.seed}")
+    return 1 if violations else 0
+
+
+def run(arguments: argparse.Namespace) -> list[str]:
+    """Search in the chosen way. Returns what was found, as text."""
+    seed, cases = arguments.seed, arguments.cases
+    if arguments.handles:
+        return handles.attack(seed, cases, lambda done: progress("handles", done, cases))
+    if arguments.beside:
+        return beside(seed, arguments.minutes, members=arguments.members)
+    if arguments.cost and arguments.replay:
+        return dear.replay(Path(arguments.replay))
+    if arguments.cost:
+        return dear.search(seed, arguments.requests, arguments.codes, progress)
+    if arguments.access and arguments.replay:
+        return command.replay(arguments.replay, arguments.users)
+    if arguments.access:
+        return command.attack_all(seed, cases, arguments.replays, arguments.users, progress)
+    print(f"about {arguments.minutes:g} minutes", flush=True)
+    decodes = int(arguments.minutes * DECODES_A_MINUTE)
+    frames = int(arguments.minutes * FRAMES_A_MINUTE)
+    return decode_all(seed, decodes) + live_all(seed, frames) + client_all(seed, frames // CLIENT_SHARE)
+
+
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./run fuzz", description=__doc__)
     parser.add_argument(
         "--minutes",
@@ -45,7 +78,12 @@ def main() -> int:
     parser.add_argument(
         "--access", action="store_true", help="attack an account's things on a broker with accounts"
     )
-    parser.add_argument("--cases", type=int, default=100_000, help="of --access (default 100,000)")
+    parser.add_argument(
+        "--handles", action="store_true", help="forge receipt, transaction and recall handles"
+    )
+    parser.add_argument(
+        "--cases", type=int, default=100_000, help="of --access and --handles (default 100,000)"
+    )
     parser.add_argument(
         "--replay", metavar="CASES", help="repeat the cases that --access printed, or a file of --cost"
     )
@@ -56,41 +94,7 @@ def main() -> int:
     parser.add_argument("--codes", default="", help="of --cost, such as 34,310 (default all)")
     parser.add_argument("--beside", action="store_true", help="measure a client's sends beside 16 attackers")
     parser.add_argument("--members", type=int, default=0, help="of --beside: join a group, and do not attack")
-    arguments = parser.parse_args()
-    if arguments.beside:
-        print(f"seed {arguments.seed}", flush=True)
-        broken = beside(arguments.seed, arguments.minutes, members=arguments.members)
-        return said(broken, arguments.seed)
-    if arguments.cost:
-        print(f"seed {arguments.seed}", flush=True)
-        if arguments.replay:
-            return said(dear.replay(Path(arguments.replay)), arguments.seed)
-        return said(
-            dear.search(arguments.seed, arguments.requests, arguments.codes, progress), arguments.seed
-        )
-    if arguments.access:
-        print(f"seed {arguments.seed}", flush=True)
-        found = command.replay(arguments.replay, arguments.users) if arguments.replay else None
-        if found is None:
-            found = command.attack_all(
-                arguments.seed, arguments.cases, arguments.replays, arguments.users, progress
-            )
-        return said(found, arguments.seed)
-    print(f"seed {arguments.seed}, about {arguments.minutes:g} minutes", flush=True)
-    decodes = int(arguments.minutes * DECODES_A_MINUTE)
-    frames = int(arguments.minutes * FRAMES_A_MINUTE)
-    violations = decode_all(arguments.seed, decodes)
-    violations += live_all(arguments.seed, frames)
-    violations += client_all(arguments.seed, frames // CLIENT_SHARE)
-    return said(violations, arguments.seed)
-
-
-def said(violations: list[str], seed: int) -> int:
-    """Print the violations. Returns the exit code."""
-    for violation in violations:
-        print(f"VIOLATION {violation}")
-    print(f"{len(violations)} violations, seed {seed}")
-    return 1 if violations else 0
+    return parser
 
 
 def decode_all(seed: int, runs: int) -> list[str]:

@@ -7,6 +7,7 @@ account's key. So the broker's guard decides about them as about those of any ot
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.proxy.caller import client_of
+from sparrowmq.proxy.statuses import Status, refused
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
 from sparrowmq.remoting.request_in_flight import Response
@@ -56,6 +58,7 @@ R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
+MOST_CLIENTS: Final = 10_000  # of one address; each costs 9 KB
 MASTER: Final = 0
 
 
@@ -99,37 +102,53 @@ class LocalBrokers:
         self._clock = clock
         self._spawn = spawn
         self._account_of = account_of
-        self._links: dict[tuple[object, ...], LocalLink] = {}
+        self._links: defaultdict[str, dict[str, LocalLink]] = defaultdict(dict)  # by address and client
 
     def __len__(self) -> int:
-        return len(self._links)
+        return sum(map(len, self._links.values()))
 
     def brokers_for(self, call: Call, client_id: str) -> LocalLink:
-        """The connection of the caller. Raises: AccessDenied."""
+        """The connection of the caller.
+
+        Raises:
+            AccessDenied: the signature is wrong.
+            RemoteError: the address has too many clients. It may invent any number of ids.
+        """
         account = self._account_of(call.metadata)
-        who = (client_id, call.peer.host, account and account.access_key, call.peer.certificate)
-        link = self._links.get(who)
+        client = client_of(_name_of(account, call.peer.certificate), client_id)
+        links = self._links[call.peer.host]
+        link = links.get(client)
         if link is None or link.is_closed:
-            link = self._links[who] = LocalLink(self, call, client_id, account)
+            if len(links) >= MOST_CLIENTS:
+                raise refused(
+                    Status.TOO_MANY_REQUESTS,
+                    f"{call.peer.host} has {MOST_CLIENTS:,} clients here; give each client one id, and close it at "
+                    "its end",
+                )
+            link = links[client] = LocalLink(self, call, client_id, account)
         link.used = self._clock.monotonic()
         return link
 
     def left(self, client_id: str) -> None:
         """Close the connections of a client."""
-        self._close([who for who, link in self._links.items() if link.client_id == client_id])
+        self._close(lambda link: link.client_id == client_id)
 
     def expire(self) -> None:
         """Close connections that are not used any more."""
-        now = self._clock.monotonic()
-        self._close([who for who, link in self._links.items() if now - link.used > IDLE_S])
+        oldest = self._clock.monotonic() - IDLE_S
+        self._close(lambda link: link.used < oldest)
 
     def close(self) -> None:
         """Close all connections."""
-        self._close(list(self._links))
+        self._close(lambda link: True)
 
-    def _close(self, gone: Collection[tuple[object, ...]]) -> None:
-        for who in gone:
-            self._links.pop(who).close()
+    def _close(self, is_over: Callable[[LocalLink], bool]) -> None:
+        for host, links in list(self._links.items()):
+            for client, link in list(links.items()):
+                if is_over(link):
+                    links.pop(client).close()
+            if not links:
+                del self._links[host]
 
     def session(self, pushes: object, sign: Sign | None) -> Session:
         """A session for a client, which is to be connected."""
@@ -146,7 +165,7 @@ class LocalLink:
 
     def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None) -> None:
         self._home = home = all_links.home
-        self.account = account.access_key if account is not None else ""
+        self.account = _name_of(account, call.peer.certificate)
         self.client_id = client_of(self.account, client_id)
         self._own_id = client_id
         self.used = 0.0
@@ -199,6 +218,13 @@ class LocalLink:
         if broker_name != self._home.name:
             raise BrokerUnreachable(broker_name, f"this is the port of {self._home.name}")
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
+
+
+def _name_of(account: Signer | None, certificate: str | None) -> str:
+    """The name of an account, by its signature or by its certificate."""
+    if account is not None:
+        return account.access_key
+    return f"CN={certificate}" if certificate is not None else ""
 
 
 def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:

@@ -49,6 +49,7 @@ class TransactionHandler:
                 header.producer_group,
                 commit=said == SysFlag.COMMIT,
                 peer=peer,
+                transaction_id=header.transaction_id,
             )
         except RemoteError as error:
             log.warning(

@@ -201,15 +201,23 @@ class Transactions:
         self._begun.value += 1
 
     def end(
-        self, queue_offset: int, offset: int, group: str, *, commit: bool, peer: Peer | None = None
+        self,
+        queue_offset: int,
+        offset: int,
+        group: str,
+        *,
+        commit: bool,
+        peer: Peer | None = None,
+        transaction_id: str | None = None,
     ) -> Placed | None:
         """Commit a transaction or roll it back; return its last record, or None if it had the same end before.
 
         Args:
             queue_offset, offset: of the half message, or of a copy, in the half topic and in the log.
             peer: the client that asks for the end.
+            transaction_id: the unique key of the message. None: the client sent none.
         Raises:
-            RemoteError: no such half message, one of another group, or a transaction that ended differently.
+            RemoteError: no such half message, one of another group or id, or a transaction that ended differently.
             AccessDenied: the client's account may not end it.
             StoreFailed, DiskFull: nothing was stored.
         """
@@ -219,6 +227,8 @@ class Transactions:
         to = newest.to if newest is not None and newest.to is not None else _destination(half)
         if to.group != group:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if transaction_id and transaction_id != to.terms.unique_key:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction id is that of another message")
         if peer is not None:
             self._deciders.check(peer, to.owner, to.topic)
         if transaction is None:

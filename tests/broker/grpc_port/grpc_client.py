@@ -51,14 +51,23 @@ class GrpcClient:
             answer.thread_stack_trace.thread_stack_trace = text
         await self._stream.write(answer.SerializeToString())
 
-    async def receive(self, group="g", broker="broker-0", queue_id=-1, count=32, wait_ms=5000, **fields):
+    async def receive(
+        self,
+        group="g",
+        broker="broker-0",
+        queue_id=-1,
+        count=32,
+        wait_ms=5000,
+        invisible_ms=10_000,
+        **fields,
+    ):
         """The messages of one receive."""
         request = message("ReceiveMessageRequest")(batch_size=count, **fields)
         request.group.name = group
         request.message_queue.topic.name = "orders"
         request.message_queue.id = queue_id
         request.message_queue.broker.name = broker
-        set_ms(request.invisible_duration, 10_000)
+        set_ms(request.invisible_duration, invisible_ms)
         set_ms(request.long_polling_timeout, wait_ms)
         run = self._channel.unary_stream(f"/{SERVICE}/ReceiveMessage")
         raws = [raw async for raw in run(request.SerializeToString(), metadata=self._metadata)]

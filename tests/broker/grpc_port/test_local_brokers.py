@@ -3,7 +3,9 @@
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.broker.grpc_port import local_brokers
 from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
+from sparrowmq.errors import RemoteError
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster, ManualClock
@@ -69,20 +71,47 @@ async def test_a_captured_signature_is_valid_for_as_long_as_the_setting_says(tmp
         await check_age(channel, code)
 
 
-async def test_connections_of_clients_end_with_them():
-    clock = ManualClock()
-    served = []
+def connections():
+    """The brokers of a port without a broker, their clock, and the sessions that they made."""
+    clock, served = ManualClock(), []
 
     def connect():
         served.append(Session(lambda session, command: None, clock))
         return served[-1]
 
     home = Home("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
-    brokers = LocalBrokers(home, clock, lambda work: work.close(), lambda metadata: None)
+    return LocalBrokers(home, clock, lambda work: work.close(), lambda metadata: None), clock, served
 
-    def call(host="10.0.0.1"):
-        return Call("M", {}, Caller(host, 5))
 
+def call(host="10.0.0.1", certificate=None):
+    return Call("M", {}, Caller(host, 5, certificate=certificate))
+
+
+async def test_an_address_that_invents_ids_is_refused(monkeypatch):
+    monkeypatch.setattr(local_brokers, "MOST_CLIENTS", 3)
+    brokers, clock, _ = connections()
+    known = [brokers.brokers_for(call(), f"c{number}") for number in range(3)]
+    with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 3 clients here") as refused:
+        brokers.brokers_for(call(), "c3")
+    assert refused.value.code == 42900
+    assert brokers.brokers_for(call(), "c0") is known[0]
+    assert brokers.brokers_for(call("10.0.0.2"), "c3") is not None
+    await clock.advance(IDLE_S + 1)
+    brokers.expire()
+    brokers.brokers_for(call(), "c3")
+    assert len(brokers) == 1
+
+
+async def test_certificates_with_one_client_id_are_two_clients():
+    brokers, _, _ = connections()
+    one, two = (brokers.brokers_for(call(certificate=name), "c") for name in ("alice", "bob"))
+    brokers.left(one.client_id)
+    assert len(brokers) == 1
+    assert brokers.brokers_for(call(certificate="bob"), "c") is two
+
+
+async def test_connections_of_clients_end_with_them():
+    brokers, clock, served = connections()
     first = brokers.brokers_for(call(), "one")
     assert brokers.brokers_for(call(), "one") is first
     assert brokers.brokers_for(call("10.0.0.2"), "one") is not first

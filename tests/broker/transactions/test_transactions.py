@@ -70,7 +70,7 @@ async def test_another_end_than_the_first_one_is_refused(it):
 
 
 @pytest.mark.guards("Transactions.end: false group")
-async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
+async def test_an_end_must_name_the_group_both_offsets_and_the_id_of_the_message(it):
     placed, other = it.begin(b"paid"), it.begin(b"other")
     with pytest.raises(RemoteError, match="The producer group wrong"):
         it.end(placed, commit=True, group="thieves")
@@ -78,6 +78,8 @@ async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
         it.transactions.end(other.queue_offset, placed.offset, GROUP, commit=True)
     with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
         it.transactions.end(placed.queue_offset, placed.offset + 1, GROUP, commit=True)
+    with pytest.raises(RemoteError, match="The transaction id is that of another message"):
+        it.transactions.end(placed.queue_offset, placed.offset, GROUP, commit=True, transaction_id="other")
     it.end(placed, commit=True)
     (message,) = it.messages()
     with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
