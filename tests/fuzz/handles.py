@@ -185,7 +185,7 @@ class Forger:
         """A wrong time is a minute away: a recall names its message by topic and id, and has effect near its time."""
         known = RecallHandle.parse(self._chance.choice(self._owned.recalls))
         wrong = self._chance.choice(("due_ms", "unique_id", "topic", "broker_name"))
-        other = known.due_ms + _MINUTE_MS if wrong == "due_ms" else self._other(getattr(known, wrong))
+        other: Any = known.due_ms + _MINUTE_MS if wrong == "due_ms" else self._other(getattr(known, wrong))
         return str(known._replace(**{wrong: other}))
 
     def _other(self, value: Any) -> Any:
