@@ -14,7 +14,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.disks import disk_use, with_logs
-from sparrowmq.store.log.set_aside import FORKED, pieces
+from sparrowmq.store.log.set_aside import FORKED, LOST, Piece, pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
 
@@ -47,8 +47,14 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         return f"for {age_s:.0f} s no message came to the disk" if age_s > HANGS_S else ""
 
     def forked() -> str:
-        _, count = set_aside(store)
+        count = len(_kept(store, FORKED))
         return f"{count} files in set-aside have messages that no other member had" if count else ""
+
+    def lost() -> str:
+        return "; ".join(
+            f"a start found {piece.size} damaged bytes at the end of the log and cut them off: {piece.name}"
+            for piece in _kept(store, LOST)
+        )
 
     def lacks_keys() -> str:
         begin_ms = store.filling.lacks_from_ms
@@ -65,6 +71,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.DISK_HANGS, hangs),
         (kinds.LOG_DAMAGED, lambda: _places("damaged", scrubber.damaged)),
         (kinds.LOG_FENCED, lambda: _places("fenced off", scrubber.fenced)),
+        (kinds.LOG_CUT, lost),
         (kinds.FORKED_MESSAGES, forked),
         (kinds.INDEX_INCOMPLETE, lacks_keys),
     )
@@ -93,6 +100,11 @@ def set_aside(store: MessageStore) -> tuple[int, int]:
     """Return the size of set-aside, and the number of its pieces of a forked log."""
     kept = pieces(Disk(), store.settings.layout)
     return sum(piece.size for piece in kept), sum(piece.why == FORKED for piece in kept)
+
+
+def _kept(store: MessageStore, why: str) -> list[Piece]:
+    """Return the pieces in set-aside that are there for one reason."""
+    return [piece for piece in pieces(Disk(), store.settings.layout) if piece.why == why]
 
 
 def _places(how: str, places: dict[int, int]) -> str:

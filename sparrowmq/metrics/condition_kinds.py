@@ -71,6 +71,12 @@ LOG_FENCED: Final = Kind(
     "run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` while the broker is stopped, if another broker has "
     "the messages; otherwise delete the file in set-aside",
 )
+LOG_CUT: Final = Kind(
+    "log_cut",
+    Severity.WARNING,
+    "read what is left with `sparrowmq store inspect STORE/set-aside/FILE`, send again what matters, and delete the "
+    "files, which says that you have seen it; a slave or a backup may have these messages",
+)
 FORKED_MESSAGES: Final = Kind(
     "forked_messages",
     Severity.WARNING,
@@ -223,8 +229,8 @@ DENIALS: Final = Kind(
 )
 
 KINDS: Final = (
-    *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, FORKED_MESSAGES),
-    *(INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
+    *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, LOG_CUT),
+    *(FORKED_MESSAGES, INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
     *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND),
     *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
     *(

@@ -36,7 +36,7 @@ from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout, missing_file
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.log_file import PAGE
-from sparrowmq.store.log.set_aside import set_aside
+from sparrowmq.store.log.set_aside import LOST, set_aside
 from sparrowmq.store.log_dispatch import Dispatch, Hole
 from sparrowmq.store.mending import Mending
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -272,10 +272,11 @@ class Recovery:
                 f"there should be {bad.expected}; it had been on disk, so this is no torn tail. Restore the file "
                 "from a slave or a backup, or set corruptPolicy=quarantine to go on without the damaged messages",
             ) from bad
-        self.set_aside(offset, survivor or used, "damaged")
+        end = survivor or max(used, min(self.synced, self.log.row.end))  # a lost tail may be zeros
+        self.set_aside(offset, end, LOST if survivor is None else "damaged")
         self._distrust(offset)
         if survivor is None:
-            found.cut_bytes = used - offset
+            found.cut_bytes = end - offset
             return None
         self._fence(offset, survivor)
         found.fenced_bytes += survivor - offset

@@ -97,8 +97,10 @@ def test_damage_and_what_was_fenced_off_or_forked_show(stores: Stores) -> None:
     folder = Path(store.settings.layout.set_aside)
     folder.mkdir()
     (folder / f"{0:020d}-{60:020d}.forked").write_bytes(b"x")
+    (folder / f"{60:020d}-{90:020d}.lost").write_bytes(b"x" * 30)
     found = said(store, ManualClock())
-    assert list(found) == ["log_damaged", "log_fenced", "forked_messages"]
+    assert list(found) == ["log_damaged", "log_fenced", "log_cut", "forked_messages"]
+    assert "found 30 damaged bytes at the end of the log" in found["log_cut"]
     assert found["log_damaged"].startswith("60 bytes of the log are damaged, the first at offset 400")
     store.scrubber.damaged.clear()
     store.scrubber.fenced.clear()

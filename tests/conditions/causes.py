@@ -12,19 +12,17 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Final
 
-from tests.conditions.field import ADMIN, FILES, OVER_S, SECRET, Field, FieldBroker, Remedy, until
-from tests.interop.servers import OURS, REPOSITORY, Target, topic_fields
+from tests.conditions import disk_causes, group_causes
+from tests.conditions.cause import CAUSES, Cause, Course, cause, program, sending
+from tests.conditions.field import FILES, OVER_S, SECRET, Field, FieldBroker, until
+from tests.interop.servers import OURS, Target, topic_fields
 
-Course = Generator[None, Remedy, None]
+__all__ = ["CAUSES", "Cause", "Course", "disk_causes", "group_causes"]
 
 _AHEAD_MS: Final = 3_600_000
 _TRANSACTION: Final = """
@@ -45,185 +43,6 @@ async def main():
             await asyncio.sleep(30)
 asyncio.run(main())
 """
-_SENDS: Final = """
-import asyncio, os, sys
-from sparrowmq import Credentials, NetworkError, RemoteError, connect
-async def main():
-    level = int(sys.argv[5])
-    more = {"delay_level": level} if level else {}
-    async with connect(sys.argv[1], credentials=Credentials(sys.argv[3], sys.argv[4])) as mq:
-        while True:
-            try:
-                await mq.send(sys.argv[2], b"x" * 100, **more)
-            except (NetworkError, RemoteError):
-                pass
-            await asyncio.sleep(0.2)
-asyncio.run(main())
-"""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Something that goes wrong.
-
-    Attributes:
-        kind: the condition that shows it.
-        where: the broker that has the condition.
-        is_slow: whether it takes more than some seconds until it shows or is over.
-        over_s: it is over within this time after its remedy.
-    """
-
-    name: str
-    kind: str
-    where: str
-    run: Callable[[Field], Course]
-    is_slow: bool
-    over_s: float
-
-
-CAUSES: Final[list[Cause]] = []
-
-
-def cause(
-    kind: str, where: str, *, is_slow: bool = False, over_s: float = OVER_S
-) -> Callable[[Callable[[Field], Course]], object]:
-    """Add a cause to the list."""
-
-    def add(run: Callable[[Field], Course]) -> object:
-        CAUSES.append(Cause(run.__name__, kind, where, run, is_slow, over_s))
-        return run
-
-    return add
-
-
-# Disks ----------------------------------------------------------------------------------------------------------------
-
-
-@cause("disk_full", "broker-c")
-def a_full_disk(field: Field) -> Course:
-    field.create("Filling", field.c)
-    field.disks["broker-c"].fill()
-    with _sending(field, "Filling"):
-        remedy = yield
-    remedy.names("free some space on that disk")
-    field.disks["broker-c"].free()
-
-
-@cause("disk_full", "slave-a")
-def a_full_disk_of_a_slave(field: Field) -> Course:
-    field.create("Filling", field.a)
-    field.disks["slave-a"].fill()
-    with _sending(field, "Filling"):
-        remedy = yield
-    remedy.names("free some space on that disk")
-    field.disks["slave-a"].free()
-
-
-@cause("disk_nearly_full", "broker-c")
-def a_disk_that_is_nearly_full(field: Field) -> Course:
-    disk = os.statvfs(field.disks["broker-c"].folder)
-    size = disk.f_bavail * disk.f_frsize - disk.f_blocks * disk.f_frsize * 6 // 100
-    ballast = field.disks["broker-c"].folder / "more"
-    with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-    remedy = yield
-    remedy.names("free some space on that disk")
-    ballast.unlink()
-
-
-@cause("log_damaged", "broker-a")
-def a_flipped_bit_of_a_master_with_a_slave(field: Field) -> Course:
-    field.create("Damaged", field.a)
-    _flip_a_bit(field, field.a, "Damaged")
-    remedy = yield
-    field.a.stop()
-    files = {"FOLDER": str(field.a.store), "FILE": str(field.a.conf), "HOST:PORT": field.slave.address}
-    field.follow(remedy, "store repair", **files)
-    field.a.start_again()
-
-
-@cause("log_fenced", "broker-c")
-def a_flipped_bit_that_a_start_has_passed_over(field: Field) -> Course:
-    field.create("PassedOver", field.c)
-    text = field.c.conf.read_text()
-    field.c.conf.write_text(f"{text}corruptPolicy=quarantine\n")
-    _flip_a_bit(field, field.c, "PassedOver")
-    field.c.stop()
-    field.c.start_again()
-    remedy = yield
-    remedy.names("otherwise delete the file in set-aside")
-    field.c.stop()
-    for file in (field.c.store / "set-aside").iterdir():
-        file.unlink()
-    field.c.conf.write_text(text)
-    field.c.start_again()
-
-
-def _flip_a_bit(field: Field, broker: FieldBroker, topic: str) -> None:
-    """Damage a message that no consumer reads, while its broker runs."""
-    secret = os.urandom(16).hex()
-    field.run("message", "send", topic, secret)
-    field.run("message", "send", topic, "behind it")
-    for file in sorted((broker.store / "commitlog").iterdir()):
-        content = file.read_bytes()
-        if (at := content.find(secret.encode())) >= 0:
-            with file.open("r+b") as damaged:
-                damaged.seek(at)
-                damaged.write(bytes([content[at] ^ 1]))
-
-
-@cause("state_not_saved", "broker-c")
-def a_folder_of_state_that_is_gone(field: Field) -> Course:
-    folder = field.c.store / "config"
-    away = folder.rename(folder.with_name("config.away"))
-    folder.write_text("")
-    field.run("topic", "create", f"T{time.time_ns()}", may_fail=True)
-    remedy = yield
-    remedy.names("let the broker's user write to the folder config of its store")
-    folder.unlink()
-    away.rename(folder)
-
-
-@cause("log_not_written", "broker-c")
-def a_log_folder_that_is_gone(field: Field) -> Course:
-    folder = field.c.log.parent
-    away = folder.rename(folder.with_name("log.away"))
-    folder.write_text("")
-    field.run("broker", "set", "broker-c", "logLevel=DEBUG")
-    field.run("broker", "set", "broker-c", "logLevel=INFO")
-    remedy = yield
-    remedy.names("let the server's user write to that file and its folder")
-    folder.unlink()
-    away.rename(folder)
-    field.run("broker", "set", "broker-c", "logLevel=DEBUG")
-    field.run("broker", "set", "broker-c", "logLevel=INFO")
-
-
-@cause("settings_not_saved", "broker-c")
-def a_settings_file_that_cannot_be_written(field: Field) -> Course:
-    folder = field.c.conf.parent
-    away = folder.rename(folder.with_name("conf.away"))
-    field.run("broker", "set", "broker-c", "slowRequestMillis=1001", may_fail=True)
-    remedy = yield
-    remedy.names(
-        "let the server's user write to the settings file and its folder", "tried again every few seconds"
-    )
-    away.rename(folder)
-    until(lambda: "slowRequestMillis=1001" in field.c.conf.read_text(), 30, "the setting is not saved")
-
-
-@cause("delivery_late", "broker-c", is_slow=True)
-def delayed_messages_on_a_full_disk(field: Field) -> Course:
-    field.create("Delayed", field.c)
-    with _sending(field, "Delayed", delay_level=2):
-        until(lambda: "delay_parked{" in field.c.get("/metrics")[1], 60, "no message is delayed")
-        field.disks["broker-c"].fill()
-        remedy = yield
-    remedy.names("do what the text says")
-    assert "free some space" in remedy.what
-    field.disks["broker-c"].free()
-
-
 # Other servers --------------------------------------------------------------------------------------------------------
 
 
@@ -290,7 +109,7 @@ def a_slave_that_was_stopped(field: Field) -> Course:
 def a_frozen_slave(field: Field) -> Course:
     field.create("Behind", field.a)
     os.kill(field.slave.pid, signal.SIGSTOP)
-    with _sending(field, "Behind"):
+    with sending(field, "Behind"):
         remedy = yield
     remedy.names("see that the slave runs")
     os.kill(field.slave.pid, signal.SIGCONT)
@@ -428,7 +247,7 @@ def a_quota_that_is_too_small(field: Field) -> Course:
     name = "OfC"
     field.create(name, field.c)
     field.run("broker", "set", "broker-c", f"quotas=topic:{name} requests=1/s")
-    with _sending(field, name):
+    with sending(field, name):
         remedy = yield
         assert f"topic {name} has requests=1/s" in remedy.what
         remedy.names("raise its quota: `sparrowmq broker set NAME quotas=...`")
@@ -450,33 +269,12 @@ def a_client_that_opens_connections_without_end(field: Field) -> Course:
 @cause("transactions_open", "broker-c", is_slow=True)
 def a_producer_that_died_within_a_transaction(field: Field) -> Course:
     field.create("Payments", field.c)
-    _program(_TRANSACTION, field.namesrv, "begin").wait(60)
+    program(_TRANSACTION, field.namesrv, "begin").wait(60)
     remedy = yield
     remedy.names("start the producers of that group")
-    producer = _program(_TRANSACTION, field.namesrv, "answer")
+    producer = program(_TRANSACTION, field.namesrv, "answer")
     try:
         until(lambda: "transactions_open" not in field.c.conditions, 60, "the producer does not end it")
     finally:
         producer.kill()
         producer.wait()
-
-
-class _sending:
-    """A producer in a process of its own that sends to a topic until the context is left."""
-
-    def __init__(
-        self, field: Field, topic: str, *, account: tuple[str, str] = ADMIN, delay_level: int = 0
-    ) -> None:
-        self._process = _program(_SENDS, field.namesrv, topic, *account, str(delay_level))
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_error: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def _program(text: str, *arguments: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen([sys.executable, "-c", text, *arguments], env=environment, cwd=REPOSITORY)

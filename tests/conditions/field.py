@@ -3,6 +3,11 @@
     broker-a    SYNC_MASTER, its log on a small disk, with a slave on a disk of its own
     broker-b    with accounts and an audit log
     broker-c    alone: a small disk, a certificate, few open files, and a clock that can be set
+    broker-d    its log on a thin disk, whose image is on a disk that can be filled or frozen; a small disk
+                for its index
+    group-e     two members that elect their master by an etcd, group-e and member-e
+
+The last three start with the first cause that needs them.
 
 Each broker has a metrics port, and a log file in a folder of its own. Commands run as an operator types them.
 """
@@ -25,10 +30,13 @@ from typing import Final, Self
 
 from sparrowmq.metrics.condition_kinds import KINDS
 from tests.certificates import Pair, authority, signed
+from tests.crash.loop_disk import LoopDisk
+from tests.crash.not_here import NotHere
 from tests.crash.skewed import Skew
 from tests.crash.small_disk import SmallDisk
 from tests.interop.apache import free_ports
 from tests.interop.child import Child, scratch
+from tests.interop.etcd import PROGRAM, LiveEtcd
 from tests.interop.servers import OUR_SETTINGS, OURS, REPOSITORY, SETTINGS, OurNamesrv, Target
 
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
@@ -47,6 +55,7 @@ ACCOUNTS: Final = f"""accounts:
     defaultTopicPerm: DENY
 """
 _DISK_BYTES: Final = 192 << 20
+_INDEX_BYTES: Final = 1 << 20
 _POLL_S: Final = 0.2
 _COMMAND_S: Final = 60.0
 _CONDITION: Final = re.compile(r'^sparrowmq_condition\{.*\bcondition="([a-z_]+)"', re.MULTILINE)
@@ -144,12 +153,14 @@ class Field:
         names: the two name servers.
         disks: of the brokers, by their names.
         vouching: who signs certificates.
+        below: the disk with the image of the disk that has the log of broker-d.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._stack = ExitStack()
         self.disks: dict[str, SmallDisk] = {}
+        self.more: dict[str, FieldBroker] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -189,14 +200,48 @@ class Field:
     def broker(self, name: str, settings: Mapping[str, object], folder: str = "") -> FieldBroker:
         """Start a broker with these settings, on a disk of its own."""
         place = self.folder / (folder or name)
-        place.mkdir()
         disk = self._stack.enter_context(SmallDisk(place, _DISK_BYTES))
         self.disks[folder or name] = disk
         return self._stack.enter_context(FieldBroker(name, self.namesrv, place, settings))
 
+    def start_d(self) -> FieldBroker:
+        """Start broker-d if it does not run yet. Raises: NotHere, this machine has no loop devices."""
+        if "broker-d" not in self.more:
+            place = self.folder / "broker-d"
+            self.below = self._stack.enter_context(LoopDisk(place / "below", "ext4"))
+            image = self.below.folder / "image"
+            thin = LoopDisk(place, "ext4", image, "-O", "^has_journal")  # a journal would wait in each write
+            self._stack.enter_context(thin)
+            self.disks["index-d"] = self._stack.enter_context(SmallDisk(place / "index", _INDEX_BYTES))
+            store = place / "small" / "store"
+            store.mkdir(parents=True)
+            (store / "index").symlink_to(self.disks["index-d"].folder)
+            own = {"storePathCommitLog": thin.folder / "log", "maxHashSlotNum": 1000, "maxIndexNum": 2000}
+            self.more["broker-d"] = self._stack.enter_context(
+                FieldBroker("broker-d", self.namesrv, place, own | {"haListenPort": "off"})
+            )
+        return self.more["broker-d"]
+
+    def start_group(self) -> tuple[FieldBroker, FieldBroker]:
+        """Start the group if it does not run yet; return its members. Raises: NotHere, there is no etcd."""
+        if "group-e" not in self.more:
+            if PROGRAM is None:
+                raise NotHere("Debian: apt install etcd-server")
+            elected = {
+                "brokerRole": "SYNC_MASTER",
+                "enableControllerMode": "true",
+                "etcdEndpoints": self._stack.enter_context(LiveEtcd()).endpoint,
+                "masterLeaseTime": 4,
+            }
+            for number, name in enumerate(("group-e", "member-e"), 1):
+                own = elected | {"brokerId": number, "haListenPort": free_ports(1)[0]}
+                self.more[name] = self.broker("group-e", own, name)
+        return self.more["group-e"], self.more["member-e"]
+
     @property
     def brokers(self) -> dict[str, FieldBroker]:
-        return {"broker-a": self.a, "slave-a": self.slave, "broker-b": self.b, "broker-c": self.c}
+        first = {"broker-a": self.a, "slave-a": self.slave, "broker-b": self.b, "broker-c": self.c}
+        return first | self.more
 
     def certify(self, name: str, days: int) -> None:
         """Give broker-c another certificate."""

@@ -5,6 +5,7 @@
         disk.cut()                  # what no sync has brought to the image is lost, what is in memory too
         disk.again()                # its journal is played, as after a power cut
         disk.break_off(page)        # a disk that dies: to read that page, or what lies behind it, gives EIO
+    disk.freeze(), disk.thaw()  # each write to it waits, and so do syncs of a disk whose image it has
 
 The kernel drops all pages that were not written: stores through a map and names of files, too. What this does not
 show: a disk that lies about what it has, or writes half a sector. Stop who has files open there before the cut: a sync
@@ -21,6 +22,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -30,6 +32,8 @@ KINDS: Final = ("ext4", "xfs")
 SIZE_BYTES: Final = 400 << 20  # the smallest that xfs takes is 300 MiB
 _SHUTDOWN: Final = 0x8004587D  # _IOR('X', 125, __u32)
 _NO_LOG_FLUSH: Final = struct.pack("I", 2)
+_FREEZE: Final = 0xC0045877  # FIFREEZE
+_THAW: Final = 0xC0045878
 _BUSY_LIMIT_S: Final = 10.0
 _CHUNK: Final = 1 << 20
 
@@ -48,30 +52,28 @@ def demand(kind: str) -> None:
 class LoopDisk:
     """The disk; `image` may lie on a disk of its own, `folder` is where it is mounted."""
 
-    def __init__(self, folder: Path, kind: str, image: Path | None = None) -> None:
-        """Raises: NotHere."""
+    def __init__(self, folder: Path, kind: str, image: Path | None = None, *options: str) -> None:
+        """Make the file system with these options of mkfs. Raises: NotHere."""
         demand(kind)
         self.folder = folder / kind
         self.folder.mkdir(parents=True)
         self._image = image or folder / f"{kind}.image"
         self._image.touch()
         os.truncate(self._image, SIZE_BYTES)
-        _run(f"mkfs.{kind}", "-q", str(self._image))
+        _run(f"mkfs.{kind}", "-q", *options, str(self._image))
 
     def __enter__(self) -> Self:
         self._mount()
         return self
 
     def __exit__(self, *_error: object) -> None:
+        with suppress(OSError):  # it is not frozen
+            self.thaw()
         self._unmount()
 
     def cut(self) -> None:
         """From now on nothing reaches the image, and what did not is lost."""
-        fd = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.ioctl(fd, _SHUTDOWN, _NO_LOG_FLUSH)
-        finally:
-            os.close(fd)
+        self._control(_SHUTDOWN, _NO_LOG_FLUSH)
 
     def again(self) -> None:
         """Switch it on again; nobody may have a file of it open."""
@@ -90,6 +92,19 @@ class LoopDisk:
     def mend(self) -> None:
         """Let all of it be read again; what was broken off is zeros."""
         os.truncate(self._image, SIZE_BYTES)
+
+    def freeze(self) -> None:
+        self._control(_FREEZE)
+
+    def thaw(self) -> None:
+        self._control(_THAW)
+
+    def _control(self, number: int, argument: bytes | int = 0) -> None:
+        fd = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, number, argument)
+        finally:
+            os.close(fd)
 
     def _mount(self) -> None:
         _run("mount", "-o", "loop", str(self._image), str(self.folder))

@@ -19,6 +19,20 @@ from tests.crash.not_here import NotHere
 _CHUNK: Final = bytes(256 << 10)
 
 
+def fill(ballast: Path) -> None:
+    """Let a file have all the room that its disk has left."""
+    fd = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    chunk = _CHUNK
+    try:
+        while chunk:
+            with contextlib.suppress(OSError):
+                while os.write(fd, chunk) == len(chunk):
+                    pass
+            chunk = chunk[: len(chunk) // 16]
+    finally:
+        os.close(fd)
+
+
 class SmallDisk:
     """The disk, at `folder`."""
 
@@ -42,16 +56,7 @@ class SmallDisk:
 
     def fill(self) -> None:
         """Take all the room there is, and what becomes free since the last time."""
-        fd = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        chunk = _CHUNK
-        try:
-            while chunk:
-                with contextlib.suppress(OSError):
-                    while os.write(fd, chunk) == len(chunk):
-                        pass
-                chunk = chunk[: len(chunk) // 16]
-        finally:
-            os.close(fd)
+        fill(self._ballast)
 
     def free(self) -> None:
         """Give it back."""

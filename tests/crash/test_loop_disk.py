@@ -1,6 +1,7 @@
 """A disk whose power can be cut keeps what was synced, and loses what was not."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,23 @@ def test_a_power_cut_takes_what_no_sync_has_covered(disk: LoopDisk):
         assert (disk.folder / "synced").read_bytes() == b"x" * 8192
         assert not (disk.folder / "loose").exists() or not any((disk.folder / "loose").read_bytes())
     assert not os.path.ismount(disk.folder)
+
+
+def test_a_sync_waits_while_the_disk_of_the_image_is_frozen(tmp_path: Path) -> None:
+    with skipped_without("a loop device"), LoopDisk(tmp_path / "below", "ext4") as below:
+        image = below.folder / "image"
+        with LoopDisk(tmp_path, "ext4", image, "-O", "^has_journal") as disk:
+            fd = os.open(disk.folder / "file", os.O_RDWR | os.O_CREAT)
+            below.freeze()
+            os.pwrite(fd, b"x", 0)
+            sync = threading.Thread(target=os.fsync, args=(fd,))
+            sync.start()
+            sync.join(1)
+            waits = sync.is_alive()
+            below.thaw()
+            sync.join()
+            os.close(fd)
+            assert waits
 
 
 def test_who_may_not_mount_is_told_why(monkeypatch):

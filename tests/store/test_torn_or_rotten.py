@@ -6,8 +6,10 @@ import pytest
 
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.store.layout import LOCK_OF_JAVA, SECTOR
+from sparrowmq.store.log.set_aside import pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy
+from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, bodies
 from tests.store.test_recovery import FIVE, fill, flip, log_file, lose, overwrite, snapshot
 
@@ -43,7 +45,10 @@ def test_a_tail_of_synced_messages_that_became_zeros_is_missed(stores: Stores):
     with pytest.raises(CorruptRecord) as refused:
         stores.open()
     assert refused.value.offset == offsets[3]
-    assert bodies(stores.open(corrupt_policy=CorruptPolicy.QUARANTINE)) == FIVE[:3]
+    opened = stores.open(corrupt_policy=CorruptPolicy.QUARANTINE)
+    assert bodies(opened) == FIVE[:3]
+    (piece,) = pieces(Disk(), opened.settings.layout)
+    assert (piece.why, piece.end, piece.size) == ("lost", offsets[5], offsets[5] - offsets[3])
 
 
 @pytest.mark.guards("Recovery._is_damage: false self._has_all_sectors")

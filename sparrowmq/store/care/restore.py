@@ -34,7 +34,7 @@ from sparrowmq.store.care.repair import repair
 from sparrowmq.store.layout import Layout, parse_offset_name
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.set_aside import ranges
+from sparrowmq.store.log.set_aside import LOST, ranges
 from sparrowmq.store.progress_vfs import Watch
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
@@ -159,7 +159,7 @@ class _Restoring:
             left = self._is_repaired()
             if left is not None:
                 raise BadStore(f"{self._source} cannot be restored: {left}")
-        for begin, end in ranges(vfs, layout, "damaged"):
+        for begin, end in [*ranges(vfs, layout, "damaged"), *ranges(vfs, layout, LOST)]:
             self._tell(f"missing: the messages from offset {begin} to {end} of the log")
         self._tell_ends()
 

@@ -3,7 +3,7 @@
 set-aside/00000000000000004972-00000000000000005100.damaged      bytes 4972 to 5100, and the reason
 
 damaged   fenced off, or replaced by the bytes of a copy       cut      a torn tail
-forked    bytes that a new master does not have
+forked    bytes that a new master does not have                  lost     a damaged tail that had been on disk
 
 Damaged index files are moved there too, as their name and `.index`. All that they contained is in the log.
 
@@ -13,8 +13,8 @@ A piece is deleted, with a line in the log, when it is `setAsideDays` old, or ea
                 the disk is 85 % full
     index, cut  at once, the oldest first            after setAsideDays
     damaged     likewise, once the log is past it    likewise: `store repair --from` knows by its name what was fenced
-    forked      no                                   after setAsideDays, and not before fileReservedTime: it may be the
-                                                     only copy of acknowledged messages
+    forked,     no                                   after setAsideDays, and not before fileReservedTime: it may be the
+    lost                                             only copy of acknowledged messages
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 FORKED: Final = "forked"
+LOST: Final = "lost"
 _DAMAGED: Final = "damaged"
-_REASONS: Final = ("cut", _DAMAGED, FORKED, "index")
+_REASONS: Final = ("cut", _DAMAGED, FORKED, LOST, "index")
 _CHUNK: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -116,7 +117,7 @@ def expired(
     gone, size = [], sum(piece.size for piece in kept)
     for piece in kept:
         age_ms = now_ms - piece.kept_since_ms if piece.kept_since_ms else 0
-        if piece.why == FORKED:
+        if piece.why in (FORKED, LOST):
             is_due = age_ms >= forked_ms
         elif piece.why == _DAMAGED and piece.end > log_begin:
             is_due = False

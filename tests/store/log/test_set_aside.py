@@ -62,7 +62,7 @@ def piece(why: str, days: int, size: int = 10, end: int = 50) -> Piece:
 def test_pieces_are_kept_as_long_as_somebody_may_need_them(stores: Stores) -> None:
     """Of a log that begins at 100; the setting is 30 days."""
     kept = [
-        *(piece(why, 40) for why in ("cut", "index", "forked")),
+        *(piece(why, 40) for why in ("cut", "index", "forked", "lost")),
         piece("damaged", 40, end=101),
         piece("damaged", 39, end=100),
         *(piece(why, 29) for why in ("cut", "damaged", "forked")),
@@ -75,7 +75,7 @@ def test_pieces_are_kept_as_long_as_somebody_may_need_them(stores: Stores) -> No
         return [each.name for each in kept if each not in gone]
 
     assert left() == ["damaged-40", "cut-29", "damaged-29", "forked-29", "unknown age"]
-    assert left(retention_hours=41 * 24) == ["forked-40", *left()], "as long as messages are kept"
+    assert left(retention_hours=41 * 24) == ["forked-40", "lost-40", *left()], "as long as messages are kept"
     assert left(set_aside_days=41) == [each.name for each in kept]
     assert left(set_aside_days=0) == [each.name for each in kept]
     assert left(is_short=True) == ["damaged-40", "forked-29"]
