@@ -357,6 +357,8 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
         derived = {
             "brokerIP2": self.ip,
             "storePathCommitLog": str(self.store_path / "commitlog"),
+            "diskSpaceWarningLevelRatio": f"{self.disk_full_ratio * 100:.0f}",
+            "diskSpaceCleanForciblyRatio": f"{self.disk_force_ratio * 100:.0f}",
             "maxTransferBytesOnMessageInDisk": str(self.max_pull_bytes),
             "maxTransferCountOnMessageInDisk": str(self.max_pull_messages),
             "useTLS": str(self.talks_tls).lower(),

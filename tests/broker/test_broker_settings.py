@@ -132,6 +132,11 @@ def test_access_control_that_is_off_is_no_reason_to_refuse():
             {"regionId": "DefaultRegion", "forceRegister": "false"},
         ),
         ({"tls.server.mode": "enforcing"}, {"useTLS": "true"}),
+        ({}, {"diskSpaceWarningLevelRatio": "90", "diskSpaceCleanForciblyRatio": "85"}),
+        (
+            {"diskMaxUsedSpaceRatio": "93"},
+            {"diskSpaceWarningLevelRatio": "93", "diskSpaceCleanForciblyRatio": "93"},
+        ),
         ({"sendMessageThreadPoolNums": "16"}, {"sendMessageThreadPoolNums": "16"}),
     ],
     ids=str,
