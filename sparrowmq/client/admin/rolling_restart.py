@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparrowmq.client.admin import brokers
@@ -94,7 +95,7 @@ class RollingRestart:
     async def run(self, plan: Plan) -> list[str]:
         """Take all steps; returns the brokers. Raises: ChangeFailed, with those that are done."""
         done: list[str] = []
-        there = {each.place for each in (*plan.done, *(step.target for step in plan.steps))}
+        there = [*plan.done, *(step.target for step in plan.steps)]
         for number, step in enumerate(plan.steps, 1):
             name = str(step.target)
             self._tell(f"[{number}/{len(plan.steps)}] {name}: {step.what}")
@@ -134,7 +135,7 @@ class RollingRestart:
             and name not in own
         ]
 
-    async def _take(self, step: Step, there: set[tuple[str, int]], plan: Plan) -> None:
+    async def _take(self, step: Step, there: Sequence[BrokerNow], plan: Plan) -> None:
         target = step.target
         known = {_without_numbers(problem) for problem in plan.problems}
         await self._until_well(there, known, target)
@@ -142,9 +143,14 @@ class RollingRestart:
             await brokers.drain(self._servers, target.broker)
             await self._until_quiet(target)
         if not step.is_begun:
-            ends = {each.broker: each.log_end for each in await self.look() if each.is_master}
+            before = await self.look()
+            ends = {each.broker: each.log_end for each in before if each.is_master}
+            if target.is_member:  # it begins again with each new master that it follows
+                answers = (each for each in before if each.began_ms is not None)
+                target = next((each for each in answers if each.address == target.address), target)
             await self._begin(target)
-            await self._until_back(target, ends.get(target.broker, 0))
+            addresses = {each.address for each in before}
+            await self._until_back(target, ends.get(target.broker, 0), addresses)
         await self._until_well(there, known, target)
         if step.drains:
             await brokers.undrain(self._servers, target.broker)
@@ -170,14 +176,22 @@ class RollingRestart:
             self._tell(f"{target}: waiting until producers use other brokers ({waited:.0f} s)")
             await self._clock.sleep(LOOK_S)
 
-    async def _until_back(self, target: BrokerNow, log_end: int) -> None:
-        """Wait until another process serves, with the log up to where its master was. Raises: NotBack."""
+    async def _until_back(self, target: BrokerNow, log_end: int, known: Collection[str]) -> None:
+        """Wait until another process serves, with the log up to where its master was. Raises: NotBack.
+
+        Args:
+            known: the addresses of before. Another member of a group may have the place of the target.
+        """
 
         async def problem() -> str:
             for each in await self.look():
-                if each.place == target.place or (target.is_member and each.address == target.address):
-                    if each.began_ms is None or each.began_ms == target.began_ms:
-                        continue
+                if target.is_member:
+                    is_target = each.address == target.address or (
+                        each.broker == target.broker and each.address not in known
+                    )
+                else:
+                    is_target = each.place == target.place
+                if is_target and each.began_ms not in (None, target.began_ms):
                     if each.log_end < log_end:
                         return f"it lacks {log_end - each.log_end:,} bytes of its master"
                     return ""
@@ -185,13 +199,12 @@ class RollingRestart:
 
         await self._wait(target, problem)
 
-    async def _until_well(self, there: set[tuple[str, int]], known: set[str], target: BrokerNow) -> None:
+    async def _until_well(self, there: Sequence[BrokerNow], known: set[str], target: BrokerNow) -> None:
         """Wait until every broker is there and well. Raises: NotBack."""
 
         async def problem() -> str:
             now = await self.look()
-            away = there - {each.place for each in now}
-            found = [f"{name} {broker_id} is away" for name, broker_id in sorted(away)]
+            found = away_of(there, now)
             found += [f"{each}: {text}" for each in now for text in each.problems]
             return "; ".join(text for text in found if _without_numbers(text) not in known)
 
@@ -232,6 +245,18 @@ class RollingRestart:
                 raise NotBack(str(target), self._patience.back_s, found)
             self._tell(f"{target}: {found}")
             await self._clock.sleep(LOOK_S)
+
+
+def away_of(before: Sequence[BrokerNow], now: Sequence[BrokerNow]) -> list[str]:
+    """Return which brokers are not registered any more, each in words.
+
+    The member of a group that leads has the number 0, so the lead changes their numbers. So members are counted.
+    """
+    places = {each.place for each in now}
+    alone = sorted({each.place for each in before if not each.is_member} - places)
+    lacks = Counter(each.broker for each in before if each.is_member) - Counter(each.broker for each in now)
+    found = [f"{name} {broker_id} is away" for name, broker_id in alone]
+    return found + [f"{name} lacks {count} of its members" for name, count in sorted(lacks.items())]
 
 
 def received_in(figures: Mapping[str, str]) -> int:

@@ -1,10 +1,12 @@
 """A rolling restart that cannot go on stops, with at most one broker away; test_operations.py has one that goes on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart, now_of
+from sparrowmq.client.admin.restart_plan import BrokerNow
+from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart, away_of, now_of
 from sparrowmq.errors import ChangeFailed, NotBack
 from sparrowmq.loop.clock import SystemClock
 
@@ -19,7 +21,9 @@ def rolling(admin):
     return rolling
 
 
-@pytest.mark.guards("RollingRestart._take: drop self._until_back(target, ends.get(target.broker, 0))")
+@pytest.mark.guards(
+    "RollingRestart._take: drop self._until_back(target, ends.get(target.broker, 0), addresses)"
+)
 async def test_it_stops_at_the_first_broker_that_does_not_come_back(admin, rolling):
     await admin.create_topic("orders")
     asked = []
@@ -62,6 +66,37 @@ async def test_no_broker_is_touched_while_another_one_is_away(two, admin, rollin
     with pytest.raises(ChangeFailed, match="broker-1 0 is away"):
         await run.run(plan)
     assert asked == []
+
+
+def test_members_of_a_group_are_there_whichever_of_them_leads():
+    before = [
+        BrokerNow("a", 0, "h:1"),
+        *(BrokerNow("b", number, "h", is_member=True) for number in (0, 2, 3)),
+    ]
+    led_by_2 = [
+        BrokerNow("a", 0, "h:1"),
+        *(BrokerNow("b", number, "h", is_member=True) for number in (0, 1, 3)),
+    ]
+    assert away_of(before, led_by_2) == []
+    assert away_of(before, led_by_2[1:3]) == ["a 0 is away", "b lacks 1 of its members"]
+
+
+async def test_another_member_in_the_place_of_the_restarted_one_is_not_taken_for_it(admin, monkeypatch):
+    first = [BrokerNow("b", 0, "h:1", 1, is_member=True), BrokerNow("b", 2, "h:2", 2, is_member=True)]
+    looks = [
+        first,
+        [replace(first[1], broker_id=0)],
+        [replace(first[1], broker_id=0), replace(first[0], broker_id=1, began_ms=9)],
+    ]
+    told: list[str] = []
+    run = RollingRestart(admin.servers, SystemClock(), None, Patience(back_s=60), told.append)
+
+    async def look():
+        return looks.pop(0) if len(looks) > 1 else looks[0]
+
+    monkeypatch.setattr(run, "look", look)
+    await run._until_back(first[0], 0, {"h:1", "h:2"})
+    assert told == ["b (master, h:1): it has not begun again"] * 2 and len(looks) == 1
 
 
 async def test_an_interrupted_restart_goes_on_where_it_was(admin, rolling):
