@@ -1,6 +1,7 @@
 """Does a send fail, or a message get lost, while operators restart all brokers, take queues away, and move topics?
 
-Two masters with a slave each (tests/crash/operations.py) under constant sends and a consumer. A round is a rolling
+A master with a slave, and a group of three members that elect theirs by an etcd (tests/crash/operations.py), under
+constant sends and a consumer; without an etcd, two masters with a slave each. A round is a rolling
 restart, a topic's way from 16 queues to 4, and its move to one broker. Waits are those of the commands, because
 producers keep a route for 30 s. SPARROWMQ_RATE is the sends per second.
 """
@@ -20,20 +21,23 @@ from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
 from sparrowmq.client.admin.scaling import Scaling, Waits
 from sparrowmq.loop.clock import SystemClock
 from tests.crash.operations import NAMES, TOPIC, OperatedCluster, Traffic, under_load
+from tests.interop.etcd import PROGRAM
 
 
 def play(rounds: int, seed: int, folder: Path) -> Outcome:
     """Play so many rounds on one cluster."""
     outcome = Outcome("operations", seed)
     rate = float(os.environ.get("SPARROWMQ_RATE", "2000"))
+    elected = PROGRAM is not None
     with ExitStack() as stack:
-        traffic = asyncio.run(_play(OperatedCluster(folder, stack), rounds, rate, outcome))
+        traffic = asyncio.run(_play(OperatedCluster(folder, stack, elected=elected), rounds, rate, outcome))
     outcome.acked = len(traffic.acked)
     outcome.note(f"failed: {each}" for each in traffic.failed)
     outcome.note(f"lost: message {number}" for number in sorted(traffic.lost))
     outcome.more = {
         "failed": len(traffic.failed),
         **{f"p{share}_ms": traffic.quantile_ms(share / 100) for share in (50, 99)},
+        "elected": elected,
         "max_ms": traffic.quantile_ms(1.0),
         "rate": round(len(traffic.took_s) / traffic.sending_s, 1),
     }

@@ -1,7 +1,7 @@
-"""Two masters, each with a slave, under constant sends and a consumer, for what operators do with a running cluster.
+"""Two masters with slaves, of which one may be elected by its group, for what operators do with a running cluster.
 
-A run ends with three figures: sends that failed, messages that were acknowledged and never consumed, and the quantiles
-of the time that a send took. The first two must be 0.
+Producers send and a consumer reads all the time. A run ends with three figures: sends that failed, messages that were
+acknowledged and never consumed, and the quantiles of the time that a send took. The first two must be 0.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sparrowmq import Admin, ProducerSettings, connect
 from sparrowmq.client.client import Client
 from sparrowmq.errors import SparrowError
 from tests.interop.apache import free_ports
+from tests.interop.etcd import LiveEtcd
 from tests.interop.servers import OurBroker, OurNamesrv
 
 NAMES: Final = ("broker-a", "broker-b")
@@ -62,22 +63,37 @@ class OperatedCluster:
 
     Args:
         stack: ends the processes.
+        elected: whether broker-b is a group of three members that elect their master by an etcd.
     """
 
     def __init__(
-        self, folder: Path, stack: ExitStack, settings: Mapping[str, Any] = MappingProxyType({})
+        self,
+        folder: Path,
+        stack: ExitStack,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        elected: bool = False,
     ) -> None:
         self.namesrv = stack.enter_context(OurNamesrv()).address
         self.brokers: dict[tuple[str, int], OurBroker] = {}
         ports = iter(free_ports(3 * 2 * len(NAMES)))
         usual = {"mappedFileSizeCommitLog": 64 << 20, "defaultTopicQueueNums": QUEUES, **settings}
-        for name in NAMES:
-            for broker_id in (0, 1):
-                role = {"brokerRole": "SLAVE" if broker_id else "SYNC_MASTER", "brokerId": broker_id}
-                own = {"brokerName": name, "haListenPort": next(ports)} | role
-                store = folder / f"{name}-{broker_id}"
-                broker = OurBroker(self.namesrv, store, usual | own, next(ports))
-                self.brokers[name, broker_id] = stack.enter_context(broker)
+        roles: dict[tuple[str, int], dict[str, str]] = {
+            (name, broker_id): {"brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
+            for name in (NAMES[:1] if elected else NAMES)
+            for broker_id in (0, 1)
+        }
+        if elected:
+            group = {
+                "brokerRole": "SYNC_MASTER",
+                "enableControllerMode": "true",
+                "etcdEndpoints": stack.enter_context(LiveEtcd()).endpoint,
+            }
+            roles |= {(NAMES[1], member): group for member in (1, 2, 3)}
+        for (name, broker_id), role in roles.items():
+            own = {"brokerName": name, "brokerId": broker_id, "haListenPort": next(ports)} | role
+            broker = OurBroker(self.namesrv, folder / f"{name}-{broker_id}", usual | own, next(ports))
+            self.brokers[name, broker_id] = stack.enter_context(broker)
 
 
 @asynccontextmanager
