@@ -119,7 +119,7 @@ class Assignment:
         change = diff([queue for queue in self._owned if queue.topic == topic], wanted)
         self._stay(wanted)
         if self.locks is not None:
-            await self.locks.unlock_owed()
+            await self.locks.unlock_owed({*self._owned, *wanted})
         all_given_up = await self._give_up(change.drop)
         mine = await self.locks.lock(change.add) if self.locks and change.add else change.add
         failure: SparrowError | None = None
@@ -236,6 +236,7 @@ class Assignment:
             await self._commit_for_good(states)
             if self.locks is not None:
                 await self.locks.unlock(self._owned)
+                await self.locks.unlock_owed(self._owned)
             self._owned.clear()
 
     async def _first_offset(self, queue: MessageQueue) -> int:

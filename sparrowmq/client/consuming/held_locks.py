@@ -32,10 +32,13 @@ class QueueLocks:
         self._group = group
         self._client_id = client_id
         self._brokers = brokers
-        self._owed: set[MessageQueue] = set()  # given up while their broker was away
+        self._owed: set[MessageQueue] = set()  # perhaps locked at their broker, which did not answer
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer."""
+        """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer.
+
+        A broker may lock queues and answer too late. If another member gets these queues, they have to be unlocked.
+        """
         locked: set[MessageQueue] = set()
         self._owed.difference_update(queues)
         for broker_name, portion in _by_broker(queues):
@@ -44,6 +47,7 @@ class QueueLocks:
                 answer = await session.call(LockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
                 locked.update(LockedQueues.decode(answer.body).locked)
             except SparrowError as error:
+                self._owed.update(portion)
                 log.warning("cannot lock queues of %s for group %s: %s", broker_name, self._group, error)
         return locked
 
@@ -58,10 +62,14 @@ class QueueLocks:
                 self._owed.update(portion)
                 log.debug("cannot unlock queues of %s: %s", broker_name, error)
 
-    async def unlock_owed(self) -> None:
-        """Unlock the queues that were given up while their broker was away: it remembers locks over a restart."""
-        if self._owed:
-            await self.unlock(set(self._owed))
+    async def unlock_owed(self, kept: Collection[MessageQueue] = ()) -> None:
+        """Unlock the queues that may be locked without need: a broker remembers locks over a restart.
+
+        Args:
+            kept: queues that stay locked.
+        """
+        if owed := self._owed.difference(kept):
+            await self.unlock(owed)
 
     def _body(self, queues: Collection[MessageQueue]) -> bytes:
         return LockQueues(self._group, self._client_id, list(queues)).encode()

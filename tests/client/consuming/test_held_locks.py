@@ -46,6 +46,22 @@ async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
     assert sent == [QUEUES[:1], QUEUES[1:]]
 
 
+@pytest.mark.guards("held_locks.QueueLocks.lock: drop self._owed.update")
+async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(
+    peer, brokers
+):
+    """The broker has locked them, perhaps: then nobody could consume them for a minute."""
+    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
+    peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer())
+    locks = QueueLocks("g", "me", brokers)
+    await locks.lock(QUEUES)
+    await locks.unlock_owed(QUEUES[1:])
+    (sent,) = [
+        LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)
+    ]
+    assert sent == QUEUES[:1]
+
+
 @pytest.mark.guards("held_locks.QueueLocks.unlock: drop self._owed.update")
 async def test_queues_that_were_given_up_while_their_broker_was_away_are_unlocked_later(peer, brokers):
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR), Answer())
