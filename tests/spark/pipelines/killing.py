@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 START_LIMIT_S = 200  # of Spark, on a busy machine
@@ -41,6 +42,31 @@ def kill_at_work(command: Sequence[str], state: Path, log: Path, after_s: float)
         time.sleep(after_s)
         assert driver.poll() is None, log.read_text()
         os.killpg(driver.pid, signal.SIGKILL)
+
+
+def kill_when(command: Sequence[str], work: Path, log: Path, after_s: float) -> bool:
+    """Start a driver, and kill it some time after it has written to a path; returns whether it was still at work.
+
+    Args:
+        log: gets the output of the driver.
+    """
+    begin_ns = time.time_ns()
+    with (
+        open(log, "w") as output,
+        subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment(log.parent), start_new_session=True
+        ) as driver,
+    ):
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (work.exists() and work.stat().st_mtime_ns > begin_ns) and driver.poll() is None:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.005)
+        time.sleep(after_s)
+        ended = driver.poll()
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert ended in (None, 0, 1), log.read_text()
+    return ended is None
 
 
 def forget_last_commit(state: Path) -> None:
