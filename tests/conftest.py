@@ -36,7 +36,7 @@ ALLOWED_SKIPS = [
     r"needs mount namespaces",
     r"RocketMQ's own server is not on this machine",
     r"Apache's 4\.9\.7 cannot",
-    r"^(Skipped: )?(cpp|go|node|rust|java-[0-9.]+|apache-[0-9.]+) cannot: ",
+    r"^(Skipped: )?(cpp|go|node|rust|five-[a-z]+|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
 # Files and folders that share a Spark session, Java clients, brokers of our own client, or the console's browser: each

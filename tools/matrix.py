@@ -1,8 +1,9 @@
 """The page docs/understand/interop.md: what works between which client and which broker, from the marks of the tests.
 
 A test carries `@pytest.mark.cell("sql")`, a row of tests/interop/matrix.toml. The columns are those of the fixture
-that it takes: `client` is every foreign client on our broker, `java` both of Java's; any other test is one of our
-own client, on our broker and on Apache's, unless `columns=[...]` names others. matrix.toml has the unsupported cells.
+that it takes: `client` is every foreign client on our broker, `java` both of Java's, `five` every official client of
+RocketMQ 5; any other test is one of our own client, on our broker and on Apache's, unless `columns=[...]` names others.
+matrix.toml has the unsupported cells. The clients of RocketMQ 5 have a table of their own, `five`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FIXTURES = {
     "cpp": ("cpp",),
     "go": ("go",),
     "node": ("node",),
+    "five": ("five-python", "five-java", "five-go", "five-node", "five-rust"),
 }
 
 
@@ -71,7 +73,6 @@ def columns_of(fixtures: list[str]) -> tuple[str, ...]:
 def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]) -> str:
     """The page's text. Raises: BadCell."""
     shown = shown_cells(matrix, found)
-    columns, rows = matrix["columns"], matrix["rows"]
     done = sum(bool(shown[cell]) or cannot(matrix, *cell) is not None for cell in shown)
     lines = [
         "# What works with what\n",
@@ -79,19 +80,21 @@ def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]) -> str:
         "The first three columns are SparrowMQ's Python client, on three brokers.",
         "The other columns are unmodified clients of Apache RocketMQ, on SparrowMQ's broker.\n",
         "Each `yes` is a test, which runs on every change, or by `./run interop` if it is slow.",
-        "A number refers to the reasons below the table.",
-        f"{done} of {len(shown)} cells are settled.\n",
-        f"| | {' | '.join(columns.values())} |",
-        f"|---|{':-:|' * len(columns)}",
+        "A number refers to the reasons below the tables.",
+        f"{done} of {len(shown)} cells are settled.",
     ]
     reasons: dict[str, int] = {}
-    for row, title in rows.items():
-        words = [word(matrix, shown, reasons, row, column) for column in columns]
-        lines.append(f"| {title} | {' | '.join(words)} |")
+    for table in tables(matrix):
+        columns = table["columns"]
+        lines += [f"\n## {table['title']}"] if "title" in table else []
+        lines += [f"\n| | {' | '.join(columns.values())} |", f"|---|{':-:|' * len(columns)}"]
+        for row, title in table["rows"].items():
+            words = [word(shown, reasons, table, row, column) for column in columns]
+            lines.append(f"| {title} | {' | '.join(words)} |")
     lines += ["\n## What a client or broker cannot do\n"]
     lines += [f"{number}. {reason}" for reason, number in reasons.items()]
     lines += ["\n## Tests of each feature\n", "| feature | tests |", "|---|---|"]
-    for row, title in rows.items():
+    for row, title in (pair for table in tables(matrix) for pair in table["rows"].items()):
         places = dict.fromkeys(f"`{cell.place}`" for cell in found if cell.row == row)
         lines.append(f"| {title} | {'<br>'.join(places) or 'not yet'} |")
     lines += [f"\n## {title}\n\n{text.strip()}" for title, text in matrix.get("texts", {}).items()]
@@ -103,7 +106,7 @@ def shown_cells(
 ) -> dict[tuple[str, str], list[str]]:
     """For each cell the tests that show it; a test for all clients does not show what one of them cannot."""
     shown: dict[tuple[str, str], list[str]] = {
-        (row, column): [] for row in matrix["rows"] for column in matrix["columns"]
+        (row, column): [] for table in tables(matrix) for row in table["rows"] for column in table["columns"]
     }
     for cell in found:
         for column in cell.columns:
@@ -114,21 +117,29 @@ def shown_cells(
     return shown
 
 
+def tables(matrix: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The tables of the page; no row is in two of them."""
+    return [matrix, matrix["five"]] if "five" in matrix else [matrix]
+
+
 def cannot(matrix: Mapping[str, Mapping[str, Any]], row: str, column: str) -> str | None:
     """Why a cell cannot be, or None."""
-    reason = matrix.get("cannot", {}).get(row, {}).get(column)
-    return reason and str(reason["because"])
+    for table in tables(matrix):
+        reason = table.get("cannot", {}).get(row, {}).get(column)
+        if reason is not None:
+            return str(reason["because"])
+    return None
 
 
 def word(
-    matrix: Mapping[str, Mapping[str, Any]],
     shown: Mapping[tuple[str, str], list[str]],
     reasons: dict[str, int],
+    table: Mapping[str, Any],
     row: str,
     column: str,
 ) -> str:
-    reason = cannot(matrix, row, column)
+    reason = cannot(table, row, column)
     if reason is None:
         return "yes" if shown[row, column] else "not yet"
-    text = f"{matrix['columns'][column]}: {reason}."
+    text = f"{table['columns'][column]}: {reason}."
     return str(reasons.setdefault(text, len(reasons) + 1))

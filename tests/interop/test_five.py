@@ -4,7 +4,8 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from tests.interop.kits import five_java_jars, five_python, go_puppet, java, nod
 
 HERE = Path(__file__).parent / "five"
 CLIENTS: dict[str, Callable[[], list[str]]] = {
-    "python 5.1.2": lambda: [str(five_python()), str(HERE / "puppet.py")],
-    "java 5.2.0": lambda: [java(), "-cp", f"{five_java_jars()}/*", str(HERE / "java" / "Puppet.java")],
-    "go 5.1.3": lambda: [str(go_puppet("five/go"))],
-    "node 1.0.8": lambda: node_puppet("five/node"),
-    "rust 5.0.0": lambda: [str(rust_puppet())],
+    "five-python": lambda: [str(five_python()), str(HERE / "puppet.py")],
+    "five-java": lambda: [java(), "-cp", f"{five_java_jars()}/*", str(HERE / "java" / "Puppet.java")],
+    "five-go": lambda: [str(go_puppet("five/go"))],
+    "five-node": lambda: node_puppet("five/node"),
+    "five-rust": lambda: [str(rust_puppet())],
 }
 EXPECTED = {
     "sends_and_receives": [
@@ -42,8 +43,6 @@ EXPECTED = {
     "recalls": True,
 }
 IS_ASKED = ["good", "bad"]
-LACKING = {("go 5.1.3", "recalls"), ("rust 5.0.0", "recalls"), ("rust 5.0.0", "pushes")}
-EVERY = [(client, task) for client in CLIENTS for task in EXPECTED if (client, task) not in LACKING]
 SOON: dict[str, Any] = {"transaction_timeout_ms": 1000, "transaction_interval_ms": 1000}
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the clients
@@ -68,16 +67,24 @@ async def check(client: str, task: str, address: str, home: Path, **account: str
     assert json.loads(said) == EXPECTED.get(task, IS_ASKED)
 
 
-@pytest.mark.parametrize(("client", "task"), EVERY)
-async def test_official_client_of_5_works_unchanged(tmp_path, client, task):
+@pytest.fixture(params=CLIENTS)
+def five(request) -> str:
+    """A client, by its column of matrix.toml."""
+    return str(request.param)
+
+
+@asynccontextmanager
+async def broker(tmp_path: Path) -> AsyncIterator[str]:
+    """The gRPC port of a broker."""
     cluster = Cluster(tmp_path, grpc_port=0, **SOON)
     async with cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=2)
-        await check(client, task, cluster.brokers[0].grpc_address, tmp_path)
+        yield cluster.brokers[0].grpc_address
 
 
-@pytest.mark.parametrize(("client", "task"), EVERY)
-async def test_official_client_of_5_works_through_mqproxy(tmp_path, client, task):
+@asynccontextmanager
+async def mqproxy(tmp_path: Path) -> AsyncIterator[str]:
+    """The port of `mqproxy` in front of two brokers."""
     cluster = Cluster(tmp_path, brokers=2, **SOON)
     async with (
         cluster,
@@ -88,9 +95,37 @@ async def test_official_client_of_5_works_through_mqproxy(tmp_path, client, task
         await mq.admin.create_group("simple")
         # A client may ask one broker first, and the other late.
         await mq.admin.reset("simple", "orders", "earliest")
-        await check(client, task, proxy.address, tmp_path)
+        yield proxy.address
 
 
+@pytest.fixture(params=[broker, mqproxy])
+async def endpoint(request, tmp_path) -> AsyncIterator[str]:
+    async with request.param(tmp_path) as address:
+        yield address
+
+
+@pytest.mark.cell("five-send", "five-simple", "five-tags", "five-mqproxy")
+async def test_simple_consumer_receives_what_a_producer_sends(five, endpoint, tmp_path):
+    await check(five, "sends_and_receives", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-push")
+async def test_push_consumer_receives_messages_of_a_group(five, endpoint, tmp_path):
+    await check(five, "pushes", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-transaction", "five-check")
+async def test_transaction_ends_by_its_producer_or_by_a_check(five, endpoint, tmp_path):
+    await check(five, "ends_transactions", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-recall")
+@pytest.mark.cell("five-delay", columns=["five-java", "five-node"])
+async def test_delayed_message_is_recalled(five, endpoint, tmp_path):
+    await check(five, "recalls", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-accounts", columns=["five-python"])
 @pytest.mark.parametrize("task", ["sends_and_receives", "ends_transactions"])
 async def test_official_client_of_5_works_through_mqproxy_with_an_account(tmp_path, task):
     async with Cluster(tmp_path, brokers=2, **SOON, **USERS) as cluster:
@@ -111,11 +146,9 @@ async def test_official_client_of_5_works_through_mqproxy_with_an_account(tmp_pa
         settings = ProxySettings(port=0, credentials=OPERATOR)
         async with Proxy(settings, cluster.namesrv) as proxy:
             account = {"ACCESS_KEY": "app", "SECRET_KEY": "12345678"}
-            await check("python 5.1.2", task, proxy.address, tmp_path, **account)
+            await check("five-python", task, proxy.address, tmp_path, **account)
             with pytest.raises(AssertionError):
-                await check(
-                    "python 5.1.2", task, proxy.address, tmp_path, **account | {"SECRET_KEY": "wrong"}
-                )
+                await check("five-python", task, proxy.address, tmp_path, **account | {"SECRET_KEY": "wrong"})
 
 
 async def test_tool_gets_the_stacks_of_an_official_client_and_has_it_handle_messages(tmp_path):

@@ -73,6 +73,7 @@ def send(name: str, endpoint: str, home: Path) -> None:
     assert process.returncode == 0 and text.count(words) == count and "exception" not in text, text
 
 
+@pytest.mark.cell("five-delay", "five-priority", columns=["five-python"])
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_example_of_a_producer_sends_all_its_messages(endpoint, tmp_path, name):
     send(name, endpoint, tmp_path)

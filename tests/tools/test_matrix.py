@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tools.matrix import BadCell, Cell, cannot, page, read_cells, read_matrix
+from tools.matrix import BadCell, Cell, cannot, page, read_cells, read_matrix, tables
 
 MATRIX: dict[str, dict[str, Any]] = {
     "columns": {"ours": "us", "cpp": "C++", "go": "Go"},
@@ -54,6 +54,25 @@ def test_a_cell_is_yes_a_numbered_reason_or_not_yet():
     assert text.endswith("\n\n## Samples\n\nThey run.\n")
 
 
+def test_official_clients_of_5_have_a_table_of_their_own():
+    five = {
+        "title": "Five",
+        "columns": {"five-go": "Go 5", "five-rust": "Rust"},
+        "rows": {"five-send": "send", "five-recall": "recall"},
+        "cannot": {"five-recall": {"five-rust": {"because": "it lacks that"}}},
+    }
+    matrix = MATRIX | {"five": five}
+    text = page(matrix, [Cell("five-send", ("five-go", "five-rust"), "test_x.py::test_c")])
+    assert (
+        "\n## Five\n\n| | Go 5 | Rust |\n|---|:-:|:-:|\n| send | yes | yes |\n| recall | not yet | 2 |\n"
+        in text
+    )
+    assert "\n2. Rust: it lacks that.\n" in text and "| send | `test_x.py::test_c` |" in text
+    assert cannot(matrix, "five-recall", "five-rust") == "it lacks that"
+    with pytest.raises(BadCell):
+        page(matrix, [Cell("five-send", ("go",), "test_x.py")])
+
+
 @pytest.mark.parametrize("cell", [Cell("fly", ("ours",), "test_x.py"), Cell("send", ("rust",), "test_x.py")])
 def test_a_cell_that_the_matrix_does_not_have_is_refused(cell):
     with pytest.raises(BadCell, match=r"^test_x\.py: matrix\.toml has no cell"):
@@ -62,7 +81,8 @@ def test_a_cell_that_the_matrix_does_not_have_is_refused(cell):
 
 def test_every_reason_stands_in_a_cell_of_the_matrix():
     matrix = read_matrix()
-    reasons = [(row, column) for row, reasons in matrix["cannot"].items() for column in reasons]
-    assert all(row in matrix["rows"] and column in matrix["columns"] for row, column in reasons)
-    assert all(cannot(matrix, *reason) for reason in reasons)
+    for table in tables(matrix):
+        reasons = [(row, column) for row, reasons in table["cannot"].items() for column in reasons]
+        assert reasons and all(row in table["rows"] and column in table["columns"] for row, column in reasons)
+        assert all(cannot(matrix, *reason) for reason in reasons)
     assert cannot(matrix, "send", "cpp") is None
