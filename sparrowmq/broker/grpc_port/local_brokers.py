@@ -8,7 +8,7 @@ account's key. So the broker's guard decides about them as about those of any ot
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -73,7 +73,7 @@ class Signer(Protocol):
 
 
 # The account that signed a call; None for a call without a signature. Raises: AccessDenied.
-AccountOf = Callable[[Mapping[str, str]], Signer | None]
+AccountOf = Callable[[Call], Signer | None]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class LocalBrokers:
             AccessDenied: the signature is wrong.
             RemoteError: the address has too many clients. It may invent any number of ids.
         """
-        account = self._account_of(call.metadata)
+        account = self._account_of(call)
         client = client_of(_name_of(account, call.peer.certificate), client_id)
         links = self._links[call.peer.host]
         link = links.get(client)

@@ -54,5 +54,6 @@ async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, acc
     place = Place(settings.bind_address, settings.grpc_port, host)
     opened = GrpcPort(home, clock, broker.tls, broker.turn, place)
     if access.guard is not None:
-        opened.account_of = account_of(lambda: access.accounts, clock, Freshness(settings.grpc_signature_s))
+        freshness = Freshness(settings.grpc_signature_s)
+        opened.account_of = account_of(lambda: access.accounts, clock, freshness, access.has_users)
     return (await stack.enter_async_context(opened)).address

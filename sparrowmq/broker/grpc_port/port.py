@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
+from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -63,16 +64,22 @@ class GrpcPort:
             links.expire()
 
 
-def account_of(accounts: Callable[[], Mapping[str, Signer]], clock: Clock, freshness: Freshness) -> AccountOf:
-    """Return what finds the account that signed a call. A call without a signature has none: the guard decides."""
+def account_of(
+    accounts: Callable[[], Mapping[str, Signer]], clock: Clock, freshness: Freshness, has_users: bool
+) -> AccountOf:
+    """Return what finds the account that signed a call.
 
-    def find(metadata: Mapping[str, str]) -> Signer | None:
-        if AUTHORIZATION not in metadata:
+    Accounts of 4.x may be those of an address, and a certificate may be one: then the guard decides about a call
+    without a signature. With users (`has_users`) it is refused here, also where no guard is asked, as for a route.
+    """
+
+    def find(call: Call) -> Signer | None:
+        if AUTHORIZATION not in call.metadata and (call.peer.certificate is not None or not has_users):
             return None
-        return grpc_principal(metadata, accounts(), clock.now_ms(), freshness)
+        return grpc_principal(call.metadata, accounts(), clock.now_ms(), freshness)
 
     return find
 
 
-def _no_account(metadata: Mapping[str, str]) -> None:
+def _no_account(call: Call) -> None:
     """Without access control signatures say nothing."""

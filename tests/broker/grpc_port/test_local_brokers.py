@@ -19,7 +19,8 @@ from tests.broker.grpc_port.attacks import (
     check_attacks,
     check_rights,
 )
-from tests.broker.grpc_port.grpc_client import channel_to
+from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.proxy.scripted import named
 
 ACCOUNTS = """
 accounts:
@@ -61,6 +62,8 @@ async def test_account_of_a_call_decides_what_it_may_do(tmp_path, has_users):
             await mq.admin.create_topic("bills", queues=1)
         async with channel_to(broker.grpc_address) as channel:
             await check_rights(channel)
+            route = await GrpcClient(channel, "anonymous").call("QueryRoute", topic=named("orders"))
+            assert route.status.code == (40100 if has_users else 20000)
             await check_attacks(channel)
 
 
