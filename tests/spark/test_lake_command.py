@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,12 @@ pytest.importorskip("pyspark")
 import psutil
 
 from sparrowmq.spark.lake_command import lake
-from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings, settings_in_files
+from sparrowmq.spark.lakehouse.lake_settings import (
+    LakeSettings,
+    TableSettings,
+    settings_in_files,
+    settings_of,
+)
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import place, rows_of, send
 from tests.spark.lakehouse.test_rounds import numbers
@@ -80,7 +86,10 @@ def test_check_says_what_the_file_does_and_what_is_wrong(namesrv, write, tmp_pat
 
 def test_the_file_of_the_page_is_right_and_the_page_names_each_setting(namesrv, tmp_path):
     send(namesrv, {"orders-page": [b"{}"], "tmp-page": [b"{}"]})
-    [block] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    block, *parts = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    for part in parts:
+        given = {"defaults": {"to": "/lake/{topic}"}, "tables": {".*": {}}, **tomllib.loads(part)}
+        settings_of({"name_server": namesrv, **given}, "lake.md")
     path = tmp_path / "lake.toml"
     path.write_text(block.replace("127.0.0.1:9876", namesrv).replace("/lake/", f"{tmp_path}/lake/"))
     found = run("check", path)
