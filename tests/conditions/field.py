@@ -232,6 +232,7 @@ class Field:
                 "enableControllerMode": "true",
                 "etcdEndpoints": self._stack.enter_context(LiveEtcd()).endpoint,
                 "masterLeaseTime": 4,
+                "haMaxTimeSlaveNotCatchup": 300_000,  # a frozen member stays in sync
             }
             for number, name in enumerate(("group-e", "member-e"), 1):
                 own = elected | {"brokerId": number, "haListenPort": free_ports(1)[0]}

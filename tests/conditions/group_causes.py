@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
+from typing import Final
 
-from tests.conditions.cause import Course, cause
-from tests.conditions.field import OVER_S, Field, FieldBroker, until
+from tests.conditions.cause import Course, cause, program
+from tests.conditions.field import ADMIN, OVER_S, Field, FieldBroker, until
+
+_LARGE: Final = """
+import asyncio, os, sys
+from sparrowmq import Credentials, connect
+async def main():
+    async with connect(sys.argv[1], credentials=Credentials(sys.argv[3], sys.argv[4])) as mq:
+        sends = [mq.send(sys.argv[2], b"a large body" + os.urandom(1 << 20)) for _ in range(30)]
+        await asyncio.gather(*sends, return_exceptions=True)
+asyncio.run(main())
+"""
+
+
+@cause("forked_messages", "group-e", is_slow=True, needs="etcd")
+def a_master_that_died_with_messages_of_its_own(field: Field) -> Course:
+    first, second = _led_by_first(field)
+    field.create("Forked", first)
+    os.kill(second.pid, signal.SIGSTOP)
+    producer = program(_LARGE, field.namesrv, "Forked", *ADMIN)
+    try:  # more than the connection to the slave takes
+        until(lambda: _count_in_log(first, b"a large body") > 25, 60, "the log of the master lacks messages")
+    finally:
+        producer.kill()
+        producer.wait()
+    first.kill()
+    os.kill(second.pid, signal.SIGCONT)
+    _leads(field, second)
+    first.start_again()
+    remedy = yield
+    (file,) = (first.store / "set-aside").glob("*.forked")
+    field.follow(remedy, "store inspect", **{"STORE/set-aside/FILE": str(file)})
+    file.unlink()
 
 
 @cause("no_master", "group-e", is_slow=True, needs="etcd")
@@ -21,6 +55,10 @@ def a_member_that_lacks_what_the_dead_master_has(field: Field) -> Course:
     remedy.names("`sparrowmq cluster` shows what each member waits for")
     assert "(in sync: 2)" in field.run("cluster", may_fail=True)
     second.start_again()
+
+
+def _count_in_log(broker: FieldBroker, text: bytes) -> int:
+    return sum(file.read_bytes().count(text) for file in (broker.store / "commitlog").iterdir())
 
 
 def _led_by_first(field: Field) -> tuple[FieldBroker, FieldBroker]:
