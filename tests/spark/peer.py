@@ -9,7 +9,8 @@ __all__ = ["BROKER", "HangUp", "Peer", "Refuse", "Silence"]
 
 class Peer(peer.Peer):
     def source(self, **options):
-        return parse(SourceOptions, {"nameServer": self.address, "retryIntervalMs": "1"} | options)
+        given = {"nameServer": self.address, "retryIntervalMs": "1"} | options
+        return parse(SourceOptions, {name: value for name, value in given.items() if value is not None})
 
     def sink(self, **options):
         return parse(SinkOptions, {"nameServer": self.address, "retryIntervalMs": "1"} | options)

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
@@ -26,6 +27,7 @@ from sparrowmq.spark.sink.deciding_broker import FILE
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.query_offsets import bounds_of
+from sparrowmq.spark.source.spark41_stream import newest_planned
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
 
@@ -452,6 +454,47 @@ def test_a_topic_can_look_like_kafkas(topic):
     row = table.where("value = '3'").first()
     assert (bytes(row.key), row.topic, row.timestampType) == (b"k", topic.name, 1)
     assert {(header.key, bytes(header.value)) for header in row.headers} >= {("KEYS", b"k")}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.guards("Plan.numbered: drop return Offsets(offsets, offsets.incarnations, numbered")
+def test_partitions_are_unique_over_brokers_and_a_copy_has_the_same(spark, tmp_path):
+    partitions: dict[int, int] = {}
+    with BackgroundCluster(tmp_path / "brokers", brokers=2) as cluster, sync.connect(cluster.namesrv) as mq:
+        topic, copy = Topic(spark, cluster.namesrv), Topic(spark, cluster.namesrv)
+        for name in (topic.name, copy.name):
+            mq.admin.create_topic(name, queues=2)
+
+        def keep(rows: DataFrame, _batch: int) -> None:
+            writing = rows.select("value", "partition").write.format("rocketmq").options(**copy.options)
+            writing.mode("append").save()
+            partitions.update({int(row.value): row.partition for row in rows.collect()})
+
+        def run() -> dict[int, tuple[int, int]]:
+            """Copy the new messages; returns the partition and the offset of each copy."""
+            stream = topic.stream(kafkaCompat="true").writeStream.foreachBatch(keep)
+            stream = stream.option("checkpointLocation", str(tmp_path / "state"))
+            stream.trigger(availableNow=True).start().awaitTermination()
+            rows = copy.read(kafkaCompat="true").collect()
+            return {int(row.value): (row.partition, row.offset) for row in rows}
+
+        for number in range(40):
+            mq.send(topic.name, b"%d" % number)
+        copies = run()
+        assert len(set(copies.values())) == 40
+        assert {number: partition for number, (partition, _) in copies.items()} == partitions
+        assert set(partitions.values()) == {0, 1, 2, 3}
+        mq.admin.create_topic(topic.name, queues=3, exist_ok=True)
+        for number in range(40, 80):
+            mq.send(topic.name, b"%d" % number)
+        copies = run()
+        assert {number: partition for number, (partition, _) in copies.items()} == partitions
+        assert len(set(copies.values())) == 80
+        planned = newest_planned(str(tmp_path / "state"))
+        assert planned is not None
+        added = {f"{queue.broker_name}:{queue.queue_id}": number for queue, number in planned.numbers.items()}
+        assert (added["broker-0:2"], added["broker-1:2"]) == (4, 5)
+        assert added["broker-1:0"] == 2
 
 
 @pytest.mark.parametrize(

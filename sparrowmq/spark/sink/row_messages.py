@@ -68,6 +68,7 @@ class RowMessages:
         self._ids = ids
         self._rejects = rejects
         self._topic = options.topic
+        self._partitions: dict[str, list[MessageQueue]] = {}
         self._count = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
@@ -154,7 +155,7 @@ class RowMessages:
                 )
             return queue
         if row.partition is not None:
-            queues = self._sender.queues(topic)
+            queues = self._partitions_of(topic)
             if not 0 <= row.partition < len(queues):
                 raise InvalidMessage(
                     f"a row names partition {row.partition}, but topic {topic} has {len(queues)} queues, "
@@ -162,6 +163,12 @@ class RowMessages:
                 )
             return queues[row.partition]
         return by_key(row.sharding_key, self._sender.queues(topic)) if row.sharding_key else None
+
+    def _partitions_of(self, topic: str) -> list[MessageQueue]:
+        """The queues by the numbers that a new reader gives them as partitions; the same for the whole task."""
+        if topic not in self._partitions:
+            self._partitions[topic] = sorted(self._sender.queues(topic))
+        return self._partitions[topic]
 
 
 class Row(NamedTuple):

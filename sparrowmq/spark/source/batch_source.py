@@ -36,5 +36,6 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options)
-        rows = read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        ranges = ranges_of(network, partition)
+        rows = read(network, ranges, Rows(self._schema, self._options, ranges), self._options)
         return paced(rows, self._options.rows_per_s)

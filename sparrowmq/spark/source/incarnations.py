@@ -29,7 +29,7 @@ def advanced(
     Raises:
         RowsLost: a topic was made again, or a queue has lost rows, and `fail` is set.
     """
-    end = Offsets(begin, begin.incarnations | _named(begin, held))
+    end = Offsets(begin, begin.incarnations | _named(begin, held), begin.numbers)
     again = made_again(begin, end)
     for part in sorted(again):
         _lose_old(part, begin, is_named=end.incarnations[part] > 0, fail=fail)

@@ -9,6 +9,8 @@ A topic that was deleted and made again begins at offset 0 again. Its incarnatio
 ours gives each topic. An older checkpoint has no incarnations, and other brokers give none. Then an end below the
 offset that was read shows it, and the stream counts incarnations itself: -1, -2, ...
 
+A stream with `kafkaCompat` also keeps the numbers of its partitions (`partition_numbers.py`).
+
 Spark replays a batch with the offsets of the first attempt; everything here is deterministic, so the replay has the
 same tasks in the same order. Whether missing data ends the query is decided in one place, `lose`.
 """
@@ -27,6 +29,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.source.partition_numbers import Numbers, from_runs, to_runs
 
 # A topic on one broker.
 Part: TypeAlias = tuple[str, str]
@@ -60,23 +63,36 @@ class Bounds(NamedTuple):
 
 
 class Offsets(dict[MessageQueue, int]):
-    """The next offset of each queue, and the known incarnations of the topics that the offsets belong to."""
+    """The next offset of each queue, and the known incarnations of the topics that the offsets belong to.
+
+    Attributes:
+        numbers: of the queues as partitions, if the query shows them.
+    """
 
     def __init__(
-        self, offsets: Mapping[MessageQueue, int] = _NONE, incarnations: Mapping[Part, int] = _NONE
+        self,
+        offsets: Mapping[MessageQueue, int] = _NONE,
+        incarnations: Mapping[Part, int] = _NONE,
+        numbers: Numbers = _NONE,
     ) -> None:
         super().__init__(offsets)
         self.incarnations = dict(incarnations)
+        self.numbers = numbers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """The rows `[start, end)` of one queue, of this incarnation of its topic if it is known."""
+    """The rows `[start, end)` of one queue, of this incarnation of its topic if it is known.
+
+    Attributes:
+        number: of the queue as a partition, if the query shows it.
+    """
 
     queue: MessageQueue
     start: int
     end: int
     incarnation: int | None = field(default=None, compare=False)
+    number: int | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -94,7 +110,11 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
     for (topic, broker), incarnation in sorted(incarnations_of(offsets).items()):
         incarnations.setdefault(topic, {})[broker] = incarnation
     written: dict[str, object] = {"v": VERSION, "topics": topics}
-    return written | {"incarnations": incarnations} if incarnations else written
+    if incarnations:
+        written["incarnations"] = incarnations
+    if numbers := numbers_of(offsets):
+        written["partitions"] = to_runs(numbers)
+    return written
 
 
 def from_json(checkpoint: Mapping[str, object]) -> Offsets:
@@ -118,10 +138,12 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
         for broker, queues in brokers.items()
         for queue_id, offset in queues.items()
     }
-    incarnations = checkpoint.get("incarnations")
+    incarnations, partitions = checkpoint.get("incarnations"), checkpoint.get("partitions")
     known = incarnations if isinstance(incarnations, dict) else {}
     return Offsets(
-        offsets, {(topic, broker): each for topic, some in known.items() for broker, each in some.items()}
+        offsets,
+        {(topic, broker): each for topic, some in known.items() for broker, each in some.items()},
+        from_runs(partitions) if isinstance(partitions, dict) else _NONE,
     )
 
 
@@ -173,10 +195,10 @@ def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) 
 
     Those of a topic that was made again since `start` are its first ones.
     """
-    again, known = made_again(start, end), incarnations_of(end)
+    again, known, numbers = made_again(start, end), incarnations_of(end), numbers_of(end)
     # Of many queues few have new rows: only they get an object.
     return sorted(
-        Range(queue, first, upto, known.get(part_of(queue)))
+        Range(queue, first, upto, known.get(part_of(queue)), numbers.get(queue))
         for queue, offset in start.items()
         if (upto := end.get(queue, offset)) > (first := 0 if again and part_of(queue) in again else offset)
     )
@@ -203,6 +225,10 @@ def incarnations_of(offsets: Mapping[MessageQueue, int]) -> Mapping[Part, int]:
     return offsets.incarnations if isinstance(offsets, Offsets) else _NONE
 
 
+def numbers_of(offsets: Mapping[MessageQueue, int]) -> Numbers:
+    return offsets.numbers if isinstance(offsets, Offsets) else _NONE
+
+
 def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:
     """The end of a batch of about `max_rows`, split over the queues by what each has waiting.
 
@@ -211,7 +237,7 @@ def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], m
     """
     waiting = between(start, end)
     total = sum(map(len, waiting))
-    upto = Offsets(end, incarnations_of(end))
+    upto = Offsets(end, incarnations_of(end), numbers_of(end))
     if total > max_rows:
         upto |= {each.queue: each.start + max(1, max_rows * len(each) // total) for each in waiting}
     return upto

@@ -26,7 +26,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.source.batch_source import BatchReader
 from sparrowmq.spark.source.partition_ranges import Range, between
@@ -35,12 +34,12 @@ from sparrowmq.spark.source.tasks import tasks
 from sparrowmq.spark.worker_network import network_of
 
 _MOST: Final = 2**63 - 1
-# Our columns and Kafka's, in lower case, and what of a queue or a row they are.
-_OF_QUEUES: Final = {
-    "topic": "topic",
-    "brokername": "broker_name",
-    "queueid": "queue_id",
-    "partition": "queue_id",
+# Our columns and Kafka's, in lower case, and what of a range they are.
+_OF_RANGES: Final[Mapping[str, Callable[[Range], Any]]] = {
+    "topic": lambda range: range.queue.topic,
+    "brokername": lambda range: range.queue.broker_name,
+    "queueid": lambda range: range.queue.queue_id,
+    "partition": lambda range: range.number,
 }
 _OFFSETS: Final = frozenset({"queueoffset", "offset"})
 _TIMES: Final = frozenset({"storetimestamp", "timestamp"})
@@ -69,8 +68,8 @@ class Chosen:
         if type(wanted) not in _COMPARE or len(wanted.attribute) != 1 or _has_null(wanted.value):  # type: ignore[attr-defined]
             return
         name, value = wanted.attribute[0].lower(), wanted.value  # type: ignore[attr-defined]
-        if name in _OF_QUEUES:
-            self.queues.append((_OF_QUEUES[name], type(wanted), value))
+        if name in _OF_RANGES:
+            self.queues.append((name, type(wanted), value))
         elif name in _OFFSETS:
             self.offsets = _narrowed(self.offsets, _range_of(wanted, value))
         elif name in _TIMES and not isinstance(wanted, In):
@@ -82,9 +81,9 @@ class Chosen:
             tags = frozenset(value if isinstance(wanted, In) else [value])
             self.tags = tags if self.tags is None else self.tags & tags
 
-    def has(self, queue: MessageQueue) -> bool:
-        """Whether a queue may have rows that are wanted."""
-        return all(_COMPARE[kind](getattr(queue, name), value) for name, kind, value in self.queues)
+    def has(self, range: Range) -> bool:
+        """Whether a range may have rows that are wanted."""
+        return all(_COMPARE[kind](_OF_RANGES[name](range), value) for name, kind, value in self.queues)
 
     @property
     def expression(self) -> str | None:
@@ -117,7 +116,7 @@ class FilteringReader(BatchReader):
             return []
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-        clamped = [_clamped(each, *chosen.offsets) for each in ranges if chosen.has(each.queue)]
+        clamped = [_clamped(each, *chosen.offsets) for each in ranges if chosen.has(each)]
         first_ms, end_ms = chosen.times_ms
         within = [
             plan.within(each, first_ms or None, None if end_ms == _MOST else end_ms)

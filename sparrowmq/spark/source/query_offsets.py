@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
@@ -32,6 +33,7 @@ from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.incarnations import incarnations_in
+from sparrowmq.spark.source.partition_numbers import numbered
 from sparrowmq.spark.source.partition_ranges import (
     Bounds,
     Offsets,
@@ -132,7 +134,7 @@ class Plan:
             ConfigError: the options leave out a queue, name one that does not exist, or a time that no message reached.
             RowsLost: an offset is gone, and the options want to know.
         """
-        return Offsets(self._starts(bounds, otherwise), incarnations_in(bounds))
+        return self.numbered(Offsets(self._starts(bounds, otherwise), incarnations_in(bounds)))
 
     def _starts(self, bounds: AllBounds, otherwise: str) -> Places:
         times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
@@ -145,7 +147,7 @@ class Plan:
 
     def ends(self, bounds: AllBounds) -> Offsets:
         """Return the ends. Raises: as `starts`."""
-        return Offsets(self._ends(bounds), incarnations_in(bounds))
+        return self.numbered(Offsets(self._ends(bounds), incarnations_in(bounds)))
 
     def _ends(self, bounds: AllBounds) -> Places:
         times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
@@ -153,12 +155,33 @@ class Plan:
             return self._first_at_each(times, bounds)
         return self._settled(_places(self._options.end or "latest", bounds, "endingOffsets"), bounds)
 
+    def numbered(self, offsets: Offsets) -> Offsets:
+        """Return the offsets, with the numbers of new partitions if the query shows them.
+
+        Queues that the query does not read have numbers, too: so `assign` changes none.
+
+        Raises:
+            NetworkError: no name server answered.
+        """
+        new = {queue.topic for queue in offsets.keys() - offsets.numbers.keys()}
+        if not new or not self._options.kafka_compat:
+            return offsets
+        queues = {*offsets, *(queue for topic in new for queue in self._readable(topic))}
+        return Offsets(offsets, offsets.incarnations, numbered(offsets.numbers, queues))
+
+    def _readable(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic; none, if all its brokers are away."""
+        try:
+            return self._network.retrying(lambda: self._network.route(topic)).readable
+        except NoRoute:
+            return ()
+
     def within(self, range: Range, first_ms: int | None, end_ms: int | None) -> Range:
         """The part of a range that was stored in `[first_ms, end_ms)`; None for no limit. Raises: as `starts`."""
         bounds = Bounds(range.start, range.end)
         start = range.start if first_ms is None else self._first_at(range.queue, first_ms, bounds)
         end = range.end if end_ms is None else self._first_at(range.queue, end_ms, bounds)
-        return Range(range.queue, start, max(start, end))
+        return replace(range, start=start, end=max(start, end))
 
     def new_start(self, bounds: Bounds) -> int:
         """Return the first offset of a queue that appeared while the query ran."""

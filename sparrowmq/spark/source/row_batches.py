@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.columns.slices import text
 from sparrowmq.spark.options import RowOptions, SourceOptions
 from sparrowmq.spark.schema import COLUMNS
 from sparrowmq.spark.source.bad_records import bury, tell_damaged
+from sparrowmq.spark.source.partition_ranges import Range
 
 _BODIES: Final = frozenset({"body", "value"})
 # A batch is there some six times before Spark has it, in Python and in Arrow.
 INFLATED_BYTES: Final = 16 << 20
+_QUEUES: Final = 1 << 31  # more than the number of a queue
 _LOG_APPEND_TIME: Final = 1  # Kafka's number for a timestamp that the broker set
 
 
 class Rows:
     """Makes the rows of one query out of records."""
 
-    def __init__(self, schema: pa.Schema, options: RowOptions) -> None:
-        """`schema` is the query's, which `check` has accepted, as Spark's `to_arrow_schema` gives it."""
+    def __init__(self, schema: pa.Schema, options: RowOptions, ranges: Collection[Range] = ()) -> None:
+        """`schema` is the query's, which `check` has accepted, as Spark's `to_arrow_schema` gives it.
+
+        Args:
+            ranges: of the task, with the numbers of its partitions. Without a number a partition has that of its queue.
+        """
         self._schema = schema
-        makers = _KAFKA_MAKERS if options.kafka_compat else _MAKERS
+        self._numbers = {each.queue: each.number for each in ranges if each.number is not None}
+        makers = _KAFKA_MAKERS | {"partition": self._partitions} if options.kafka_compat else _MAKERS
         self._makers = [makers[name.lower()] for name in schema.names]
         self._shows_bodies = bool(_BODIES.intersection(map(str.lower, schema.names)))
         self._fails = options.fails_at_bad_records
@@ -59,6 +68,18 @@ class Rows:
         rows = pa.RecordBatch.from_arrays(made, schema=self._schema)
         return rows if wanted is None else rows.filter(wanted)
 
+    def _partitions(self, records: RecordColumns, broker: str | None) -> pa.Array:
+        """The partition of each record; few queues share a batch."""
+        topics, queue_ids = records.column("topic").dictionary_encode(), records.column("queueId")
+        names = topics.dictionary.to_pylist()
+        places = topics.indices.to_numpy().astype(np.int64) * _QUEUES + queue_ids.to_numpy()
+        found, kinds = np.unique(places, return_inverse=True)
+        numbers = [
+            self._numbers.get(MessageQueue(names[topic], broker or "", queue_id), queue_id)
+            for topic, queue_id in (divmod(place, _QUEUES) for place in found.tolist())
+        ]
+        return pa.array(np.array(numbers, np.int32)[kinds])
+
 
 Maker = Callable[[RecordColumns, str | None], pa.Array]
 
@@ -81,7 +102,6 @@ _KAFKA_MAKERS: Final[dict[str, Maker]] = {
     "key": lambda records, _: records.column("keys").cast(pa.binary()),
     "value": _column("body"),
     "topic": _column("topic"),
-    "partition": _column("queueId"),
     "offset": _column("queueOffset"),
     "timestamp": _column("storeTimestamp"),
     "timestamptype": _constant(_LOG_APPEND_TIME),

@@ -48,7 +48,8 @@ class UnlimitedStreamReader(StreamReader):
             self._reached = newest_planned(self._options.checkpoint) or from_json(self.initialOffset())
         if self._reached is not None:
             return super().latestOffset(to_json(self._reached), self.getDefaultReadLimit())
-        return to_json(ends_of(self._plan().bounds()))
+        plan = self._plan()
+        return to_json(plan.numbered(ends_of(plan.bounds())))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, self._reached = from_json(start), from_json(end)

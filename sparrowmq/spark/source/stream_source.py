@@ -119,7 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
-        rows = read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        ranges = ranges_of(network, partition)
+        rows = read(network, ranges, Rows(self._schema, self._options, ranges), self._options)
         return paced(rows, self._options.rows_per_s)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -152,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reachable(self, begin: Offsets) -> Offsets:
         plan = self._plan()
         held = self._presence.bounds(plan, begin)
-        return advanced(begin, held, plan.new_start, fail=self._options.fail_on_data_loss)
+        return plan.numbered(advanced(begin, held, plan.new_start, fail=self._options.fail_on_data_loss))
 
     def _last_look(self, begin: Offsets, target: Offsets) -> Offsets:
         """Wait a little for the brokers without whose rows a run of Trigger.AvailableNow would end."""
@@ -173,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, offset in end.items()
             if queue in target or queue in begin
         }
-        return Offsets(within, end.incarnations)
+        return Offsets(within, end.incarnations, end.numbers)
 
     def _limited(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
         """The end of a batch that keeps the limits of rows and of bytes. Spark knows one limit, and hands it back."""

@@ -38,16 +38,23 @@ def read(peer, connect):
             lambda offset: BASE_MS + offset,
         )
 
-    def read(*filters, **given):
-        reader = FilteringReader(peer.source(topic="T", **given), SCHEMA)
+    def read(*filters, schema=SCHEMA, **given):
+        reader = FilteringReader(peer.source(**{"topic": "T"} | given), schema)
         assert list(reader.pushFilters(list(filters))) == list(filters)  # Spark applies all of them again
         reader = pickle.loads(pickle.dumps(reader))
         rows = [
             row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
         ]
-        return sorted((row["queueId"], row["queueOffset"]) for row in rows)
+        return sorted(tuple(row.values()) for row in rows)
 
     return read
+
+
+def test_a_partition_is_looked_for_by_its_number(peer, read):
+    columns = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+    given = {"schema": columns, "kafkaCompat": "true", "assign": '{"T":{"broker-a":[1]}}', "topic": None}
+    assert read(In(("partition",), (1, 7)), **given) == expected(0, 50, 1)
+    assert read(EqualTo(("partition",), 0), **given) == []
 
 
 def expected(first, end, *queues):
@@ -67,7 +74,6 @@ def at(offset, micros=0):
     [
         (EqualTo(("queueId",), 1), expected(0, 50, 1)),
         (EqualNullSafe(("QUEUEID",), 1), expected(0, 50, 1)),
-        (In(("partition",), (0, 7)), expected(0, 50, 0)),
         (LessThan(("queueId",), 1), expected(0, 50, 0)),
         (EqualTo(("topic",), "U"), []),
         (EqualTo(("brokerName",), "broker-a"), expected(0, 50)),

@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
+from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.row_batches import Rows
 from tests.records import encoded
 
@@ -29,34 +31,32 @@ def options(**given):
     return parse(SourceOptions, {"nameServer": "a:1", "topic": "T"} | given)
 
 
-def records(count=2, body=b"hi"):
+def records(count=2, body=b"hi", topic="T", queue_id=3):
     host = hosts.pack("10.0.0.1:10911")
-    return RecordColumns(
-        b"".join(
-            encoded(
-                topic="T",
-                queue_id=3,
-                flag=0,
-                queue_offset=offset,
-                physical_offset=0,
-                sys_flag=0,
-                born_timestamp_ms=0,
-                born_host=host,
-                store_timestamp_ms=1,
-                store_host=host,
-                reconsume_times=0,
-                prepared_offset=0,
-                body=body,
-                properties=PROPERTIES,
-            )
-            for offset in range(count)
+    return b"".join(
+        encoded(
+            topic=topic,
+            queue_id=queue_id,
+            flag=0,
+            queue_offset=offset,
+            physical_offset=0,
+            sys_flag=0,
+            born_timestamp_ms=0,
+            born_host=host,
+            store_timestamp_ms=1,
+            store_host=host,
+            reconsume_times=0,
+            prepared_offset=0,
+            body=body,
+            properties=PROPERTIES,
         )
+        for offset in range(count)
     )
 
 
 def rows(kinds, wanted=None, body=b"hi", **given):
     schema = pa.schema([(name, ARROW[kind]) for name, kind in kinds.items()])
-    batch = Rows(schema, options(**given)).batch(records(body=body), "broker-a", wanted)
+    batch = Rows(schema, options(**given)).batch(RecordColumns(records(body=body)), "broker-a", wanted)
     batch.validate(full=True)
     assert batch.schema == schema
     return batch.to_pylist()
@@ -81,6 +81,17 @@ def test_kafkas_columns_are_filled_from_ours():
         "timestampType": 1,
         "headers": [{"key": "KEYS", "value": b"k1"}, {"key": "TAGS", "value": b"paid"}],
     }
+
+
+def test_partitions_have_their_own_numbers_also_if_an_answer_has_several_queues():
+    queues = [MessageQueue(topic, "broker-a", queue_id) for topic in ("T", "U") for queue_id in (3, 4)]
+    ranges = [Range(queue, 0, 9, None, number) for queue, number in zip(queues, (7, 1, 0, 5), strict=True)]
+    mixed = records(topic="U") + records(queue_id=4) + records() + records(queue_id=4, topic="U")
+    schema = pa.schema([("partition", pa.int32()), ("topic", pa.string())])
+    made = Rows(schema, options(kafkaCompat="true"), ranges).batch(RecordColumns(mixed), "broker-a")
+    assert made["partition"].to_pylist() == [0, 0, 1, 1, 7, 7, 5, 5]
+    elsewhere = Rows(schema, options(kafkaCompat="true"), ranges).batch(RecordColumns(mixed), "broker-b")
+    assert elsewhere["partition"].to_pylist() == [3, 3, 4, 4, 3, 3, 4, 4]
 
 
 def test_a_body_is_shown_as_text_when_the_schema_says_so():

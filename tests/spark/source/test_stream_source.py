@@ -1,5 +1,7 @@
 """sparrowmq.spark.source.stream_source: micro-batches, planned as Spark would ask for them."""
 
+import json
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -60,6 +62,22 @@ def test_each_batch_goes_on_where_the_last_ended(peer, stream):
     end = reader.latestOffset(start, ALL)
     assert rows(reader, start, end) == [(1, 10), (1, 11), (1, 12)]
     assert reader.latestOffset(end, ALL) == end
+
+
+@pytest.mark.guards(
+    "Plan.numbered: {*offsets, *(queue for topic in new for queue in self._readable(topic))} -> offsets"
+)
+def test_partitions_have_numbers_that_a_checkpoint_of_before_does_not_have(peer, stream):
+    peer.store("T", 2, [b"x"])
+    chosen = {"topic": None, "assign": json.dumps({"T": {BROKER: [1, 2]}}), "startingOffsets": "earliest"}
+    assert "partitions" not in stream(**chosen).initialOffset()
+    reader = stream(kafkaCompat="true", **chosen)
+    start = reader.initialOffset()
+    assert start["partitions"] == {"T": [[BROKER, 0, 3]]}
+    tasks = reader.partitions(start, reader.latestOffset(start, ALL))
+    assert sorted(each.number for task in tasks for each in task.value.ranges) == [1, 2]
+    of_before = {name: value for name, value in start.items() if name != "partitions"}
+    assert reader.latestOffset(of_before, ALL)["partitions"] == start["partitions"]
 
 
 def test_the_rate_is_limited_in_rows(stream):
@@ -232,7 +250,7 @@ def test_a_task_reads_no_other_topic_of_the_name(peer, stream):
 
 
 @pytest.mark.guards(
-    "incarnations.advanced: Offsets(begin, begin.incarnations | _named(begin, held)) -> Offsets()"
+    "incarnations.advanced: Offsets(begin, begin.incarnations | _named(begin, held), begin.numbers) -> Offsets()"
 )
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_broker_without_a_route_keeps_its_place_while_the_others_are_read(stream, strict):
