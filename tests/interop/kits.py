@@ -5,8 +5,8 @@ Apicurio's schema registry is one, too.
 Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, which is then renamed to its place, so
 that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
 The puppets of Go and Rust are programs that `go build` and `cargo build` make of our source, the Node puppet our source
-beside what `npm ci` installs; go.sum, Cargo.lock and package-lock.json pin them by hash. Their kits are named after the
-source: an edit makes another.
+beside what `npm ci` installs; go.sum and package-lock.json pin them by hash. Their kits are named after the source: an
+edit makes another.
 Benchmarks have kits too: Kafka's broker, a NATS server, and an environment with other brokers' Python clients.
 
 The cache is `$SPARROWMQ_PEERS`, or `~/.cache/sparrowmq/peers`, or, where that cannot be written, a folder in the
@@ -252,9 +252,12 @@ def rust_puppet() -> Path:
 
     def build(kit: Path) -> None:
         with tempfile.TemporaryDirectory() as target:
+            work = Path(
+                shutil.copytree(source, Path(target) / "source")
+            )  # cargo writes a lock file beside the source
             _run(
-                [cargo, "build", "--locked", "--quiet", "--target-dir", target],
-                source,
+                [cargo, "build", "--quiet", "--target-dir", target],
+                work,
                 "rust cannot: cargo does not build its puppet",
             )
             shutil.copy(Path(target) / "debug" / "puppet", kit)
