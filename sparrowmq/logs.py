@@ -217,7 +217,7 @@ def _one_line(message: str) -> str:
 def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
     if file is None:
         return logging.StreamHandler()
-    from sparrowmq.log_files import RotatedFile, WatchedFile  # loads pickle and queue
+    from sparrowmq.log_handlers import RotatedFile, WatchedFile  # loads pickle and queue
 
     made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
     made.unwritable = _unwritable

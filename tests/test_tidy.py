@@ -10,6 +10,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from pathlib import Path
@@ -25,6 +26,7 @@ FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.p
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]
 
 LONGEST_FILE = 600
+MOST_SHARED_NAMES = 20  # of files: a name that two parts use does not say which one it means
 LONGEST_FUNCTION = 60
 MOST_ARGUMENTS = 8  # that can be given by their place, `self` apart; those behind a `*` have to be named
 TAKE_MORE = {
@@ -93,6 +95,13 @@ def module_of(file: Path) -> str:
 
 
 MODULES = {module_of(file): file for file in OURS}
+
+
+def test_few_files_share_a_name():
+    """Packages and programs apart, whose names Python prescribes."""
+    names = Counter(file.name for file in OURS if not file.name.startswith("__"))
+    shared = [name for name, count in names.items() if count > 1]
+    assert len(shared) <= MOST_SHARED_NAMES, f"rename one of each: {sorted(shared)}"
 
 
 def imported_modules(file: Path) -> set[str]:

@@ -24,7 +24,7 @@ FLOORS: Final = (
         "snapshot",
         "settings",
         "stats",
-        "log_files",
+        "log_handlers",
         "logs",
         "compiled",
         "memory",

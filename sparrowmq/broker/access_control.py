@@ -4,7 +4,7 @@ aclEnable=false     no guard: the dispatcher checks nothing
 aclCheck=plain      auth/request_check.py with auth/account_files.py, which looks at the files every two seconds
 aclCheck=...        auth/plugged.py
 authenticationEnabled=true   auth/user_check.py with the users of state/users.py
-auditLog=true       auth/audit.py notes requests for administrators, and denials
+auditLog=true       auth/audit_log.py notes requests for administrators, and denials
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sparrowmq.store.message_store import MessageStore
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
     from sparrowmq.auth.accounts import Account
-    from sparrowmq.auth.audit import Audit
+    from sparrowmq.auth.audit_log import Audit
     from sparrowmq.auth.permissions import TopicAt
     from sparrowmq.auth.request_check import Check, Guard
     from sparrowmq.auth.users import User
@@ -82,7 +82,7 @@ class AccessControl:
             assert users is not None
             self.guard = Guard([self._user_check(settings, users, topic_at)])
         if self.guard is not None:
-            from sparrowmq.auth.audit import FILE, Audit
+            from sparrowmq.auth.audit_log import FILE, Audit
 
             path = settings.audit_path or settings.store_path / FILE
             self.audit = Audit(path if settings.audit_log else None, clock or SystemClock())
@@ -106,7 +106,7 @@ class AccessControl:
         if self.audit is None:
             return Part(handlers)
         from sparrowmq.auth.account_files import LOOK_PERIOD_S
-        from sparrowmq.auth.audit import WRITE_PERIOD_S
+        from sparrowmq.auth.audit_log import WRITE_PERIOD_S
 
         audit, files = self.audit, self.files
         chores = [Chore("audit log", WRITE_PERIOD_S, self._write)]

@@ -46,8 +46,8 @@ from sparrowmq.broker.failover.group_state import (
 from sparrowmq.broker.failover.handover import HAND_OVER_S, RoomWatch, drained, next_master, refused
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.lease import Lease
+from sparrowmq.broker.failover.member_presence import FOLDER, UNKNOWN, Presence, Present
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
-from sparrowmq.broker.failover.presence import FOLDER, UNKNOWN, Presence, Present
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_settings import demand_member
 from sparrowmq.broker.member_start import MemberStart

@@ -22,7 +22,7 @@ from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.remoting.tls.opening import Opening
+from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)

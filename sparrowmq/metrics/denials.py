@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sparrowmq.metrics.figures import Figures
 
 if TYPE_CHECKING:  # a server without access control loads nothing of it
-    from sparrowmq.auth.audit import Audit
+    from sparrowmq.auth.audit_log import Audit
 
 
 def declare_denials(figures: Figures, audit: Audit | None) -> None:

@@ -33,7 +33,7 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.settings.live_settings import Changing
 
 if TYPE_CHECKING:
-    from sparrowmq.namesrv.access import NamesrvAccess
+    from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 
 SCAN_PERIOD_S: Final = 10.0
 
@@ -154,7 +154,7 @@ class Namesrv:
         if not self._settings.acl:
             return None
         # A name server without access control loads nothing of auth/.
-        from sparrowmq.namesrv.access import NamesrvAccess
+        from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 
         return NamesrvAccess(self._settings, self._clock)
 

@@ -19,7 +19,7 @@ from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.latencies import Latencies
 
 if TYPE_CHECKING:  # a name server without access control loads nothing of it
-    from sparrowmq.auth.audit import Audit
+    from sparrowmq.auth.audit_log import Audit
 
 
 def metrics_port(

@@ -191,7 +191,7 @@ Done = Callable[[int, str | None], None]
 
 
 class Audit(Protocol):
-    """Notes requests (auth/audit.py).
+    """Notes requests (auth/audit_log.py).
 
     Attributes:
         codes: the requests of which every answer is noted.

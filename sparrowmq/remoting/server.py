@@ -24,7 +24,7 @@ from sparrowmq.remoting.budget import Budget, BudgetLimits
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
-from sparrowmq.remoting.tls.opening import Opening
+from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)

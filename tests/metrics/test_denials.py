@@ -1,4 +1,4 @@
-from sparrowmq.auth.audit import Audit
+from sparrowmq.auth.audit_log import Audit
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.denials import declare_denials

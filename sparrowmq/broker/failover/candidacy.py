@@ -3,7 +3,7 @@
     etcd has no state of the group     a store that was part of an epoch waits for an operator: others may have more
     not in sync, or another store      never, but by an operator's decision
     has just started                   other members in sync go first: this one may lack what a power cut took
-    its recovery cut bytes             it is compared with other members first (presence.py)
+    its recovery cut bytes             it is compared with other members first (member_presence.py)
     the lead was handed over           the chosen member goes first
     the start as the master failed     after COOLDOWN_S
     no room, a port that is taken      others go first; without room it tries after a while, to serve reads at least
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.member_presence import Present, compare_first
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
-from sparrowmq.broker.failover.presence import Present, compare_first
 from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.door import Door

@@ -9,7 +9,7 @@ import msgspec
 
 from sparrowmq.broker.failover.etcd_client import Kept
 from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.broker.failover.presence import FOLDER, Present, decoded
+from sparrowmq.broker.failover.member_presence import FOLDER, Present, decoded
 from sparrowmq.errors import EtcdFailed
 
 

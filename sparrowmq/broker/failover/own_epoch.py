@@ -7,7 +7,8 @@ show that this store is the one that was in sync in an epoch, although it follow
 `acknowledged` is what a master records when its epoch ends: the offset up to which all members in sync had the log. If
 a successor's epoch begins before that offset, the successor has lost messages, and this log is not cut for it.
 
-`doubt` says why the store may lack acknowledged messages, until it was compared with the other members' (presence.py):
+`doubt` says why the store may lack acknowledged messages, until it was compared with those of other members
+(member_presence.py):
 
     the store was not closed in order    RECOVERING, written before recovery may cut anything
     recovery has cut or fenced off       how much, and where

@@ -29,7 +29,7 @@ from sparrowmq.metrics.condition_kinds import NO_SLAVE, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.tls.opening import Opening
+from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush

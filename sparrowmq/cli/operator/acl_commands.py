@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, look, verb
-from sparrowmq.cli.terminal.names import BROKER
+from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, heads, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.account_operations import (

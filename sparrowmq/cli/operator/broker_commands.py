@@ -15,11 +15,11 @@ import click
 
 from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, verb
-from sparrowmq.cli.terminal.names import BROKER
+from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
-from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace
@@ -81,12 +81,12 @@ async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
         return "does not answer", None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
     disk = float(found.get("commitLogDiskRatio", "nan"))
-    rates = _rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)
+    rates = _rate(found, single_brokers.TAKEN), _rate(found, single_brokers.GIVEN)
     return found.get("brokerVersionDesc"), *rates, today, f"{disk:.0%}" if disk == disk else None
 
 
 def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
-    rate = brokers.per_second(figures, *names)
+    rate = single_brokers.per_second(figures, *names)
     return None if rate is None else f"{rate:.1f}"
 
 

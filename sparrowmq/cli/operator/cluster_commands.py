@@ -13,7 +13,7 @@ import sys
 import click
 
 from sparrowmq.cli.terminal.asking import CLUSTER, EXPECT, HELP, ask, look, verb
-from sparrowmq.cli.terminal.names import BROKER
+from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, heads, is_for_people, say, shown, table
 from sparrowmq.cli.terminal.usual_verb import UsualVerb
 from sparrowmq.client.admin.findings import Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, look, verb
-from sparrowmq.cli.terminal.names import GROUP
+from sparrowmq.cli.terminal.name_completion import GROUP
 from sparrowmq.cli.terminal.output import heads, is_for_people, table
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.connections import OnlineClient, online_clients

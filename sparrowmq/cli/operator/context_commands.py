@@ -14,7 +14,7 @@ import click
 from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.asking import HELP
 from sparrowmq.cli.terminal.contexts import Context
-from sparrowmq.cli.terminal.names import CONTEXT
+from sparrowmq.cli.terminal.name_completion import CONTEXT
 from sparrowmq.cli.terminal.output import OUTPUT
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of

@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from sparrowmq.cli.terminal.asking import asking, connected, options, timeout_s_of
-from sparrowmq.cli.terminal.names import GROUP, TOPIC
+from sparrowmq.cli.terminal.name_completion import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, say
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import moment

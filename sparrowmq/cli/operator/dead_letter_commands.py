@@ -12,7 +12,7 @@ import click
 
 from sparrowmq.cli.operator.message_commands import SHOWN
 from sparrowmq.cli.terminal.asking import HELP, ask, look, options, verb
-from sparrowmq.cli.terminal.names import GROUP, TOPIC
+from sparrowmq.cli.terminal.name_completion import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import confirm, done, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from sparrowmq.cli.terminal.asking import EXPECT, HELP, ask, asking
-from sparrowmq.cli.terminal.names import GROUP, TOPIC
+from sparrowmq.cli.terminal.name_completion import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
 from sparrowmq.client.admin.findings import Finding, Verdict
 

@@ -12,7 +12,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
-from sparrowmq.cli.terminal.names import GROUP, TOPIC
+from sparrowmq.cli.terminal.name_completion import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
 from sparrowmq.cli.terminal.time_arguments import time_of
 from sparrowmq.client.admin.admin import Admin

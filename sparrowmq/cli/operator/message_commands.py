@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.operator.copy_commands import copy, replay
 from sparrowmq.cli.terminal.asking import HELP, connected, look, timeout_s_of, verb
-from sparrowmq.cli.terminal.names import TOPIC
+from sparrowmq.cli.terminal.name_completion import TOPIC
 from sparrowmq.cli.terminal.output import (
     as_json,
     csv_row,

@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.operator.cluster_commands import cluster
 from sparrowmq.cli.terminal.asking import CLUSTER, ask, options, verb
-from sparrowmq.cli.terminal.names import BROKER
+from sparrowmq.cli.terminal.name_completion import BROKER
 from sparrowmq.cli.terminal.output import confirm, done, say, table
 from sparrowmq.cli.terminal.steps import Steps
 from sparrowmq.client.admin.admin import Admin

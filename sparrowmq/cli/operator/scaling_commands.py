@@ -10,7 +10,7 @@ import click
 from sparrowmq.cli.operator.shared_verbs import at_masters, tell
 from sparrowmq.cli.operator.topic_commands import topic
 from sparrowmq.cli.terminal.asking import ask, options, verb
-from sparrowmq.cli.terminal.names import BROKER, TOPIC
+from sparrowmq.cli.terminal.name_completion import BROKER, TOPIC
 from sparrowmq.cli.terminal.output import table
 from sparrowmq.cli.terminal.steps import Steps
 from sparrowmq.client.admin.admin import Admin

@@ -9,7 +9,7 @@ import click
 
 from sparrowmq.cli.terminal import output
 from sparrowmq.cli.terminal.asking import CLUSTER, F, look, options, verb
-from sparrowmq.cli.terminal.names import NameOf
+from sparrowmq.cli.terminal.name_completion import NameOf
 from sparrowmq.client.admin.admin import Admin
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]

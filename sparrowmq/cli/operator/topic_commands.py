@@ -10,7 +10,7 @@ import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
-from sparrowmq.cli.terminal.names import TOPIC
+from sparrowmq.cli.terminal.name_completion import TOPIC
 from sparrowmq.cli.terminal.output import confirm, tables
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin.admin import Admin

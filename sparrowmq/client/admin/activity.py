@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.client.admin import brokers, groups, topics
+from sparrowmq.client.admin import groups, single_brokers, topics
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.operations.broker_operations import progress_of_all_groups
 from sparrowmq.client.admin.operations.topic_operations import topic_table
@@ -102,7 +102,7 @@ async def _topic_rates(
             if broker in failures:
                 return
             try:
-                found = await brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
+                found = await single_brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
             except SparrowError as error:
                 failures[broker] = error
                 return

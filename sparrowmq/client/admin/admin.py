@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import brokers, dead_letters, doctor, finding, groups, leadership, topics
+from sparrowmq.client.admin import dead_letters, doctor, finding, groups, leadership, single_brokers, topics
 from sparrowmq.client.admin.findings import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.operations.broker_operations import (
@@ -135,11 +135,11 @@ class Admin:
 
     async def broker_figures(self, broker: str) -> dict[str, str]:
         """Return a broker's figures by Java's names; `broker` is a name, whose master is asked, or an address."""
-        return await broker_figures(self._servers, await brokers.address_of(self._servers, broker))
+        return await broker_figures(self._servers, await single_brokers.address_of(self._servers, broker))
 
     async def broker_settings(self, broker: str) -> dict[str, str]:
         """Return a broker's settings by key; `broker` as above."""
-        return await broker_settings(self._servers, await brokers.address_of(self._servers, broker))
+        return await broker_settings(self._servers, await single_brokers.address_of(self._servers, broker))
 
     async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change settings of a running broker, and for its next start; `broker` as above.
@@ -149,12 +149,14 @@ class Admin:
         """
         if not changes:
             raise ConfigError("nothing is to be changed; give settings by their keys")
-        address = await brokers.address_of(self._servers, broker)
+        address = await single_brokers.address_of(self._servers, broker)
         await change_broker_settings(self._servers, address, changes)
 
     async def behind(self, broker: str) -> dict[str, int]:
         """Return the lag at a broker of each group that has consumed there."""
-        return await brokers.behind(self._servers, await brokers.address_of(self._servers, broker))
+        return await single_brokers.behind(
+            self._servers, await single_brokers.address_of(self._servers, broker)
+        )
 
     async def drain(self, broker: str) -> int:
         """Hide a broker from producers, not from consumers; returns the number of its topics.
@@ -165,11 +167,11 @@ class Admin:
         Raises:
             NoBroker: there is no such broker; ChangeFailed: a name server failed.
         """
-        return await brokers.drain(self._servers, broker)
+        return await single_brokers.drain(self._servers, broker)
 
     async def undrain(self, broker: str) -> int:
         """Show a broker to producers again."""
-        return await brokers.undrain(self._servers, broker)
+        return await single_brokers.undrain(self._servers, broker)
 
     async def forget_broker(self, broker: str) -> None:
         """Let name servers forget a broker that died and does not come back: `doctor` does not name it any more.
@@ -178,7 +180,7 @@ class Admin:
             NoBroker: no lost broker has this name.
             AlreadyThere: it is registered.
         """
-        await brokers.forget(self._servers, broker)
+        await single_brokers.forget(self._servers, broker)
 
     async def hand_over(self, broker: str, member: int | None = None) -> int:
         """Let another member of a replicated group lead, by default the one that has most; return its brokerId.

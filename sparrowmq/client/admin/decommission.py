@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparrowmq.client.admin import brokers, topic_order
+from sparrowmq.client.admin import single_brokers, topic_order
 from sparrowmq.client.admin.fewer_queues import unread
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
@@ -73,7 +73,7 @@ class Decommission:
 
     async def look(self) -> Content:
         """Return what the broker has now. Raises: ConfigError, there is none of this name."""
-        address = await brokers.address_of(self._servers, self._broker)
+        address = await single_brokers.address_of(self._servers, self._broker)
         topics = await self._topics(address)
         unclaimed = {}
         for topic in topics:
@@ -83,19 +83,19 @@ class Decommission:
             if count := counts.get("", 0):
                 unclaimed[topic] = count
         figures = await broker_figures(self._servers, address)
-        lags = await brokers.behind(self._servers, address)
+        lags = await single_brokers.behind(self._servers, address)
         return Content(lags, unclaimed, waiting_in(figures), tuple(await self._refusals(topics)))
 
     async def run(self) -> None:
         """Drain the broker, and wait until nothing in it is needed. Raises: ConfigError, the time is over."""
         self._tell(f"[1/2] {self._broker}: drain")
         began = self._clock.monotonic()
-        await brokers.drain(self._servers, self._broker)
+        await single_brokers.drain(self._servers, self._broker)
         self._tell(f"[2/2] {self._broker}: wait until all of it is consumed")
         ends, since = -1, began
         while True:
             now = self._clock.monotonic()
-            address = await brokers.address_of(self._servers, self._broker)
+            address = await single_brokers.address_of(self._servers, self._broker)
             end = received_in(await broker_figures(self._servers, address))
             if end != ends:
                 ends, since = end, now

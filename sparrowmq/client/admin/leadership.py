@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sparrowmq.client.admin.brokers import address_of, place_of
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import Servers
+from sparrowmq.client.admin.single_brokers import address_of, place_of
 from sparrowmq.errors import BrokerUnreachable, SparrowError
 from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.operations.broker_operations import (
     broker_figures,
@@ -140,7 +140,7 @@ class RollingRestart:
         known = {_without_numbers(problem) for problem in plan.problems}
         await self._until_well(there, known, target)
         if step.drains and not step.is_begun:
-            await brokers.drain(self._servers, target.broker)
+            await single_brokers.drain(self._servers, target.broker)
             await self._until_quiet(target)
         if not step.is_begun:
             before = await self.look()
@@ -153,7 +153,7 @@ class RollingRestart:
             await self._until_back(target, ends.get(target.broker, 0), addresses)
         await self._until_well(there, known, target)
         if step.drains:
-            await brokers.undrain(self._servers, target.broker)
+            await single_brokers.undrain(self._servers, target.broker)
             await self._until_shown(target.broker)
 
     async def _ask(self, target: BrokerNow) -> None:

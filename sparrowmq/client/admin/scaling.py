@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import msgspec
 
 from sparrowmq.client.admin import topic_order, topics
-from sparrowmq.client.admin.brokers import address_of
 from sparrowmq.client.admin.fewer_queues import unread
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.operations.group_operations import (
@@ -33,6 +32,7 @@ from sparrowmq.client.admin.operations.topic_operations import (
     topic_table,
 )
 from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.client.admin.single_brokers import address_of
 from sparrowmq.client.cluster.routes import REFRESH_S
 from sparrowmq.errors import ConfigError, NoRoute, StillUnread
 from sparrowmq.loop.clock import Clock

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.lacking import lacking
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
@@ -116,8 +116,8 @@ def _standing(
         end=_number(table, "commitLogMaxOffset"),
         behind_bytes=behind[0],
         behind_s=behind[1],
-        in_tps=_rate(table, brokers.TAKEN),
-        out_tps=_rate(table, brokers.GIVEN),
+        in_tps=_rate(table, single_brokers.TAKEN),
+        out_tps=_rate(table, single_brokers.GIVEN),
         version=table.get("brokerVersionDesc"),
         problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
         conditions=tuple(sorted(told_conditions(table))),
@@ -161,5 +161,5 @@ def _members(text: str | None) -> tuple[int, ...] | None:
 
 
 def _rate(table: Mapping[str, str], names: tuple[str, ...]) -> float | None:
-    rate = brokers.per_second(table, *names)
+    rate = single_brokers.per_second(table, *names)
     return None if rate is None else round(rate, 1)

@@ -37,7 +37,7 @@ from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
-from sparrowmq.client.consuming.retries import Retries
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.home import at_home
 from sparrowmq.client.sending.outbox import Outbox

@@ -10,7 +10,7 @@ from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.received import ConsumeHooks
-from sparrowmq.client.consuming.retries import Retries
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.popping.pop_assignment import PopAssignment
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.pops import Pops

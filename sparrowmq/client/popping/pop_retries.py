@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.retries import FIRST_RETRY_LEVEL, Retries
+from sparrowmq.client.consuming.sending_back import FIRST_RETRY_LEVEL, Retries
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.client.popping.pops import Pops
 from sparrowmq.protocol.delay_levels import DelayLevels

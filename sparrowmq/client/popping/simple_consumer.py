@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.consumer_settings import (
 from sparrowmq.client.consuming.pulling import UNKNOWN_HERE
 from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, Outcome, ReceivedMessage
 from sparrowmq.client.consuming.received import Wish as Rejection
-from sparrowmq.client.consuming.retries import Retries
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.pop_retries import PopRetries
 from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of

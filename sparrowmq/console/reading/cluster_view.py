@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import brokers, groups
+from sparrowmq.client.admin import groups, single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, producers
@@ -59,7 +59,7 @@ class BrokerNow:
 
     def per_second(self, *names: str) -> float:
         """A rate of about the last ten seconds, by the first of its names that exists; 0 if none does."""
-        return brokers.per_second(self.figures, *names) or 0.0
+        return single_brokers.per_second(self.figures, *names) or 0.0
 
     def number_of(self, key: str) -> int:
         try:
@@ -70,12 +70,12 @@ class BrokerNow:
     @property
     def in_per_second(self) -> float:
         """Messages per second that producers send to it."""
-        return self.per_second(*brokers.TAKEN)
+        return self.per_second(*single_brokers.TAKEN)
 
     @property
     def out_per_second(self) -> float:
         """Messages per second that it delivers."""
-        return self.per_second(*brokers.GIVEN)
+        return self.per_second(*single_brokers.GIVEN)
 
     @property
     def received_today(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.broker.failover.etcd_client import Kept
 from sparrowmq.broker.failover.found import Found, found_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader
-from sparrowmq.broker.failover.presence import Present
+from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.errors import EtcdFailed
 
 LEADER = Leader(member=1, epoch=3, store="s", address="a:1", shipping="a:2")

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.terminal.asking import verb
-from sparrowmq.cli.terminal.names import TOPIC
+from sparrowmq.cli.terminal.name_completion import TOPIC
 from sparrowmq.testing.background import BackgroundCluster
 
 

@@ -19,7 +19,7 @@ from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import until
 from tests.remoting.test_server import PULL
-from tests.remoting.tls.test_opening import ANYBODY, echo
+from tests.remoting.tls.test_first_protocol import ANYBODY, echo
 
 
 class Client:

@@ -13,8 +13,8 @@ import pytest
 
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.namesrv.access import NamesrvAccess
 from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute
@@ -160,7 +160,7 @@ async def test_an_address_that_is_none_ends_the_start(tmp_path: Path) -> None:
 async def test_changed_accounts_take_effect(
     tmp_path: Path, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrowmq.namesrv.access.LOOK_PERIOD_S", 0.01)
+    monkeypatch.setattr("sparrowmq.namesrv.namesrv_access.LOOK_PERIOD_S", 0.01)
     async with guarded(tmp_path) as at:
         session = await at.session(BROKER)
         await register(session)

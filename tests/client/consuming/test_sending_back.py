@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.received import ReceivedMessage, Wish
-from sparrowmq.client.consuming.retries import Retries
+from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.errors import SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
@@ -53,7 +53,7 @@ async def test_the_broker_copies_it_from_its_own_log(peer, retries):
 
 
 @pytest.mark.guards(
-    "retries._level: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL",
+    "sending_back._level: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL",
     "Retries._send: copied = {name: value for name, value in stored.properties.items()}",
 )
 @pytest.mark.covers("S-RETRY-03", "S-RETRY-05")
@@ -172,7 +172,7 @@ async def parked(mq: Client, cluster: Cluster, level: int) -> None:
     raise AssertionError(f"no retry was parked at level {level}")
 
 
-@pytest.mark.guards("retries._wished: nearest_level(wish.delay_s) -> 0")
+@pytest.mark.guards("sending_back._wished: nearest_level(wish.delay_s) -> 0")
 async def test_a_delay_that_is_no_level_takes_the_nearest_one_at_a_broker_with_levels_only(peer, retries):
     peer.script(BACK, Answer(), Answer())
     for delay, level in (("14s", 3), ("25s", 4)):

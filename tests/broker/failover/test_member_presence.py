@@ -8,8 +8,8 @@ import pytest
 
 from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.group_state import GroupState
+from sparrowmq.broker.failover.member_presence import Presence, Present, compare_first, decoded
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
-from sparrowmq.broker.failover.presence import Presence, Present, compare_first, decoded
 from sparrowmq.loop.clock import SystemClock
 from tests.interop.etcd import LiveEtcd, needs_etcd
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from sparrowmq import log_files, logs
+from sparrowmq import log_handlers, logs
 from sparrowmq.logs import Form
 
 
@@ -45,7 +45,7 @@ def test_lines_go_to_stderr_while_the_folder_is_gone_and_back_to_the_file(log, c
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.guards("_Careful.handleError: drop self._stray")
 def test_lines_go_to_stderr_while_the_disk_is_full(capsys):
-    made = log_files.WatchedFile("/dev/full")
+    made = log_handlers.WatchedFile("/dev/full")
     unwritable: dict[str, str] = {}
     made.unwritable = unwritable
     logger = logging.getLogger("sparrowmq.full")

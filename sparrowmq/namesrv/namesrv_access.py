@@ -19,7 +19,7 @@ from typing import Any, Final
 from sparrowmq.auth.account_files import LOOK_PERIOD_S, account_files
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.address_patterns import Addresses
-from sparrowmq.auth.audit import FILE, Audit
+from sparrowmq.auth.audit_log import FILE, Audit
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied, ConfigError

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from sparrowmq.auth import audit as auditing
+from sparrowmq.auth import audit_log as auditing
 from sparrowmq.auth.accounts import parse_account
-from sparrowmq.auth.audit import Audit
+from sparrowmq.auth.audit_log import Audit
 from sparrowmq.errors import AccessDenied, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import (
@@ -92,7 +92,7 @@ def test_a_denial_is_noted_and_counted(audit):
     assert set(audit.denials) == {kind.value for kind in DenialKind}
 
 
-@pytest.mark.guards("auth.audit.Audit.denied: number > MOST_A_MINUTE -> False")
+@pytest.mark.guards("auth.audit_log.Audit.denied: number > MOST_A_MINUTE -> False")
 async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, caplog):
     for number in range(1500):
         deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_
     assert audit.problem == "" and not audit.is_due, "although there was no line to write"
 
 
-@pytest.mark.guards("auth.audit.Audit.denied: drop self.again.note")
+@pytest.mark.guards("auth.audit_log.Audit.denied: drop self.again.note")
 async def test_many_denials_within_seconds_show_until_they_stop(audit, clock):
     for number in range(auditing.AGAIN):
         assert audit.again.last == ""
