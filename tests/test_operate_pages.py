@@ -91,11 +91,11 @@ def test_users_of_the_security_page_are_changed_by_its_commands(tmp_path, stack)
     place.start("mqnamesrv\nmqbroker -c broker.conf")
     export, *commands = security_box("sparrowmq user add").splitlines()
     export = export.replace("ROCKETMQ_SECRET_KEY=...", "ROCKETMQ_SECRET_KEY=vT7xN3mRb5c")
-    said = [place.shell(f"{export}\n{line}", typed="8Fh2kQz0pLw\n" * 2) for line in commands]
-    assert "shop" in said[3] and "8Fh2kQz0pLw" not in "".join(said)
+    shown = [place.shell(f"{export}\n{line}", typed="8Fh2kQz0pLw\n" * 2) for line in commands]
+    assert "shop" in shown[3] and "8Fh2kQz0pLw" not in "".join(shown)
     place.shell(f"{export}\nsparrowmq user delete shop --yes")
-    commands = security_box("mqadmin createUser").splitlines(True)
-    said = place.shell("".join(line for line in commands if "copyUser" not in line))
+    lines = security_box("mqadmin createUser").splitlines(True)
+    said = place.shell("".join(line for line in lines if "copyUser" not in line))
     assert "Topic:prices*" in said and "Group:*" in said and "10.0.0.0/8" in said
 
 
