@@ -31,10 +31,10 @@ from sparrowmq.client.admin.operations.topic_operations import (
     topic_offsets,
     topic_table,
 )
-from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.admin.single_brokers import address_of
 from sparrowmq.client.cluster.routes import REFRESH_S
-from sparrowmq.errors import ConfigError, NoRoute, StillUnread
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute, StillUnread
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.bodies import TopicConfig
@@ -99,7 +99,7 @@ class Scaling:
                 self._tell(f"[1] {name}: {queues} write queues")
                 await put_topic(self._servers, address, config)
         if fewer:
-            await self._until_consumed(topic, masters, queues)
+            masters = await self._until_consumed(topic, masters, queues)
             for name, address in masters.items():
                 config = await self._config(topic, address)
                 config.read_queue_nums = queues
@@ -128,9 +128,8 @@ class Scaling:
             await put_topic(
                 self._servers, places[source], msgspec.structs.replace(config, perm=config.perm & ~Perm.WRITE)
             )
-        here = {source: places[source]}
-        await self._until_consumed(topic, here, 0, with_unread=with_unread)
-        await self._until_nothing_waits(source, places[source], with_unread)
+        here = await self._until_consumed(topic, {source: places[source]}, 0, with_unread=with_unread)
+        await self._until_nothing_waits(source, here, with_unread)
         self._tell(f"[3] {source}: deleting topic {topic}")
         await topics.remove(self._servers, topic, here, None)
         await self._show_again(topic)
@@ -147,10 +146,11 @@ class Scaling:
             raise ConfigError(f"topic {topic} is to be moved from {source} to itself; name two brokers")
         return {name: await address_of(self._servers, name) for name in (source, target)}
 
-    async def _until_nothing_waits(self, name: str, address: str, is_forced: bool = False) -> None:
+    async def _until_nothing_waits(self, name: str, here: Mapping[str, str], is_forced: bool = False) -> None:
         """Wait until a broker has no message that is delivered later. Raises: ConfigError, the time is over."""
         while not is_forced:
-            waiting = waiting_in(await broker_figures(self._servers, address))
+            here = await self._present(here)
+            waiting = waiting_in(await broker_figures(self._servers, here[name]))
             if not waiting:
                 return
             what = ", ".join(f"{count:,} {kind}" for kind, count in waiting.items())
@@ -182,32 +182,57 @@ class Scaling:
         await put_topic(self._servers, target, opened)
 
     async def _until_consumed(
-        self, topic: str, masters: Masters, first_queue: int, *, with_unread: bool = False
-    ) -> None:
-        """Wait until queues from a number on are quiet, and consumed by all groups. Raises: StillUnread."""
+        self, topic: str, masters: Mapping[str, str], first_queue: int, *, with_unread: bool = False
+    ) -> Mapping[str, str]:
+        """Wait until queues from a number on are quiet, and consumed by all groups. Returns the masters then.
+
+        The lead of a group may move meanwhile. A broker that does not answer is waited for.
+
+        Raises:
+            StillUnread: the time is over. NetworkError: the time is over, and a broker does not answer.
+        """
         ends: dict[MessageQueue, int] = {}
         since = self._clock.monotonic()
         while True:
-            ranges = await topics.ranges(self._servers, topic, masters)
-            now_ends = {
-                queue: each.max_offset for queue, each in ranges.items() if queue.queue_id >= first_queue
-            }
+            is_over = self._clock.monotonic() >= self._end
+            try:
+                now_ends, left = await self._look(topic, masters, first_queue)
+            except NetworkError as error:
+                if is_over:
+                    raise
+                since = self._clock.monotonic()
+                await self._pause(f"{error}; waiting for it")
+                masters = await self._present(masters)
+                continue
             if now_ends != ends:
                 ends, since = now_ends, self._clock.monotonic()
             quiet_s = self._clock.monotonic() - since
-            left, unknown = await unread(self._servers, topic, masters, first_queue)
-            for error in unknown.values():
-                raise error
             if with_unread:
                 left = {}
             if not left and quiet_s >= self._waits.settle_s:
-                return
-            if self._clock.monotonic() >= self._end:
+                return masters
+            if is_over:
                 raise StillUnread(self._servers.network.plain_name(topic), first_queue, left)
             if left:
                 await self._pause(f"{sum(left.values()):,} messages are to be consumed")
             else:
                 await self._pause(f"waiting until producers use other queues ({quiet_s:.0f} s)")
+
+    async def _look(
+        self, topic: str, masters: Mapping[str, str], first_queue: int
+    ) -> tuple[dict[MessageQueue, int], dict[str, int]]:
+        """Return the ends of queues, and the unread messages by group. Raises: the error of a broker."""
+        ranges = await topics.ranges(self._servers, topic, masters)
+        ends = {queue: each.max_offset for queue, each in ranges.items() if queue.queue_id >= first_queue}
+        left, unknown = await unread(self._servers, topic, masters, first_queue)
+        for error in unknown.values():
+            raise error
+        return ends, left
+
+    async def _present(self, masters: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the present addresses of masters; the former one where the name server knows none."""
+        known = await self._servers.all_masters()
+        return {name: known.get(name) or address for name, address in masters.items()}
 
     async def _show_again(self, topic: str) -> None:
         """Let the brokers that have a topic register it again, as its route was deleted."""
@@ -215,7 +240,7 @@ class Scaling:
             if address is not None and (config := (await topic_table(self._servers, address)).get(topic)):
                 await put_topic(self._servers, address, config)
 
-    async def _masters(self, topic: str, cluster: str | None) -> dict[str, str]:
+    async def _masters(self, topic: str, cluster: str | None) -> Mapping[str, str]:
         """Return the masters that have a topic. Raises: NoRoute, ConfigError."""
         chosen = {place.name for place in await self._servers.brokers(cluster)}
         found = {name: at for name, at in (await self._servers.masters_of(topic)).items() if name in chosen}

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.scaling import Scaling, Waits, waiting_in
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import ConfigError, NoBroker, NoRoute, StillUnread
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, StillUnread
 from sparrowmq.loop.clock import SystemClock
 
 SOON = Waits(settle_s=0.6, limit_s=0.0)
@@ -48,7 +49,7 @@ async def consume(two, count, group="billing"):
         await reader.commit()
 
 
-@pytest.mark.guards("Scaling.scale: drop self._until_consumed(topic, masters, queues)")
+@pytest.mark.guards("Scaling.scale: await self._until_consumed(topic, masters, queues) -> masters")
 async def test_fewer_queues_wait_for_the_groups_and_the_same_call_continues(two, admin, scaling):
     await admin.create_topic("orders", queues=4)
     await fill(two)
@@ -61,6 +62,32 @@ async def test_fewer_queues_wait_for_the_groups_and_the_same_call_continues(two,
     assert set((await shares(admin)).values()) == {(2, 2)}
     await scaling(SOON).scale("orders", 6, None)
     assert set((await shares(admin)).values()) == {(6, 6)}
+
+
+@pytest.mark.guards("Scaling._until_consumed: drop masters = await self._present(masters)")
+async def test_a_broker_that_does_not_answer_is_waited_for_and_looked_up_again(
+    two, admin, scaling, monkeypatch
+):
+    await admin.create_topic("orders", queues=4)
+    looks: list[str] = []
+    ranges, all_masters = topics.ranges, admin.servers.all_masters
+
+    async def failing_first(*arguments):
+        looks.append("ranges")
+        if len(looks) == 1:
+            raise BrokerUnreachable("127.0.0.1:9", "connection refused")
+        return await ranges(*arguments)
+
+    async def look_up(*arguments):
+        looks.append("masters")
+        return await all_masters(*arguments)
+
+    monkeypatch.setattr(topics, "ranges", failing_first)
+    monkeypatch.setattr(admin.servers, "all_masters", look_up)
+    await scaling().scale("orders", 2, None)
+    assert looks[:3] == ["ranges", "masters", "ranges"]
+    assert set((await shares(admin)).values()) == {(2, 2)}
+    assert any("127.0.0.1:9" in line and "waiting for it" in line for line in TOLD)
 
 
 @pytest.mark.guards("Scaling._until_consumed: quiet_s >= self._waits.settle_s -> True")
@@ -128,7 +155,7 @@ async def test_messages_without_a_group_are_only_given_up_on_demand(two, admin, 
     assert set(await shares(admin)) == {"broker-1"}
 
 
-@pytest.mark.guards("Scaling.move: drop self._until_nothing_waits(source, places[source], with_unread)")
+@pytest.mark.guards("Scaling.move: drop self._until_nothing_waits(source, here, with_unread)")
 async def test_a_topic_stays_where_messages_wait_for_their_time(two, admin, scaling):
     await make_at_one(admin, "broker-0")
     async with connect(two.namesrv) as mq:
