@@ -84,6 +84,7 @@ class Member:
         self.settings = replace(settings, ha_port=shipping)
         self.broker: Broker | None = None
         self._clock = clock or SystemClock()
+        self._process_ms = self._clock.now_ms()
         self._file = file
         self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, EtcdAccess.by(settings))
         self._own = OwnEpoch.load(settings.config_path)
@@ -305,6 +306,7 @@ class Member:
             holds=lambda: lease.is_valid,
             takes=lambda: lease.is_valid and not self._is_handing_over,
             elect=self._elect,
+            process_ms=self._process_ms,
             hand_over=lambda member: self._hand_over(member, stays=True),
             peers=self._look_for_peers,
         )
@@ -495,6 +497,7 @@ class Member:
             problem=self._obstacle,
             peers=self._look_for_peers,
             elect=self._elect,
+            process_ms=self._process_ms,
         )
         try:
             await self._become_slave(term)
@@ -510,6 +513,7 @@ class Member:
             problem=self._obstacle,
             peers=self._look_for_peers,
             elect=self._elect,
+            process_ms=self._process_ms,
         )
         await self._become_slave(term)
 

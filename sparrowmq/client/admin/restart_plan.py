@@ -21,7 +21,8 @@ class BrokerNow:
     """One broker as it is now.
 
     Attributes:
-        began_ms: when its process began to serve; None if it does not answer.
+        began_ms: when its process began; None if it does not answer.
+        role_ms: when it began as master or slave. A member of a group does so with each new master.
         version: of SparrowMQ; None for Apache's.
         log_end: the end of its log.
         received: messages that it has stored since it began; those of producers alone while it is drained.
@@ -33,6 +34,7 @@ class BrokerNow:
     broker_id: int
     address: str
     began_ms: int | None = None
+    role_ms: int = 0
     version: str | None = None
     log_end: int = 0
     received: int = 0

@@ -145,7 +145,7 @@ class RollingRestart:
         if not step.is_begun:
             before = await self.look()
             ends = {each.broker: each.log_end for each in before if each.is_master}
-            if target.is_member:  # it begins again with each new master that it follows
+            if target.is_member:  # it takes its role again with each new master that it follows
                 answers = (each for each in before if each.began_ms is not None)
                 target = next((each for each in answers if each.address == target.address), target)
             await self._begin(target)
@@ -157,8 +157,7 @@ class RollingRestart:
             await self._until_shown(target.broker)
 
     async def _ask(self, target: BrokerNow) -> None:
-        assert target.began_ms is not None, "it has answered"
-        await restart_broker(self._servers, target.address, target.began_ms)
+        await restart_broker(self._servers, target.address, target.role_ms)
 
     async def _until_quiet(self, target: BrokerNow) -> None:
         """Wait until producers have found other brokers."""
@@ -281,7 +280,8 @@ def now_of(
         broker,
         broker_id,
         address,
-        began_ms=int(figures.get("bootTimestamp") or 0),
+        began_ms=int(figures.get("memberBootTimestamp") or figures.get("bootTimestamp") or 0),
+        role_ms=int(figures.get("bootTimestamp") or 0),
         version=settings.get("sparrowmqVersion"),
         log_end=int(figures.get("commitLogMaxOffset") or 0),
         received=received_in(figures),

@@ -119,3 +119,11 @@ def test_what_a_broker_says_of_itself_is_read_and_a_drain_is_no_problem():
     found = now_of("broker-a", 0, "h:1", figures | told, {"drained": "true", "sparrowmqVersion": "1"})
     assert (found.began_ms, found.log_end, found.received, found.is_drained) == (7, 9, 3, True)
     assert (found.version, found.problems) == ("1", ("no master",))
+    assert not found.is_member and found.role_ms == 7
+
+
+@pytest.mark.guards('rolling_restart.now_of: figures.get("memberBootTimestamp") -> None')
+def test_a_new_master_is_no_restart_of_a_member():
+    figures = {"bootTimestamp": "70", "memberId": "2", "memberBootTimestamp": "7"}
+    found = now_of("broker-a", 1, "h:1", figures, {})
+    assert (found.began_ms, found.role_ms, found.is_member) == (7, 70, True)
