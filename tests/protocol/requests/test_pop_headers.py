@@ -7,12 +7,14 @@ from sparrowmq.protocol.wire.header import Header
 from tests.protocol.requests.wire_names import comes_back, fields_of, required_of
 
 PLACE = "consumerGroup topic queueId"
-# With javap from rocketmq-remoting 5.4.0: the fields that are CFNotNull, and the others.
+# With javap from rocketmq-remoting 5.4.0: the fields that are CFNotNull, and the others, before those of ours alone.
 JAVA = [
     (pop.PopMessage, f"{PLACE} maxMsgNums invisibleTime pollTime bornTime initMode", "expType exp order attemptId"),
-    (pop.PopMessageReply, "", "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo orderCountInfo"),
+    (pop.PopMessageReply, "", "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo orderCountInfo"
+     " mostMsgNums"),
     (pop.AckMessage, f"{PLACE} extraInfo offset", ""),
     (pop.BatchAckMessage, "", ""),
+    (pop.BatchAckReply, "", "leftOut"),
     (pop.ChangeInvisibleTime, f"{PLACE} extraInfo offset invisibleTime", ""),
     (pop.ChangeInvisibleTimeReply, "popTime invisibleTime reviveQid", "extraInfo"),
     (pop.PeekMessage, f"{PLACE} maxMsgNums", ""),
