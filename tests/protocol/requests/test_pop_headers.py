@@ -7,11 +7,11 @@ from sparrowmq.protocol.wire.header import Header
 from tests.protocol.requests.wire_names import comes_back, fields_of, required_of
 
 PLACE = "consumerGroup topic queueId"
+POPPED = "startOffsetInfo msgOffsetInfo orderCountInfo"
 # With javap from rocketmq-remoting 5.4.0: the fields that are CFNotNull, and the others, before those of ours alone.
 JAVA = [
     (pop.PopMessage, f"{PLACE} maxMsgNums invisibleTime pollTime bornTime initMode", "expType exp order attemptId"),
-    (pop.PopMessageReply, "", "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo orderCountInfo"
-     " mostMsgNums"),
+    (pop.PopMessageReply, "", f"popTime invisibleTime reviveQid restNum {POPPED} mostMsgNums"),
     (pop.AckMessage, f"{PLACE} extraInfo offset", ""),
     (pop.BatchAckMessage, "", ""),
     (pop.BatchAckReply, "", "leftOut"),
