@@ -16,6 +16,7 @@ from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, look, options, ver
 from sparrowmq.cli.terminal.output import confirm, heads, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import user_operations as operations
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_bodies import (
     DISABLED,
     ENABLED,
@@ -106,7 +107,13 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the user NAME and its policies at every master."""
     if not yes:
         confirm(f"delete user {name}? Brokers refuse its requests from then on")
-    _at_masters("deleted", name, cluster, lambda admin, at: operations.delete_user(admin.servers, at, name))
+
+    async def work(admin: Admin, at: str) -> None:
+        if await operations.user(admin.servers, at, name) is None:
+            raise ConfigError(f"there is no user {name}; `sparrowmq user list` shows all")
+        await operations.delete_user(admin.servers, at, name)
+
+    _at_masters("deleted", name, cluster, work)
 
 
 _RULE = options(
@@ -161,14 +168,20 @@ def deny(
 @_YES
 def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> None:
     """Delete what the user NAME is allowed and denied for RESOURCE; without it, all of the user's policies."""
-    if not resource and not yes:
+    if resource == "":
+        raise click.UsageError('RESOURCE is "", which is none; leave it out for all policies of the user')
+    if resource is None and not yes:
         confirm(f"delete all policies of user {name}?")
-    _at_masters(
-        "revoked",
-        name,
-        cluster,
-        lambda admin, at: operations.delete_policies(admin.servers, at, f"{SUBJECT}{name}", resource),
-    )
+    subject = f"{SUBJECT}{name}"
+
+    async def work(admin: Admin, at: str) -> None:
+        before = await operations.policies(admin.servers, at, subject)
+        await operations.delete_policies(admin.servers, at, subject, resource)
+        if before is not None and before == await operations.policies(admin.servers, at, subject):
+            known = ", ".join(rule.resource for policy in before.policies for rule in policy.entries)
+            raise ConfigError(f"user {name} has no entry for {resource}; it has {known}")
+
+    _at_masters("revoked", name, cluster, work)
 
 
 def _put(done: str, name: str, cluster: str | None, given: list[Policy]) -> None:

@@ -57,6 +57,8 @@ def test_a_user_is_added_changed_and_deleted(run):
     assert kept.exit_code == 1 and "alice" in listed(run)[0]
     assert run("user", "delete", "alice", "--yes").exit_code == 0
     assert list(listed(run)[0]) == ["admin"]
+    absent = run("user", "delete", "alice", "--yes")
+    assert absent.exit_code == 1 and "there is no user alice" in absent.stderr
 
 
 def test_a_user_may_do_what_it_is_allowed_until_that_is_revoked(run):
@@ -78,6 +80,10 @@ def test_a_user_may_do_what_it_is_allowed_until_that_is_revoked(run):
         ("alice", "Custom", "Topic:orders", "All", "127.0.0.0/8", "Deny"),
     ]
 
+    wrong = run("user", "revoke", "alice", "Topic:order")
+    assert wrong.exit_code == 1 and "no entry for Topic:order; it has Topic:*, Group:*" in wrong.stderr
+    empty = run("user", "revoke", "alice", "", "--yes")
+    assert empty.exit_code != 0 and "RESOURCE" in empty.stderr and len(listed(run)[1]) == 3
     assert run("user", "revoke", "alice", "Topic:orders").exit_code == 0
     assert run("message", "send", "orders", "hello", **alice).exit_code == 0
     assert run("user", "revoke", "alice", given="n\n").exit_code == 1
