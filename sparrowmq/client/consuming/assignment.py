@@ -197,6 +197,7 @@ class Assignment:
         if self.locks is None or not self._owned:
             return
         locked = await self.locks.lock(self._owned)
+        self.locks.owe(locked - self._owned.keys())
         for queue in locked & self._owned.keys():
             state = self._owned[queue].state
             state.locked_until = self._network.clock.monotonic() + TRUSTED_S

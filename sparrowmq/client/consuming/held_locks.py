@@ -32,7 +32,7 @@ class QueueLocks:
         self._group = group
         self._client_id = client_id
         self._brokers = brokers
-        self._owed: set[MessageQueue] = set()  # perhaps locked at their broker, which did not answer
+        self._owed: set[MessageQueue] = set()  # perhaps locked at their broker, and not ours
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         """Lock queues, or renew their locks. Return the locked ones; none of a broker that does not answer.
@@ -50,6 +50,10 @@ class QueueLocks:
                 self._owed.update(portion)
                 log.warning("cannot lock queues of %s for group %s: %s", broker_name, self._group, error)
         return locked
+
+    def owe(self, queues: Collection[MessageQueue]) -> None:
+        """Note queues that were given up while a broker was asked to lock them: `unlock_owed` unlocks them."""
+        self._owed.update(queues)
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Unlock queues at once. If a broker does not answer, `unlock_owed` tries again; its locks end after 60 s."""

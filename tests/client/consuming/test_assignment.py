@@ -353,6 +353,24 @@ async def test_locks_are_renewed_and_one_that_is_lost_runs_out(peer, orderly):
     assert codes(peer, UNLOCK) == [UNLOCK]
 
 
+@pytest.mark.guards("Assignment.renew_locks: drop self.locks.owe(locked - self._owned.keys())")
+async def test_a_queue_that_was_given_up_while_its_lock_was_renewed_is_unlocked(peer, orderly, monkeypatch):
+    lock = orderly.assignment.locks.lock
+
+    async def late(queues):
+        locked = await lock(queues)
+        await orderly.assignment.apply("t", QUEUES[:1])
+        return locked
+
+    await orderly.assignment.apply("t", QUEUES[:2])
+    monkeypatch.setattr(orderly.assignment.locks, "lock", late)
+    await orderly.assignment.renew_locks()
+    assert codes(peer, UNLOCK) == [UNLOCK]
+    await orderly.assignment.apply("t", QUEUES[:1])
+    unlocked = [LockQueues.decode(command.body).mq_set for command in peer.requests(UNLOCK)]
+    assert unlocked == [[QUEUES[1]], [QUEUES[1]]]
+
+
 async def test_an_operator_sees_the_queues(owner):
     await owner.assignment.apply("t", QUEUES[:1])
     assert list(owner.assignment.report()) == QUEUES[:1]
