@@ -30,11 +30,12 @@ class UnlimitedStreamReader(StreamReader):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         """Raises: ConfigError, for options that need Spark 4.2."""
         super().__init__(options, schema)
-        if options.checkpoint is None and (options.max_rows or options.max_bytes or options.min_rows):
+        limited = options.max_rows or options.max_bytes or options.min_rows
+        if options.checkpoint is None and (limited or options.kafka_compat):
             raise ConfigError(
-                "options maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or later, "
-                "which tells a source where its stream is; leave them out, update pyspark, or give the source the "
-                "option checkpointLocation, too"
+                "options maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, and kafkaCompat in a stream, "
+                "need Spark 4.2 or later, which tells a source where its stream is; leave them out, update pyspark, "
+                "or give the source the option checkpointLocation, too"
             )
         self._reached: Offsets | None = None
 

@@ -69,10 +69,14 @@ def test_after_a_restart_the_first_batch_needs_all_brokers_and_loses_no_new_queu
     assert MessageQueue("T", BROKER, 1) in from_json(latest.latestOffset())
 
 
-@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"])
-def test_limits_are_refused(stream, option):
+LIMITS = ["maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"]
+
+
+@pytest.mark.parametrize(("option", "value"), [*((limit, "10") for limit in LIMITS), ("kafkaCompat", "true")])
+def test_limits_and_numbers_of_partitions_are_refused(stream, option, value, tmp_path):
     with pytest.raises(ConfigError, match=r"need Spark 4\.2 or later"):
-        stream(**{option: "10"})
+        stream(**{option: value})
+    stream(**{option: value}, checkpointLocation=str(tmp_path))
 
 
 @pytest.fixture
