@@ -228,6 +228,23 @@ def test_files_without_the_keys_of_a_batch_stay(tmp_path):
     run.table.close()
 
 
+@pytest.mark.parametrize("name", ["link", "my lake", "ns%orders", "f\u00fcr+alle"])
+def test_rows_are_replaced_in_folders_of_any_name_and_below_links(tmp_path, kind, name):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    orders = Orders()
+    run = Run(tmp_path / name, kind, orders)
+    for value in (1, 2, 2.5):  # the last one makes the column wider
+        orders.put(1, value)
+        orders.put(2, value)
+        run.batch()
+        run.check(kind)
+    orders.put(2, deletes="body")
+    run.batch()
+    run.check(kind)
+    run.table.close()
+
+
 def test_of_two_queues_the_later_name_counts_and_within_one_the_later_offset():
     place = pa.struct([("brokerName", pa.string()), ("queueId", pa.int32()), ("queueOffset", pa.int64())])
     places = [("a", 1, 5), ("b", 0, 1), ("a", 1, 9), ("a", 0, 7)]

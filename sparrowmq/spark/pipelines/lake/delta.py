@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -108,7 +108,14 @@ class Delta:
         return 1
 
     def paths(self) -> list[Path]:
-        return sorted(map(Path, self._table.file_uris())) if self._table else []
+        return sorted(self._files())
+
+    def _files(self) -> dict[Path, dict[str, Any]]:
+        """The files with rows, as the log has them; its names are those of addresses, below the table's folder."""
+        found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist() if self._table else []
+        place = self._place.path
+        folder = place if isinstance(place, Path) else Path()
+        return {folder / unquote(each["path"]): each for each in found}
 
     def rewrite(self, staged: Staged) -> None:
         assert self._table is not None
@@ -126,14 +133,13 @@ class Delta:
         return [_add(file, self._place.path, columns, now_ms) for file in staged.files]
 
     def _removes(self, files: Sequence[Path]) -> list[RemoveAction]:
-        if self._table is None or not files:
-            return []
-        gone, now_ms = set(files), int(time.time() * 1000)
-        known = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        """Raises: FileNotFoundError, the table does not have one of the files."""
+        known, now_ms = self._files() if files else {}, int(time.time() * 1000)
+        if unknown := [str(path) for path in files if path not in known]:
+            raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
         return [
             RemoveAction(each["path"], True, now_ms, each["size_bytes"], {DAY: str(each[f"partition.{DAY}"])})
-            for each in known
-            if self._place.folder / each["path"] in gone
+            for each in (known[path] for path in files)
         ]
 
     def compact(self, before: date) -> None:

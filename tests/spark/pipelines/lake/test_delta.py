@@ -73,3 +73,12 @@ def test_two_runs_with_copies_of_one_state_do_not_write_one_batch_twice(tmp_path
     with pytest.raises(CommitFailedError):
         second.commit(1, table.staged(1, 2))
     assert table.numbers() == [1, 2]
+
+
+def test_a_commit_that_would_leave_rows_in_the_table_is_refused(tmp_path):
+    table = Table(tmp_path, "delta")
+    table.add(0, 1)
+    lake, staged = table.open(), table.staged(1, 2)
+    with pytest.raises(FileNotFoundError, match="is no file of the table; its rows would stay"):
+        lake.commit(1, replace(staged, removed=[*lake.paths(), tmp_path / "elsewhere.parquet"]))
+    assert table.numbers() == [1]
