@@ -15,11 +15,13 @@ from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Written
 from sparrowmq.spark.lakehouse.kept_table import PERMANENT_PAUSE_S, KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables import retries
 from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
+from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from tests.spark.lakehouse.lakes import PlainTypes, rows_of
 from tests.spark.lakehouse.test_arrow_rows import messages
@@ -46,9 +48,8 @@ def make(tmp_path, clock):
     made = []
 
     def make(given=None, **settings):
-        table = KeptTable(
-            "orders", TableSettings(to=f"{tmp_path}/{{topic}}", **settings), given or {}, PlainTypes(), clock
-        )
+        found = TableSettings(**{"to": f"{tmp_path}/{{topic}}", **settings})
+        table = KeptTable("orders", found, given or {}, PlainTypes(), clock)
         table.begin()
         made.append(table)
         return table
@@ -76,9 +77,10 @@ def work(parts, bodies=None):
                     files.write(split.rows)
                     if split.errors.num_rows:
                         errors.write(split.errors)
-        found.append(
-            Written(part.topic, files.written, errors.written, part.rows, size=part.rows * 10, oldest_ms=1)
-        )
+        rows, bad = files.written, errors.written
+        if part.targets is not None:
+            rows, bad = map(Target.uploaded, part.targets, (rows, bad))
+        found.append(Written(part.topic, rows, bad, part.rows, size=part.rows * 10, oldest_ms=1))
     return found
 
 
@@ -246,6 +248,39 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
     look(again, 4)
     again.add(work(again.plan(100, 1, addresses), bodies))
     assert sorted(row["id"] for row in rows_of(again.root)) == (["1", "2", "3"] if has_rows else ["text"])
+
+
+@pytest.mark.guards("target_in: RemoteFolder(place).clear_staged() -> to.storage.clear()")
+def test_rejects_that_were_committed_behind_an_address_and_not_moved_are_moved_by_the_next_attempt(
+    make, tmp_path, monkeypatch, clock
+):
+    def bodies(at):
+        return b"no json" if at == 1 else b'{"id":%d}' % at
+
+    def move(self, source, name):
+        if ".errors" in source:
+            raise OSError("the store is away")
+        _move(self, source, name)
+
+    table = make(
+        to=f"file://{tmp_path}/{{topic}}",
+        state=f"{tmp_path}/state/{{topic}}",
+        mode="schema",
+        schema="id bigint",
+    )
+    look(table, 3)
+    _move = RemoteFolder._move
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "_move", move)
+        with pytest.raises(OSError, match="the store is away"):
+            table.add(work(table.plan(100, 1, addresses), bodies))
+        table.fail("the store is away")
+    table.add(work(table.plan(100, 1, addresses), bodies))
+    assert table.has_all
+    look(table, 4)
+    table.add(work(table.plan(100, 1, addresses), bodies))
+    assert sorted(row["id"] for row in rows_of(tmp_path / "orders")) == [0, 2, 3]
+    assert [row["body"] for row in rows_of(tmp_path / "orders.errors")] == [b"no json"]
 
 
 class _DeadError(Exception):

@@ -77,6 +77,10 @@ class RemoteFolder:
         for old in self._names(self._commits)[:-_KEPT_COMMITS]:
             self._storage.delete(old)
 
+    def clear_staged(self) -> None:
+        """Remove the files that no commit has; those of the last commit were moved when the folder was opened."""
+        staging_of(self._place).storage.clear()
+
     def paths(self) -> list[Path]:
         return [Path(each.path) for each in self._storage.list() if each.path.endswith(".parquet")]
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Place, staging_of
+from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S, Patience, secrets_of
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
@@ -78,7 +79,7 @@ def target_in(place: Place, kind: str, prefix: str) -> Target:
     assert isinstance(to, Address)
     if kind == "parquet":  # It has no log of commits: readers would see files at once.
         to, folder = staging_of(place), uuid.uuid4().hex
-        Patience(str(to), limit_s=place.wait_s).over(to.storage.clear)
+        Patience(str(to), limit_s=place.wait_s).over(lambda: RemoteFolder(place).clear_staged())
     return Target(to.storage, folder, prefix, place.wait_s)
 
 
