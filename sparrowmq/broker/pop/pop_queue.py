@@ -71,7 +71,8 @@ class PopQueue:
     Attributes:
         next_offset: the first message that no consumer got.
         count: the number of messages that are not done.
-        ready: a heap of the messages that are visible again. It may have others too: look at the cell.
+        ready: a heap of the messages that are visible again. It may have others too, and one message twice:
+            `next_ready` looks at the cell, and takes each message out once.
         chunks: by number, which is the offset of their first message / 64.
         attempt_id: of the last orderly pop, and `attempted`: its messages.
     """
@@ -145,8 +146,11 @@ class PopQueue:
 
     def next_ready(self, now_ms: int) -> int | None:
         """Take the first message that is visible again out of `ready`; None if there is none."""
-        while self.ready:
-            offset = heapq.heappop(self.ready)
+        ready = self.ready
+        while ready:
+            offset = heapq.heappop(ready)
+            while ready and ready[0] == offset:
+                heapq.heappop(ready)
             cell = self.cell(offset)
             if cell is not None and cell.is_ready and cell.due_ms <= now_ms:
                 return offset

@@ -107,15 +107,16 @@ def decoded(piece: Iterable[bytes]) -> Iterator[AnyStep]:
 
 
 def runs_of(offsets: list[int]) -> list[int]:
-    """Return rising offsets as runs: begin, count, begin, count, ..."""
+    """Return sorted offsets as runs: begin, count, begin, count, ... Each offset is in them once."""
     if not offsets:
         return []
-    if offsets[-1] - offsets[0] == len(offsets) - 1:
-        return [offsets[0], len(offsets)]
-    runs = [offsets[0], 1]
+    first, count = offsets[0], len(offsets)
+    if offsets[-1] - first == count - 1 and offsets == list(range(first, first + count)):
+        return [first, count]
+    runs = [first, 1]
     for before, offset in pairwise(offsets):
         if offset == before + 1:
             runs[-1] += 1
-        else:
+        elif offset != before:
             runs += [offset, 1]
     return runs

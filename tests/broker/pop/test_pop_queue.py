@@ -63,6 +63,18 @@ def test_a_message_that_got_more_time_is_not_ready():
     assert queue.cell(0)[:4] == (1000, 5000, 8, 1)
 
 
+def test_a_message_whose_time_ends_twice_is_ready_once():
+    queue = begun()
+    queue.apply(taken([0, 1], 2, due_ms=1000))
+    assert queue.look(0, 1000) == [0, 1]
+    queue.apply(Changed(*PLACE, 0, 1000, 2000, 8))
+    assert queue.look(0, 2000) == [0]
+    first = queue.next_ready(2000)
+    assert first == 0
+    queue.put_back(first)
+    assert [queue.next_ready(2000) for _ in range(3)] == [0, 1, None]
+
+
 def test_a_change_of_a_done_message_does_nothing():
     queue = begun()
     queue.apply(Changed(*PLACE, 0, 1000, 5000, 8))

@@ -21,7 +21,7 @@ from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsu
 from sparrowmq.testing import Cluster
 from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker
-from tests.broker.pop_live import ack, pop, pop_all, pop_request
+from tests.broker.pop_live import ack, change, pop, pop_all, pop_request
 from tests.broker.replication.pairs import pair
 from tests.store.conftest import stores
 from tests.store.stores import put
@@ -160,6 +160,39 @@ async def test_a_message_is_given_again_in_its_place_before_new_ones(tmp_path, c
             (b"old", 0, 1),
             (b"new", 1, 0),
         ]
+
+
+async def test_a_message_that_was_changed_too_late_comes_once_and_leaves_the_others_alone(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for number in range(4):
+            await broker.send(str(number).encode())
+        popped = await pop(broker, queue_id=0)
+        await broker.session.call(ack(popped[1]))
+        await broker.session.call(change(popped[2], 3_600_000))
+        await clock.advance(31)
+        await broker.session.call(change(popped[0], 1000))  # too late, but no other consumer has it
+        await clock.advance(2)
+        assert [each.body for each in await pop_all(broker, queue_id=0)] == [b"0", b"3"]
+        assert await committed(broker) == 0
+        await clock.advance(31)
+        assert [each.body for each in await pop_all(broker, queue_id=0)] == [b"0", b"3"]
+
+
+async def test_a_message_that_the_same_attempt_got_again_comes_once(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for number in range(3):
+            await broker.send(str(number).encode())
+        first = await pop(broker, queue_id=0, order=True, attempt_id="A")
+        await broker.session.call(ack(first[1]))
+        await clock.advance(31)
+        again = await pop(broker, queue_id=0, order=True, attempt_id="A")
+        assert [each.body for each in again] == [b"0", b"2"]
+        await clock.advance(31)
+        last = await pop(broker, queue_id=0, order=True, attempt_id="B")
+        assert [each.body for each in last] == [b"0", b"2"]
+        for message in last:
+            await broker.session.call(ack(message))
+        assert await committed(broker) == 3
 
 
 async def test_a_slave_that_becomes_the_master_knows_what_is_hidden_and_done(tmp_path):
