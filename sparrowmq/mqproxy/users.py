@@ -25,6 +25,7 @@ from sparrowmq.errors import (
     DenialKind,
     NetworkError,
     RemoteError,
+    SparrowError,
 )
 from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
@@ -39,6 +40,7 @@ from sparrowmq.settings.settings import parse_properties
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
+_USED: Final = ("authorizationEnabled=", "brokerClusterName=")
 _ROUTE: Final = (Action.PUB, Action.SUB, Action.GET)  # one of them is enough
 
 
@@ -70,7 +72,7 @@ class BrokerUsers:
         self._cluster = cluster
         self._clock = clock
         self._tables: dict[str, _Table] = {}
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, Exception] = {}
         self.accounts: dict[str, User] = {}
         self.passwords: dict[str, str] = {}
 
@@ -81,12 +83,12 @@ class BrokerUsers:
             ConfigError: a broker refuses to give them.
         """
         await self._look()
-        if self._problems:
-            name, problem = min(self._problems.items())
-            raise ConfigError(
-                f"{name} gives mqproxy no users: {problem}; the account of mqproxy must be a Super user of each "
-                "broker, and brokers need authenticationEnabled=true"
-            )
+        for name, problem in self._problems.items():
+            if isinstance(problem, RemoteError):
+                raise ConfigError(
+                    f"{name} gives mqproxy no users: {problem}; the account of mqproxy must be a Super user of each "
+                    "broker, and brokers need authenticationEnabled=true"
+                )
 
     async def run(self) -> None:
         """Read the users again and again, until cancelled."""
@@ -105,7 +107,7 @@ class BrokerUsers:
         """
         table = self._tables.get(broker_name)
         if table is None:
-            problem = self._problems.get(broker_name, "a broker that starts is asked again within seconds")
+            problem = self._problems.get(broker_name) or "a broker that starts is asked again within seconds"
             raise BrokerUnreachable(broker_name, f"mqproxy has not read its users: {problem}")
         user = table.users.get(account)
         if user is None:
@@ -125,7 +127,7 @@ class BrokerUsers:
     async def _look(self) -> None:
         try:
             names = await self._cluster.addresses.masters()
-        except (NetworkError, RemoteError) as error:
+        except SparrowError as error:
             log.warning("the users are as before: %s", error)
             return
         for name in names:
@@ -137,16 +139,16 @@ class BrokerUsers:
             self.passwords = {**table.passwords, **self.passwords}
 
     async def _read(self, name: str) -> None:
-        """Read the users of a broker. One that refuses has none."""
+        """Read the users of a broker. One that refuses has none, nor has one whose answer cannot be read."""
         try:
             self._tables[name] = await self._table(name)
         except NetworkError as error:
             log.warning("the users of %s are as before: %s", name, error)
-        except (RemoteError, msgspec.MsgspecError) as error:
+        except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._tables.pop(name, None)
-            if self._problems.get(name) != str(error):
+            if str(self._problems.get(name)) != str(error):
                 log.error("%s gives no users, so all calls for it are denied: %s", name, error)
-            self._problems[name] = str(error)
+            self._problems[name] = error
         else:
             self._problems.pop(name, None)
 
@@ -156,7 +158,7 @@ class BrokerUsers:
         if not any(user.password for user in users.values()):
             raise AccessDenied("it shows no passwords, as to users that are not Super")
         policies = decode_policies(bytes((await ask(name, ListAcls())).body))
-        settings = parse_properties(bytes((await ask(name, GetBrokerConfig())).body).decode())
+        settings = _settings(bytes((await ask(name, GetBrokerConfig())).body))
         found = principals(
             users,
             {each.subject.removeprefix(SUBJECT): each.policies for each in policies},
@@ -166,6 +168,12 @@ class BrokerUsers:
         passwords = {user.username: user.password for user in users.values() if user.password}
         # The broker checks the record at an offset itself, for the same user.
         return _Table(found, passwords, UserCheck(rules, lambda: found, lambda offset: None))
+
+
+def _settings(raw: bytes) -> dict[str, str]:
+    """The settings that count here. Apache's brokers write paths such as C:\\users, which are no valid escapes."""
+    lines = raw.decode("utf-8", "replace").splitlines()
+    return parse_properties("\n".join(line for line in lines if line.startswith(_USED)))
 
 
 def demand_enabled(user: User) -> None:

@@ -1,18 +1,21 @@
 """The users of the brokers, as mqproxy reads them."""
 
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sparrowmq import Credentials
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import AccessDenied, BrokerUnreachable, ConfigError
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.users import BrokerUsers, Source
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.pop_headers import AckMessage
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
-from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, UpdateUser
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, ListAcls, ListUsers, UpdateUser
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users
 
@@ -90,3 +93,71 @@ async def test_users_stay_in_use_while_no_server_answers(tmp_path):
             await stack.aclose()
             await users._look()
             assert set(users.accounts) == {"operator"}
+
+
+GOOD = {
+    ListUsers: b'[{"username":"op","password":"abcdefgh","userType":"Super","userStatus":"enable"}]',
+    ListAcls: b"[]",
+    GetBrokerConfig: b"authorizationEnabled=true\nbrokerClusterName=c\nstorePathRootDir=C:\\users\\mq\nnote=\xff\n",
+}
+
+
+class Answering:
+    """Brokers that answer by a table; an exception is raised."""
+
+    def __init__(self, **answers):
+        self.addresses = self
+        self.answers = answers
+
+    async def masters(self):
+        if "masters" in self.answers:
+            raise self.answers["masters"]
+        return sorted(self.answers)
+
+    async def ask(self, name, request):
+        answer = (GOOD | self.answers[name])[type(request)]
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(body=answer)
+
+
+def users_by(brokers: Any) -> BrokerUsers:
+    return BrokerUsers(brokers, SystemClock())
+
+
+async def test_settings_of_a_broker_on_windows_are_read():
+    users = users_by(Answering(a={}))
+    await users.start()
+    assert set(users.accounts) == {"op"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {ListUsers: RemoteProtocolError("garbage")},
+        {ListUsers: b"\xff"},
+        {ListUsers: b'[{"username":"\xff"}]'},
+        {ListAcls: b"[" * 100_000},
+        {ListAcls: b"{}"},
+        {GetBrokerConfig: b"brokerClusterName=\\u12"},
+    ],
+)
+async def test_an_odd_answer_of_a_broker_leaves_the_others_alone(odd, caplog):
+    users = users_by(Answering(a=odd, b={}))
+    await users.start()
+    await users._look()
+    assert set(users.accounts) == {"op"}
+    users.authorise("b", "op", HERE, ACK, b"")
+    problems = [record for record in caplog.records if "a gives no users" in record.getMessage()]
+    assert len(problems) == 1
+    with pytest.raises(BrokerUnreachable):
+        users.authorise("a", "op", HERE, ACK, b"")
+
+
+async def test_an_odd_answer_of_a_name_server_keeps_the_users():
+    brokers = Answering(a={})
+    users = users_by(brokers)
+    await users.start()
+    brokers.answers["masters"] = RemoteProtocolError("garbage")
+    await users._look()
+    assert set(users.accounts) == {"op"}
