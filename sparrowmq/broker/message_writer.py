@@ -27,6 +27,7 @@ MAX_PROPERTIES_BYTES: Final = MAX_SIZE_BYTES - 20
 
 _WAITS: Final = f"{mark(Property.WAIT)}true{VALUE_END}"
 _CLUSTER: Final = mark(Property.CLUSTER)
+_POP_CK: Final = mark(Property.POP_CK)
 
 
 class Writer:
@@ -40,7 +41,7 @@ class Writer:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
         self._detours = tuple(detours)
-        marks = [Property.CLUSTER, *[each.mark.strip("\x01\x02") for each in detours]]
+        marks = [Property.CLUSTER, Property.POP_CK, *[each.mark.strip("\x01\x02") for each in detours]]
         self._scan = PlainScan(marks, self._cluster)
 
     def put(self, entry: Entry, back_from: Detour | None = None) -> Placed:
@@ -116,10 +117,15 @@ class Writer:
             raise _too_long(whole)
 
     def _complete(self, entry: Entry, room: int = 0) -> None:
-        """Complete the properties: remove the wish to wait, and add the cluster's name, which the Go client needs."""
+        """Complete the properties: remove the wish to wait, and add the cluster's name, which the Go client needs.
+
+        A receipt handle is removed: clients would take it for the one of their pop.
+        """
         properties = entry.properties
         if properties.has(_WAITS):
             properties.strike(_WAITS)
+        if properties.has(_POP_CK):
+            properties.remove(Property.POP_CK)
         if not properties.has(_CLUSTER):
             properties.add(self._cluster)
         size = len(properties.encode())

@@ -3,8 +3,9 @@
     START-OFFSET POP-TIME INVISIBLE-MS REVIVE-QUEUE KIND BROKER-NAME QUEUE-ID QUEUE-OFFSET COMMIT-LOG-OFFSET
 
 One blank is between two words. Older brokers leave out the commit log offset. SparrowMQ's brokers have no revive queue:
-the word is a random token there. A record of a retry topic has its handle in the property POP_CK. Otherwise the client
-makes the handle from the header of the answer, which has three lists. `;` is between entries:
+the word is a random token there. A record of a retry topic has its handle in the property POP_CK, which producers may
+have set too. Otherwise the client makes the handle from the header of the answer, which has three lists. `;` is between
+entries:
 
     startOffsetInfo    KIND QUEUE-ID START-OFFSET              the first offset that was looked at in the queue
     msgOffsetInfo      KIND QUEUE-ID OFFSET,OFFSET,...         the popped messages of the queue
@@ -175,6 +176,22 @@ def popped_queues(
         (kind, queue): PoppedQueue(kind, queue, start, offsets.get((kind, queue), ()))
         for kind, queue, start in queues
     }
+
+
+def handle_in_record(text: str, pop_time_ms: int, *, is_listed: bool) -> ReceiptHandle | None:
+    """The handle that a broker has put into a record's POP_CK; None if a producer has put the text there.
+
+    Args:
+        is_listed: the answer names the record's queue. Then only a record of a retry topic has its handle in it, and
+            the handle has the time of this pop, which no producer knows.
+    """
+    try:
+        handle = ReceiptHandle.parse(text)
+    except ConfigError:
+        return None
+    if is_listed and (handle.kind is Kind.NORMAL or handle.pop_time_ms != pop_time_ms):
+        return None
+    return handle
 
 
 def _entries(text: str | None) -> list[tuple[Kind, str, str]]:

@@ -13,7 +13,13 @@ from typing import NamedTuple
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.receipt_handle import Kind, OrderCounts, ReceiptHandle, popped_queues
+from sparrowmq.protocol.receipt_handle import (
+    Kind,
+    OrderCounts,
+    ReceiptHandle,
+    handle_in_record,
+    popped_queues,
+)
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 
 
@@ -36,11 +42,10 @@ def popped_messages(reply: PopMessageReply, body: bytes, broker_name: str) -> It
     for raw in record.walk(body):
         stored = record.decode(raw)
         kind = Kind.of(stored.topic)
-        text = stored.properties.get(Property.POP_CK)
-        if text:
-            handle = ReceiptHandle.parse(text)
-        else:
-            queue = queues.get((kind, stored.queue_id))
+        queue = queues.get((kind, stored.queue_id))
+        text = stored.properties.get(Property.POP_CK, "")
+        handle = handle_in_record(text, reply.pop_time, is_listed=queue is not None)
+        if handle is None:
             handle = ReceiptHandle(
                 stored.queue_offset if queue is None else queue.start_offset,
                 reply.pop_time,

@@ -54,6 +54,12 @@ def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMe
     return record.decode(store.read(topic, queue_id, 0, 1).views[0])
 
 
+def test_a_receipt_handle_of_a_producer_is_not_stored_in_a_batch_either(writer: Writer) -> None:
+    content = batches.encode([BatchPart(b"x", b"a\x01b\x02POP_CK\x011 2 3\x02")])
+    shared = Entry("t", 1, b"", Properties(), 1, HOST)
+    assert writer.put_plain(shared, content, batches.places(content)) is None
+
+
 @pytest.mark.guards("Writer._complete: drop properties.has(_WAITS)")
 @pytest.mark.parametrize(
     ("sent", "kept"),
@@ -65,6 +71,7 @@ def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMe
         ("a\x01b\x02WAIT\x01true", "a\x01b\x02CLUSTER\x01C\x02"),
         ("a\x01b\x02WAIT\x01false\x02", "a\x01b\x02WAIT\x01false\x02CLUSTER\x01C\x02"),
         ("aWAIT\x01true\x02", "aWAIT\x01true\x02CLUSTER\x01C\x02"),
+        ("POP_CK\x01x\x02a\x01b\x02POP_CK\x01y", "a\x01b\x02CLUSTER\x01C\x02"),
         ("CLUSTER\x01other\x02", "CLUSTER\x01other\x02"),
         ("name\x01caf\u00e9 \u6d88\u606f\x02", "name\x01caf\u00e9 \u6d88\u606f\x02CLUSTER\x01C\x02"),
     ],

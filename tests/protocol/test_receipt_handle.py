@@ -8,6 +8,7 @@ from sparrowmq.protocol.receipt_handle import (
     OrderCounts,
     PoppedQueue,
     ReceiptHandle,
+    handle_in_record,
     message_offsets_text,
     popped_queues,
     start_offsets_text,
@@ -110,3 +111,22 @@ def test_former_deliveries_are_counted_for_a_message_or_else_for_its_queue():
     assert counts.of(Kind.NORMAL, 2, 9) == 3
     assert counts.of(Kind.NORMAL, 2, 10) == 1
     assert counts.of(Kind.RETRY_V1, 2, 9) == OrderCounts.parse(None).of(Kind.NORMAL, 2, 9) == 0
+
+
+RETRIED = HANDLE._replace(kind=Kind.RETRY_V2)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_listed", "found"),
+    [
+        (str(RETRIED), True, RETRIED),
+        (str(RETRIED._replace(pop_time_ms=HANDLE.pop_time_ms - 1)), True, None),
+        (str(HANDLE), True, None),
+        (str(HANDLE), False, HANDLE),
+        ("x", True, None),
+        ("x", False, None),
+        ("", False, None),
+    ],
+)
+def test_a_handle_in_a_record_counts_only_if_a_broker_can_have_put_it_there(text, is_listed, found):
+    assert handle_in_record(text, HANDLE.pop_time_ms, is_listed=is_listed) == found

@@ -34,7 +34,13 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, Property
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
-from sparrowmq.protocol.receipt_handle import Kind, OrderCounts, ReceiptHandle, popped_queues
+from sparrowmq.protocol.receipt_handle import (
+    Kind,
+    OrderCounts,
+    ReceiptHandle,
+    handle_in_record,
+    popped_queues,
+)
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
     AckMessage,
@@ -243,13 +249,16 @@ class Pops:
         shared: _Shared,
     ) -> PoppedMessage:
         network, offset = self._network, pulled.queue_offset
+        key = (pulled.topic, pulled.queue_id)
         text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
+        own = None
         if text is not None:
-            handle = ReceiptHandle.parse(text)
+            is_listed = (Kind.of(pulled.topic), pulled.queue_id) in starts
+            own = handle_in_record(text, header.pop_time, is_listed=is_listed)
+        if own is not None:
+            handle, queue = own, self._queue_of(place, own)
             receipt = Receipt(place.topic, text, handle, network.clock)
-            queue = self._queue_of(place, handle)
         else:
-            key = (pulled.topic, pulled.queue_id)
             known = shared.get(key)
             if known is None:
                 kind = Kind.of(pulled.topic)
