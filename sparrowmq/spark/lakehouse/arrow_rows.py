@@ -116,7 +116,8 @@ class ArrowRows:
         added = list(arrow_schema(StructType([StructField(_REASON, StringType()), *columns])))
         if self.encoding is not None:
             return EncodedReader(self.encoding, self.kinds, added, OWN)
-        return BodyReader(self.kinds, added, OWN, is_closed=self.mode == "schema", depth=self.depth)
+        is_closed = self.mode == "schema"
+        return BodyReader(self.kinds, added, OWN, is_closed=is_closed, depth=self.depth, key=self.key)
 
     @cached_property
     def _fields(self) -> list[StructField]:

@@ -132,7 +132,7 @@ def write_part(part: Part) -> Written:
                 errors.write(split.errors)
                 if part.mode == "json":
                     bodies = split.errors.column(BODY).to_pylist()
-                    written.found = merged([written.found, found_in(bodies, part.depth)])
+                    written.found = merged([written.found, found_in(bodies, part.depth, part.key)])
     written.heads = most_heads(heads)
     written.rows, written.errors = rows.written, errors.written
     if part.targets is not None:

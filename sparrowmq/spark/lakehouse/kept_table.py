@@ -26,7 +26,7 @@ from sparrowmq.spark.failures import Failure, failure
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
 from sparrowmq.spark.lakehouse.freshness import Freshness
-from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
+from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch, demand_type
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import (
     compared,
@@ -438,14 +438,17 @@ class KeptTable:
             demand_same_batch(self.root, lake, self._progress)
         if batch <= last:
             return 0
+        key = self.settled.key if lake is self._open()[0] else None
+        if key is not None:
+            demand_type(staged.schema, key)
         if isinstance(self.root, Address):
             demand_no_wider(lake, staged.schema, self.root)
         else:
             widen(lake, staged.schema, self.state / "rewritten")
         amount = staged.rows
-        if self.settled.key is not None and lake is self._open()[0]:
+        if key is not None:
             assert self._staged is not None
-            staged = KeyedBatch(self.settled.key, self._staged / "keyed", self._name_of).on(lake, staged)
+            staged = KeyedBatch(key, self._staged / "keyed", self._name_of).on(lake, staged)
             if not staged.files and not staged.removed:
                 return 0  # it deletes keys that the table does not have
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)

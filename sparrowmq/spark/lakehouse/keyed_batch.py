@@ -46,13 +46,9 @@ class KeyedBatch:
     name: Callable[[str], str]
 
     def on(self, lake: Lake, staged: Staged) -> Staged:
-        """Return the files that the table gets, and those that it loses, for staged rows. Raises: ConfigError."""
+        """Return the files that the table gets, and those that it loses, for staged rows."""
         rows = last_of_each(self._read(staged), self.key)
         keys = rows.column(self.key).combine_chunks()
-        if pa.types.is_nested(keys.type) or pa.types.is_floating(keys.type):
-            raise ConfigError(
-                f"the key {self.key} has the type {keys.type}; choose a column of integers or texts"
-            )
         new = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
         with DayFiles(self.folder, staged.schema, lake.keeps_day) as files:
             for batch in new.select(staged.schema.names).cast(staged.schema).to_batches():
@@ -110,6 +106,13 @@ class KeyedBatch:
                 writer.write_batch(rest)
         day = path.parent.name.partition("=")[2]
         return StagedFile(new, "", day, rows, new.stat().st_size) if rows else None
+
+
+def demand_type(schema: pa.Schema, key: str) -> None:
+    """Raises: ConfigError, the column of a key has a type of which values are not surely the same or another."""
+    kind = schema.field(key).type
+    if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+        raise ConfigError(f"the key {key} has the type {kind}; choose a column of integers or texts")
 
 
 def last_of_each(rows: pa.Table, key: str) -> pa.Table:

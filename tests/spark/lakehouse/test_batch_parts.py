@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -49,6 +51,13 @@ def test_a_part_says_what_it_read_and_how_old_it_is(part):
     assert sum(file.rows for file in written.rows) == 6 and sum(file.rows for file in written.errors) == 2
     assert sorted(written.found) == ["id", "new"]  # of the message that fits no columns
     assert (written.oldest_ms or 0) > 1_700_000_000_000
+
+
+def test_fields_beside_a_key_that_can_be_none_add_no_columns(part):
+    bodies = [b'{"id":1.5,"x":1}', b'{"ID":1,"x":1}', b'{"id":2,"new":2}', b"{}"]
+    [written] = write_all([replace(part("keyed", bodies, "json", {"id": LongType()}), key="id")])
+    assert written.error == "" and sorted(written.found) == ["id", "new"]
+    assert sum(file.rows for file in written.errors) == 4
 
 
 def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):

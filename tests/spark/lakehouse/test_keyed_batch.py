@@ -26,7 +26,7 @@ from sparrowmq.spark.lakehouse.lake_settings import TableSettings, settings_of
 from sparrowmq.spark.pipelines.backfill import backfill
 from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
-from sparrowmq.spark.pipelines.tables.json_kinds import found_in
+from sparrowmq.spark.pipelines.tables.json_kinds import found_in, merged
 from sparrowmq.spark.pipelines.tables.retries import Retry
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from tests.spark.lakehouse.lakes import PlainTypes
@@ -73,6 +73,10 @@ class Orders:
         elif not is_bad:
             self.rows[key] = value
 
+    def put_as_it_is(self, body, is_bad=True):
+        self.queues[QUEUES[0]].append(("", "", body))
+        self.bad += is_bad
+
     def send(self, count, keys=20):
         for _ in range(count):
             key, draw = self.chance.randrange(keys), self.chance.random()
@@ -87,8 +91,9 @@ class Orders:
 class Run:
     """One start of a lake, for the table."""
 
-    def __init__(self, folder, kind, orders):
-        settings = TableSettings(to=f"{folder}/{{topic}}", format=kind, mode="json", key="id", deletes="op=d")
+    def __init__(self, folder, kind, orders, **more):
+        given = {"format": kind, "mode": "json", "key": "id", "deletes": "op=d", **more}
+        settings = TableSettings(to=f"{folder}/{{topic}}", **given)
         self.orders, self.table = orders, KeptTable("orders", settings, {}, PlainTypes())
         self.table.begin()
 
@@ -125,7 +130,8 @@ class Run:
                     for file, some in ((rows, split.rows), (errors, split.errors)):
                         if some.num_rows:
                             file.write(some)
-                    done.found |= found_in(split.errors.column("body").to_pylist(), part.depth)
+                    bodies = split.errors.column("body").to_pylist()
+                    done.found = merged([done.found, found_in(bodies, part.depth, part.key)])
         done.rows, done.errors = rows.written, errors.written
         return done
 
@@ -147,6 +153,12 @@ class Run:
         assert len(rows) == len(found) and found == self.orders.rows
         errors = rows_of(kind, root.with_name("orders.errors"), state / "errors")
         assert len(errors) == self.orders.bad
+
+    def reasons(self, kind):
+        errors = self.table.state / "errors"
+        return sorted(
+            row["reason"] for row in rows_of(kind, self.table.state.with_name("orders.errors"), errors)
+        )
 
 
 @pytest.fixture(params=KINDS)
@@ -242,6 +254,73 @@ def test_rows_are_replaced_in_folders_of_any_name_and_below_links(tmp_path, kind
     orders.put(2, deletes="body")
     run.batch()
     run.check(kind)
+    run.table.close()
+
+
+BAD_KEYS = [b'{"id":1.5}', b'{"id":2.0,"new":1}', b'{"id":1e999}', b'{"id":{"a":1}}', b'{"id":[1]}']
+NOT_A_KEY = "the key id is neither a text nor a whole number"
+
+
+@pytest.mark.parametrize("body", BAD_KEYS)
+@pytest.mark.parametrize("comes", ["first", "beside others", "later"])
+def test_a_message_whose_key_is_no_text_and_no_whole_number_is_a_reject(tmp_path, kind, body, comes):
+    orders = Orders()
+    run = Run(tmp_path, kind, orders)
+    if comes == "later":
+        orders.put(2, 1)
+        run.batch()
+    orders.put_as_it_is(body)
+    if comes == "beside others":
+        orders.put(2, 1)
+    run.batch()
+    orders.put(2, 3)
+    orders.put(1, 4)
+    run.batch()
+    run.check(kind)
+    assert run.reasons(kind) == [NOT_A_KEY] and run.table.settled.fields == {
+        "id": "bigint",
+        "value": "bigint",
+    }
+    run.table.close()
+
+
+def test_a_body_that_has_the_key_in_another_case_says_so_and_takes_no_name_from_the_key(tmp_path, kind):
+    orders = Orders()
+    run = Run(tmp_path, kind, orders)
+    for body in (b'{"ID":1}', b'{"Id":1,"id":1}'):
+        orders.put_as_it_is(body)
+    run.batch()
+    orders.put(1, 2)
+    run.batch()
+    run.check(kind)
+    says = "the body has {}, and the key is id; send it under this name"
+    assert run.reasons(kind) == [says.format("ID"), says.format("Id")]
+    run.table.close()
+
+
+@pytest.mark.parametrize("declared", ["double", "struct<a:bigint>"])
+def test_a_declared_key_of_another_type_says_what_to_do(tmp_path, kind, declared):
+    orders = Orders()
+    run = Run(tmp_path, kind, orders, mode="schema", schema=f"id {declared}")
+    orders.put_as_it_is(b'{"id":1.5}' if declared == "double" else b'{"id":{"a":1}}')
+    with pytest.raises(
+        ConfigError, match=f"the key id has the type {declared[:6]}.*; choose a column of int"
+    ):
+        run.batch()
+    run.table.close()
+
+
+def test_a_schema_that_makes_the_key_wider_changes_no_file(tmp_path, kind):
+    orders = Orders()
+    run = Run(tmp_path, kind, orders, mode="schema", schema="id bigint,value bigint")
+    orders.put(1, 2)
+    run.batch()
+    run.table.settled.fields["id"] = "double"
+    orders.put_as_it_is(b'{"id":1.5}', is_bad=False)
+    with pytest.raises(ConfigError, match="the key id has the type double"):
+        run.batch()
+    run.check(kind)
+    assert run.table._open()[0].columns()["id"] == pa.int64()
     run.table.close()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from sparrowmq.spark.pipelines.tables.json_columns import Refusal
-from sparrowmq.spark.pipelines.tables.json_kinds import demand_few
+from sparrowmq.spark.pipelines.tables.json_kinds import demand_few, demand_key
 from sparrowmq.spark.pipelines.tables.json_objects import NoRow, Object, read_object
 from sparrowmq.spark.pipelines.tables.json_values import Convert, Misfit, converter
 
@@ -26,7 +26,7 @@ class BodyReader:
         added: the reason and the columns, as Arrow fields.
         own: columns that the table has beside them.
         is_closed: whether fields without a column are left out; otherwise they are an error.
-        depth: of objects and lists within columns.
+        depth: of objects and lists within columns. key: the column of which each value has one row.
     """
 
     def __init__(
@@ -37,12 +37,14 @@ class BodyReader:
         *,
         is_closed: bool,
         depth: int = 0,
+        key: str | None = None,
     ) -> None:
         self._kinds = dict(kinds)
         self._added = list(added)
         self._is_closed = is_closed
         self._refusal = Refusal(kinds, own)
         self._depth = depth
+        self._key = key
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         converters = {name: converter(kind) for name, kind in self._kinds.items()}
@@ -58,6 +60,7 @@ class BodyReader:
             fields = read_object(body)
             if not self._is_closed:
                 demand_few(fields, self._depth)
+                demand_key(fields, self._key)
                 if why := self._refusal.why(fields):
                     raise NoRow(why)
             return None, *converted(fields, converters)

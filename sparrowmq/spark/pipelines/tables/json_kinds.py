@@ -119,13 +119,14 @@ def joined(one: Kind, other: Kind) -> Kind:
     return Kind.DOUBLE if (low, high) == (Kind.INT53, Kind.DOUBLE) else Kind.STRING
 
 
-def found_in(bodies: Iterable[bytes | None], depth: int = MOST_DEPTH) -> Found:
-    """Return the fields of the bodies that are objects. With a depth of 0, objects and lists within them are text."""
+def found_in(bodies: Iterable[bytes | None], depth: int = MOST_DEPTH, key: str | None = None) -> Found:
+    """Return the fields of the bodies that may become rows. With a depth of 0, objects and lists in them are text."""
     found: Found = {}
     for body in bodies:
         try:
             fields = read_object(body)
             demand_few(fields, depth)
+            demand_key(fields, key)
         except NoRow:
             continue
         see_fields(found, fields, depth)
@@ -168,6 +169,17 @@ def demand_few(fields: Object, depth: int) -> None:
     count = _fields_of(seen)
     if count > MOST_COLUMNS:
         raise NoRow(f"the body has {count:,} fields; a table has at most {MOST_COLUMNS:,}")
+
+
+def demand_key(fields: Object, key: str | None) -> None:
+    """Raises: NoRow, a value can be no key of a table, or the key's name is there in another case, too."""
+    if key is None:
+        return
+    for name in fields:
+        if name != key and name.lower() == key.lower():
+            raise NoRow(f"the body has {name}, and the key is {key}; send it under this name")
+    if isinstance(fields.get(key), Real | dict | list):
+        raise NoRow(f"the key {key} is neither a text nor a whole number")
 
 
 def _count(value: Any, enough: int) -> int:
