@@ -62,7 +62,8 @@ class Tombstones:
         if name in self.kinds:
             field = values[list(self.kinds).index(name)]
             if not pa.types.is_nested(field.type):
-                found = pc.or_kleene(found, pc.equal(field.cast(pa.string()), wanted))
+                text = pa.binary() if pa.types.is_binary(field.type) else pa.string()
+                found = pc.or_kleene(found, pc.equal(field.cast(text), pa.scalar(wanted).cast(text)))
         return pc.fill_null(found, False)
 
 

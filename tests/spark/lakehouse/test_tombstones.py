@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import BooleanType, LongType, StringType
+from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType
 
 from sparrowmq.spark.lakehouse.tombstones import Tombstones
 
@@ -63,6 +63,16 @@ def test_a_property_or_a_field_with_the_value_deletes():
     ]
     assert marked("op=d", *rows)[2] == [True, True, False, False]
     assert marked("gone", *rows)[2] == [False, False, False, True]
+
+
+def test_a_field_of_bytes_with_the_value_deletes():
+    batch = pa.RecordBatch.from_pydict({
+        "properties": pa.array([[]] * 3, pa.map_(pa.string(), pa.string())), "body": [b"{}"] * 3,
+    })  # fmt: skip
+    values = [pa.array([1, 2, 3]), pa.array([b"\xff", "gel\u00f6scht".encode(), None])]
+    kinds = {"id": LongType(), "op": BinaryType()}
+    found = Tombstones("id", "op=gel\u00f6scht", kinds).marked(batch, pa.nulls(3, pa.string()), values)
+    assert found[1][-1].to_pylist() == [False, True, False]
 
 
 def test_a_row_without_a_key_is_an_error():
