@@ -27,7 +27,7 @@ from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, Staged
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
-DELETED: Final = "_deleted"  # a column of staged rows only
+DELETED: Final = "\0deleted"  # a column of staged rows only; no field of a body has this name (`is_name`)
 
 _ORDER: Final = ("brokerName", "queueId", "queueOffset")
 _ROWS: Final = 50_000

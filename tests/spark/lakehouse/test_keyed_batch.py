@@ -310,6 +310,19 @@ def test_a_declared_key_of_another_type_says_what_to_do(tmp_path, kind, declared
     run.table.close()
 
 
+def test_a_field_of_bodies_may_have_any_name(tmp_path, kind):
+    orders = Orders()
+    run = Run(tmp_path, kind, orders)
+    for value in (1, 2):
+        orders.put_as_it_is(b'{"id":1,"_deleted":true,"deleted":%d}' % value, is_bad=False)
+        run.batch()
+    root = run.table.state.with_name("orders")
+    [row] = rows_of(kind, root, run.table.state)
+    assert (row["_deleted"], row["deleted"]) == (True, 2)
+    assert set(row) == {"_mq", "_day", "id", "_deleted", "deleted"}
+    run.table.close()
+
+
 def test_a_schema_that_makes_the_key_wider_changes_no_file(tmp_path, kind):
     orders = Orders()
     run = Run(tmp_path, kind, orders, mode="schema", schema="id bigint,value bigint")
