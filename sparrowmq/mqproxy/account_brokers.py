@@ -10,7 +10,7 @@ broker sees the address of mqproxy. So the addresses in policies are checked her
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 from sparrowmq.auth.grpc_signature import Freshness, grpc_principal
@@ -55,7 +55,7 @@ class UserConnections:
             self._is_open.set()
             await self.end.wait()
 
-    async def announce(self, client_id: str, producers: frozenset[str]) -> None:
+    async def announce(self, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of a client."""
         await self._is_open.wait()
         if not self.end.is_set():
@@ -111,9 +111,9 @@ class AccountCluster:
 
     def left(self, client_id: str) -> None:
         for each in self._open.values():
-            self._tasks.spawn(each.announce(client_id, frozenset()), "heartbeat")
+            self._tasks.spawn(each.announce(client_id, ()), "heartbeat")
 
-    def announce(self, account: str, client_id: str, producers: frozenset[str]) -> None:
+    def announce(self, account: str, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of a user's client."""
         if producers or account in self._open:
             self._tasks.spawn(self.of(account).announce(client_id, producers), "heartbeat")
@@ -157,7 +157,7 @@ class AccountBrokers:
         self._source = source
         self._client_id = client_of(account, client_id)
 
-    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
+    def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
         self._cluster.announce(self.account, self._client_id, producers)
 

@@ -6,7 +6,7 @@ Routes, topics and groups are asked for once in some seconds. A route stays in u
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Generic, TypeVar
 
 from sparrowmq.client.cluster.name_servers import NameServers
@@ -118,7 +118,7 @@ class Connections:
     def __init__(self, network: Network, addresses: Addresses) -> None:
         self._network = network
         self._addresses = addresses
-        self._producers: dict[str, frozenset[str]] = {}
+        self._producers: dict[str, Sequence[str]] = {}
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
 
@@ -140,7 +140,7 @@ class Connections:
             self._addresses.forget(broker_name)
             raise
 
-    def announce(self, client_id: str, producers: frozenset[str]) -> None:
+    def announce(self, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of all clients, of which one may have others now."""
         if producers:
             self._producers[client_id] = producers
@@ -190,7 +190,7 @@ class ClusterBrokers:
         return ClientBrokers(self, client_id)
 
     def left(self, client_id: str) -> None:
-        self.announce(client_id, frozenset())
+        self.announce(client_id, ())
 
     async def route(self, topic: str) -> TopicRoute:
         return await self._routes.of(topic)
@@ -252,6 +252,6 @@ class ClientBrokers:
             cluster.ask,
         )
 
-    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
+    def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
         self._cluster.announce(self._client_id, producers)

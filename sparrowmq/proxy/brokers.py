@@ -8,7 +8,7 @@ A call of a client becomes requests of the remoting protocol, whose answers say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 from sparrowmq.http2.calls import Call
@@ -71,8 +71,9 @@ class Brokers(Protocol):
     @property
     def account(self) -> str: ...
 
-    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
-        """Let the brokers know the client's producer groups, and its consumer group, for some time from now on."""
+    def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
+        """Let the brokers know the client's groups, for some time from now on: all of them, with those of half
+        messages first."""
 
     async def route(self, topic: str) -> TopicRoute:
         """The brokers of a topic. Raises: NoRoute, NetworkError."""

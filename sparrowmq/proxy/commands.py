@@ -18,7 +18,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning
-from sparrowmq.proxy.grpc_clients import POP, Client, Clients, subscription_of
+from sparrowmq.proxy.grpc_clients import POP, Client, Clients
 from sparrowmq.proxy.message_out import message_of
 from sparrowmq.proxy.statuses import Status, status
 from sparrowmq.proxy.wire_types import message
@@ -38,14 +38,13 @@ class Commands:
     async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning:
         """The state of a consumer, with the stacks of its threads if an operator wants them. Raises: RemoteError."""
         client = self._clients.known(client_id)
-        entries = client.settings.subscription.subscriptions
         found = ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": POP,
                 "PROP_CONSUMEORDERLY": str(client.is_fifo).lower(),
-                "PROP_CLIENT_VERSION": f"{client.language} {client.settings.user_agent.version}".strip(),
+                "PROP_CLIENT_VERSION": f"{client.language} {client.version}".strip(),
             },
-            subscription_set=[subscription_of(each) for each in entries],
+            subscription_set=list(client.subscriptions),
         )
         if has_stacks:
             command = message("TelemetryCommand")(status=status())

@@ -1,13 +1,14 @@
 """The clients of a gRPC port: their settings, and the streams on which they get commands.
 
 A client opens a stream with `Telemetry`, sends its settings there, and gets them back as the broker has them. A client
-that sends neither a heartbeat nor settings for two minutes is forgotten, as is one that ends in order.
+that sends neither a heartbeat nor settings for two minutes is forgotten, as is one that ends in order. Of the settings
+only what is used later is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,8 @@ from sparrowmq.proxy.wire_types import FilterType
 
 SILENCE_S: Final = 120.0
 POP: Final = "CONSUME_POP"
+MOST_TOPICS: Final = 500  # a broker takes no more groups from one connection
+_MOST_VERSION: Final = 255
 SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -32,11 +35,13 @@ class Client:
     """A client with its latest settings.
 
     Attributes:
-        settings: the message `Settings`, as it was answered.
+        version: of its library.
         brokers: as the client may use them.
         send: sends a command on its latest stream; None without a stream.
         group: of a consumer.
-        topics: of a producer.
+        topics: of a producer's settings.
+        half_topics: those to which it sent half messages; the keys, the oldest first.
+        subscriptions: of a consumer.
         seen: the time of its last sign of life.
         has_settings: is set once it has settings.
     """
@@ -44,12 +49,14 @@ class Client:
     client_id: str
     language: str = ""
     address: str = ""
-    settings: Any = None
+    version: str = ""
     brokers: Brokers | None = None
     send: Send | None = None
     kind: int = 0
     group: str = ""
-    topics: frozenset[str] = frozenset()
+    topics: Sequence[str] = ()
+    half_topics: dict[str, None] = field(default_factory=dict)
+    subscriptions: Sequence[Subscription] = ()
     is_fifo: bool = False
     seen: float = 0.0
     has_settings: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,18 +67,16 @@ class Client:
             return
         consumer = None
         if self.group:
-            entries = self.settings.subscription.subscriptions
-            consumer = ConsumerBeat(
-                self.group, POP, subscription_data_set=[subscription_of(each) for each in entries]
-            )
-        self.brokers.announce(self.topics, consumer)
+            consumer = ConsumerBeat(self.group, POP, subscription_data_set=list(self.subscriptions))
+        producers = list(self.half_topics | dict.fromkeys(self.topics))
+        self.brokers.announce(producers[: MOST_TOPICS - bool(consumer)], consumer)
 
 
 def _name(resource: Any) -> str:
     return with_namespace(resource.resource_namespace, resource.name)
 
 
-def subscription_of(entry: Any) -> Subscription:
+def _subscription_of(entry: Any) -> Subscription:
     """The subscription of an entry in the settings of a consumer."""
     kind = SQL92 if entry.expression.type == FilterType.SQL else TAG
     return Subscription.build(_name(entry.topic), entry.expression.expression, kind)
@@ -103,7 +108,7 @@ class Clients:
     def known(self, client_id: str) -> Client:
         """The client with its settings. Raises: RemoteError, it has sent none."""
         client = self._by_id.get(client_id)
-        if client is None or client.settings is None:
+        if client is None or not client.has_settings.is_set():
             raise refused(
                 Status.UNRECOGNIZED_CLIENT_TYPE,
                 "the settings of this client are unknown; open the Telemetry stream and send them first",
@@ -114,19 +119,20 @@ class Clients:
     async def with_settings(self, client_id: str) -> Client:
         """As `known`, for a client whose settings may be on their way. Raises: RemoteError."""
         client = self.seen(client_id)
-        if client.settings is None:
+        if not client.has_settings.is_set():
             with suppress(TimeoutError):
                 await self._clock.wait_for(client.has_settings.wait(), SETTINGS_S)
         return self.known(client_id)
 
     def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
         """Keep the settings of a client, and announce its groups."""
-        client.settings = settings
+        client.subscriptions = [_subscription_of(each) for each in settings.subscription.subscriptions]
+        client.version = settings.user_agent.version[:_MOST_VERSION]
         client.brokers = brokers
         client.kind = settings.client_type
         client.group = _name(settings.subscription.group) if settings.HasField("subscription") else ""
         client.is_fifo = settings.subscription.fifo
-        client.topics |= {_name(each) for each in settings.publishing.topics}
+        client.topics = [_name(each) for each in settings.publishing.topics]
         client.has_settings.set()
         client.announce()
 
@@ -134,8 +140,10 @@ class Clients:
         """Note that a client sends half messages to a topic, for whose ends it may be asked."""
         client = self.seen(client_id)
         client.brokers = brokers
-        if topic not in client.topics:
-            client.topics |= {topic}
+        if topic not in client.half_topics:
+            client.half_topics[topic] = None
+            if len(client.half_topics) > MOST_TOPICS:
+                del client.half_topics[next(iter(client.half_topics))]
             client.announce()
 
     def leave(self, client_id: str) -> None:
@@ -162,4 +170,8 @@ class Clients:
     def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:
         """Those of the clients that send half messages to a topic and have a stream."""
         known = [self._by_id[each] for each in client_ids if each in self._by_id]
-        return [client for client in known if topic in client.topics and client.send is not None]
+        return [
+            client
+            for client in known
+            if client.send is not None and (topic in client.half_topics or topic in client.topics)
+        ]

@@ -22,7 +22,7 @@ from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.proxy.commands import Commands
-from sparrowmq.proxy.grpc_clients import Client, Clients, Send
+from sparrowmq.proxy.grpc_clients import MOST_TOPICS, Client, Clients, Send
 from sparrowmq.proxy.message_out import message_of
 from sparrowmq.proxy.settings_answer import answer
 from sparrowmq.proxy.statuses import Status, refused, status
@@ -31,6 +31,7 @@ from sparrowmq.proxy.wire_types import ClientType, message
 
 log = logging.getLogger(__name__)
 
+MOST_SETTINGS: Final = 64 << 10
 _KINDS: Final = frozenset(ClientType)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -64,6 +65,7 @@ class Telemetry:
             raise refused(
                 Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here"
             )
+        _check_size(settings)
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
@@ -102,3 +104,19 @@ class Telemetry:
             await client.send(command)
         except SparrowError as error:
             log.debug("no command to client %s: %s", client.client_id, error)
+
+
+def _check_size(settings: Any) -> None:
+    """Raises: RemoteError, the settings take more memory than the port gives to one client."""
+    size = settings.ByteSize()
+    if size > MOST_SETTINGS:
+        raise refused(
+            Status.PAYLOAD_TOO_LARGE,
+            f"the settings have {size:,} bytes, and {MOST_SETTINGS:,} are allowed; use several clients",
+        )
+    names = max(len(settings.publishing.topics), len(settings.subscription.subscriptions))
+    if names > MOST_TOPICS:
+        raise refused(
+            Status.TOO_MANY_REQUESTS,
+            f"the settings name {names:,} topics, and {MOST_TOPICS} are allowed; use several clients",
+        )

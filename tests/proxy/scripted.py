@@ -103,7 +103,7 @@ class ScriptedBrokers:
         self.announced.append(client_id)
 
     def announce(self, producers, consumer):
-        self.announced.append((set(producers), consumer))
+        self.announced.append((producers, consumer))
 
 
 def _usual(request, number):

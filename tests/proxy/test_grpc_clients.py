@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.proxy.grpc_clients import SILENCE_S, Clients
+from sparrowmq.proxy.grpc_clients import MOST_TOPICS, SILENCE_S, Client, Clients
 from sparrowmq.proxy.wire_types import ClientType, message
 from sparrowmq.testing import ManualClock
 from tests.proxy.scripted import ScriptedBrokers
@@ -56,10 +56,42 @@ async def test_groups_of_a_client_are_announced():
     clients.produces("a", "bills", brokers)
     clients.configure(clients.seen("b"), settings(ClientType.SIMPLE_CONSUMER, group="g"), brokers)
     assert [sorted(producers) for producers, _ in brokers.announced] == [["orders"], ["bills", "orders"], []]
+    assert brokers.announced[1][0] == ["bills", "orders"]
     assert brokers.announced[2][1].group_name == "g"
     clients.leave("b")
     clients.leave("b")
     assert left == ["b"]
+
+
+async def test_new_settings_replace_the_former_ones_and_half_messages_count():
+    brokers = ScriptedBrokers()
+    clients = Clients(ManualClock(), print)
+    clients.produces("a", "bills", brokers)
+    for topic in ("orders", "letters"):
+        clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, topic), brokers)
+    assert brokers.announced[-1][0] == ["bills", "letters"]
+
+
+async def test_a_client_announces_no_more_groups_than_a_broker_takes():
+    brokers = ScriptedBrokers()
+    clients = Clients(ManualClock(), print)
+    names = [f"t{number}" for number in range(MOST_TOPICS)]
+    clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, *names), brokers)
+    for number in range(MOST_TOPICS + 1):
+        clients.produces("a", f"half-{number}", brokers)
+    announced, _ = brokers.announced[-1]
+    assert announced == [f"half-{number}" for number in range(1, MOST_TOPICS + 1)]
+    clients.configure(clients.seen("a"), settings(ClientType.PUSH_CONSUMER, group="g"), brokers)
+    assert len(brokers.announced[-1][0]) == MOST_TOPICS - 1
+
+
+def test_of_settings_only_what_is_used_is_kept():
+    clients = Clients(ManualClock(), print)
+    sent = settings(ClientType.PUSH_CONSUMER, group="g")
+    sent.user_agent.version = sent.user_agent.hostname = "v" * 60_000
+    clients.configure(clients.seen("a"), sent, ScriptedBrokers())
+    kept = clients.known("a")
+    assert sum(len(str(getattr(kept, name))) for name in Client.__slots__) < 2000
 
 
 async def test_silent_client_without_a_stream_is_forgotten():

@@ -110,7 +110,7 @@ async def test_half_message_gets_an_id_by_which_it_is_ended():
     got = await port.send(outgoing(message_type=MessageType.TRANSACTION))
     made = TransactionId.parse(got.entries[0].transaction_id)
     assert made == TransactionId("broker-a", 1, 1337, "01AB")
-    assert port.brokers.announced == [({"orders"}, None)]
+    assert port.brokers.announced == [(["orders"], None)]
     request = message("EndTransactionRequest")(
         topic=named("orders"),
         transaction_id=str(made),

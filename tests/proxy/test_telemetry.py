@@ -43,6 +43,16 @@ class Streams:
         )
 
 
+def large(topics=0, subscriptions=0, version=""):
+    command = settings(topic="t" * bool(topics), group="g" * bool(subscriptions))
+    command.settings.user_agent.version = version
+    for number in range(1, topics):
+        command.settings.publishing.topics.add(name=f"t{number}")
+    for number in range(subscriptions):
+        command.settings.subscription.subscriptions.add().topic.name = f"t{number}"
+    return command
+
+
 def settings(kind=ClientType.PRODUCER, topic="", group=""):
     command = message("TelemetryCommand")()
     command.settings.client_type = kind
@@ -71,12 +81,24 @@ async def test_settings_come_back_with_those_of_the_group():
         (settings(0), 40015),
         (settings(ClientType.PUSH_CONSUMER, group="a b"), 40003),
         (settings(1, "a b"), 40002),
+        (large(topics=501), 42900),
+        (large(subscriptions=501), 42900),
+        (large(version="v" * 65_536), 41300),
     ],
 )
 async def test_wrong_settings_end_the_stream(command, code):
     with pytest.raises(RemoteError) as caught:
         await Streams().open(command)
     assert caught.value.code == code
+
+
+async def test_settings_of_many_topics_are_taken():
+    streams = Streams()
+    stream = streams.open(large(topics=500), large(subscriptions=500))
+    for _ in range(2):
+        assert (await streams.received.get()).status.code == 20000
+    streams.sent.put_nowait(None)
+    await stream
 
 
 async def test_question_for_a_transaction_reaches_its_producer():

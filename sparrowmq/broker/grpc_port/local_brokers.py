@@ -7,8 +7,9 @@ account's key. So the broker's guard decides about them as about those of any ot
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.local_link import linked
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import BrokerUnreachable, NoRoute
+from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
@@ -41,6 +42,7 @@ from sparrowmq.protocol.requests.headers import (
     NotifyConsumerIdsChanged,
     PushReply,
     ResetConsumerClientOffset,
+    UnregisterClient,
 )
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.signature import SigningKey, signed_fields
@@ -53,6 +55,9 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
+from sparrowmq.safe_text import shown
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -169,6 +174,9 @@ class LocalLink:
         self.client_id = client_of(self.account, client_id)
         self._own_id = client_id
         self.used = 0.0
+        self._producers: frozenset[str] = frozenset()
+        self._group: str | None = None
+        self._refusal = ""
         sign = None if account is None else partial(_sign_again, account)
         self._session = all_links.session(Pushes(all_links, self.client_id), sign)
         served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
@@ -182,12 +190,25 @@ class LocalLink:
     def close(self) -> None:
         self._session.close()
 
-    def announce(self, producers: frozenset[str], consumer: ConsumerBeat | None) -> None:
-        """Send a heartbeat. Its answer says nothing that the port needs."""
+    def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
+        """Send a heartbeat, and leave the groups of the last one that are not in it."""
+        group = consumer.group_name if consumer is not None else None
+        for gone in self._producers.difference(producers):
+            self._session.tell(UnregisterClient(self._own_id, producer_group=gone))
+        if self._group is not None and self._group != group:
+            self._session.tell(UnregisterClient(self._own_id, consumer_group=self._group))
+        self._producers, self._group = frozenset(producers), group
         if producers or consumer is not None:
-            beats = [ProducerBeat(group) for group in sorted(producers)]
+            beats = [ProducerBeat(each) for each in producers]
             beat = Heartbeat(self._own_id, beats, [consumer] if consumer is not None else [])
-            self._session.tell(HeartBeat(), beat.encode())
+            self._session.ask(HeartBeat(), beat.encode(), self._announced, timeout_s=ASK_S)
+
+    def _announced(self, _: object, error: Exception | None) -> None:
+        """Log a heartbeat that was refused, once for each reason."""
+        problem = str(error) if isinstance(error, RemoteError) else ""
+        if problem and problem != self._refusal:
+            log.warning("the heartbeat of gRPC client %s is refused: %s", shown(self.client_id), problem)
+        self._refusal = problem
 
     async def route(self, topic: str) -> TopicRoute:
         config = await self.topic(topic)

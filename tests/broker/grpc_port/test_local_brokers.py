@@ -1,5 +1,7 @@
 """The one broker behind its port, for each of its clients."""
 
+import asyncio
+
 import pytest
 
 from sparrowmq import connect
@@ -7,6 +9,8 @@ from sparrowmq.broker.grpc_port import local_brokers
 from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
 from sparrowmq.errors import RemoteError
 from sparrowmq.http2.calls import Call, Caller
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
@@ -74,12 +78,12 @@ async def test_a_captured_signature_is_valid_for_as_long_as_the_setting_says(tmp
         await check_age(channel, code)
 
 
-def connections():
+def connections(got=lambda session, command: None):
     """The brokers of a port without a broker, their clock, and the sessions that they made."""
     clock, served = ManualClock(), []
 
     def connect():
-        served.append(Session(lambda session, command: None, clock))
+        served.append(Session(got, clock))
         return served[-1]
 
     home = Home("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
@@ -125,3 +129,56 @@ async def test_connections_of_clients_end_with_them():
     await clock.advance(IDLE_S + 1)
     brokers.expire()
     assert len(brokers) == 0
+
+
+async def test_a_client_leaves_the_groups_that_it_announces_no_more():
+    got: list[tuple] = []
+
+    def note(session, command):
+        fields = command.ext_fields()
+        got.append((command.code, fields.get("producerGroup"), fields.get("consumerGroup")))
+
+    brokers, _, _ = connections(note)
+    link = brokers.brokers_for(call(), "c")
+    link.announce(["orders", "bills"], None)
+    link.announce(["bills"], ConsumerBeat("g"))
+    link.announce(["bills"], ConsumerBeat("g"))
+    link.announce([], ConsumerBeat("h"))
+    link.announce([], None)
+    await until(lambda: len(got) == 8)
+    beat, leave = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT
+    assert [each for each in got if each[0] == leave] == [
+        (leave, "orders", None),
+        (leave, "bills", None),
+        (leave, None, "g"),
+        (leave, None, "h"),
+    ]
+    assert got[-2][0] == beat  # a broker leaves first, so that the limit of groups is that of the new ones
+
+
+async def test_a_refused_heartbeat_is_logged_once(caplog):
+    refusals: list[str] = []
+
+    def refuse(session, command):
+        refusals.append(command.code)
+        session.reply(command, 1, remark="no more than 500 groups")
+
+    brokers, _, _ = connections(refuse)
+    link = brokers.brokers_for(call(), "c")
+    for _ in range(3):
+        link.announce(["orders"], None)
+    await until(lambda: link._refusal)
+    link.announce(["orders"], None)
+    await until(lambda: len(refusals) == 4)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()] == [
+        "the heartbeat of gRPC client c is refused: " + link._refusal
+    ]
+    assert "no more than 500 groups" in link._refusal
+
+
+async def until(holds):
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.001)
