@@ -287,20 +287,25 @@ class Pops:
         Args:
             may_be_late: a receipt that is not valid any more is no error.
         Raises:
-            SparrowError: some could not be acknowledged. The others are.
+            SparrowError: some could not be acknowledged. The others are. After an error or a cancellation the receipts
+                that a broker may not have accepted can be used again.
         """
         for receipt in receipts:
             receipt.is_spent = True
-        changing = [each.changing for each in receipts if each.changing is not None]
-        if changing:  # A message whose time is being changed has another handle afterwards.
-            await asyncio.wait(changing)
         left, error = list(receipts), None
-        for attempt in range(SETTLE_TRIES):
-            if attempt:
-                await self._network.clock.sleep(PAUSE_S)
-            left, error = await self._ack_once(await self._ack_batches(left, may_be_late))
-            if not isinstance(error, NetworkError):
-                break
+        try:
+            changing = [each.changing for each in receipts if each.changing is not None]
+            if changing:  # A message whose time is being changed has another handle afterwards.
+                await asyncio.wait(changing)
+            for attempt in range(SETTLE_TRIES):
+                if attempt:
+                    await self._network.clock.sleep(PAUSE_S)
+                left, error = await self._ack_once(await self._ack_batches(left, may_be_late))
+                if not isinstance(error, NetworkError):
+                    break
+        finally:
+            for receipt in left:
+                receipt.is_spent = False
         if error is not None:
             raise error
 
@@ -377,7 +382,7 @@ class Pops:
         return left
 
     async def _ack_once(self, receipts: list[Receipt]) -> tuple[list[Receipt], SparrowError | None]:
-        """Send all acks before the first answer. Return those that failed, and an error of them."""
+        """Send all acks before the first answer. Return those that failed, and an error of them: a refusal, if any."""
         sessions = [await self._session(each.pop.broker_name) for each in receipts]
         calls = [
             each.call(
@@ -392,10 +397,10 @@ class Pops:
         found: SparrowError | None = None
         for receipt, result in zip(receipts, results, strict=True):
             if isinstance(result, RemoteError):
-                found = explained(result, receipt.pop.broker_name)
-            elif isinstance(result, SparrowError):
+                result = explained(result, receipt.pop.broker_name)
+            if isinstance(result, SparrowError):
                 failed.append(receipt)
-                found = found or result
+                found = result if found is None or isinstance(found, NetworkError) else found
         return failed, found
 
     async def _session(self, broker_name: str) -> Session | SparrowError:

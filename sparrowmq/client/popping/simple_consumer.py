@@ -232,15 +232,22 @@ class SimpleConsumer:
 
         Raises:
             SparrowError: some could not be acknowledged, and may be delivered again; the others are acknowledged.
+                Another call tries those again.
             ConfigError: one was not received by a simple consumer.
         """
         many = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
-        receipts = [(each, receipt_of(each)) for each in many]
-        unspent = [(each, receipt) for each, receipt in receipts if not receipt.is_spent]
-        for each, _ in unspent:
+        receipts = [(each, receipt_of(each), each._settle) for each in many]
+        unspent = [some for some in receipts if not some[1].is_spent]
+        for each, _, _ in unspent:
             each._settle = None
-            self._paces.of(each.full_topic).done += 1
-        await self._pops.ack([receipt for _, receipt in unspent])
+        try:
+            await self._pops.ack([receipt for _, receipt, _ in unspent])
+        finally:
+            for each, receipt, settle in unspent:
+                if receipt.is_spent:
+                    self._paces.of(each.full_topic).done += 1
+                else:
+                    each._settle = settle
 
     async def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
         """Let the message be delivered again so many seconds from now, if it is not acknowledged before.
@@ -264,9 +271,13 @@ class SimpleConsumer:
         """
         check_text("reason", reason)
         receipt_of(message)
-        message._settle = None
+        settle, message._settle = message._settle, None
         message._wish = Rejection(reason=reason)
-        await self._retries.reject(message)
+        try:
+            await self._retries.reject(message)
+        except BaseException:
+            message._settle = settle
+            raise
 
     def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
         """Settle a message in the background: `message.ack()`, `message.process()` and the like."""

@@ -219,6 +219,7 @@ async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, poppi
         await asyncio.sleep(0.001)
     with pytest.raises(NetworkError, match="gone"):
         await waiting
+    assert not message.receipt.is_spent
 
 
 async def test_a_change_of_the_invisible_time_renews_the_receipt(peer, popping):

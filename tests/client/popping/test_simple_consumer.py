@@ -174,6 +174,42 @@ async def test_a_message_that_was_acknowledged_does_not_settle_itself_again(peer
     assert not fields(peer, RequestCode.SEND_MESSAGE_V2)
 
 
+async def test_an_ack_that_failed_is_sent_again_when_the_program_asks_again(peer, consumer):
+    peer.script(POP, popped(rec(7), rec(8)))
+    both = await consumer.receive()
+    refusal = Answer(ResponseCode.SYSTEM_ERROR, remark="not now")
+    peer.script(ACK, Answer(), refusal)
+    with pytest.raises(RemoteError, match="not now"):
+        await consumer.ack(both)
+    await consumer.ack(both)  # the first one is settled already
+    await consumer.ack(both)
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8", "8"]
+
+
+async def test_an_ack_that_was_cancelled_is_sent_again_when_the_program_asks_again(peer, consumer):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await consumer.receive()
+    peer.script(ACK, None)
+    acking = asyncio.create_task(consumer.ack(message))
+    await until(lambda: fields(peer, ACK))
+    acking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await acking
+    await consumer.change_invisible(message, 60)
+    await consumer.ack(message)
+    assert [each["offset"] for each in fields(peer, ACK)] == ["7", "7"]
+
+
+async def test_a_message_whose_ack_failed_can_settle_itself(peer, consumer):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await consumer.receive()
+    peer.script(ACK, Answer(ResponseCode.SYSTEM_ERROR))
+    with pytest.raises(RemoteError):
+        await consumer.ack(message)
+    message.ack()
+    await until(lambda: len(fields(peer, ACK)) == 2)
+
+
 async def test_leaving_waits_for_acks_under_way(peer, mq):
     peer.script(POP, popped(rec(7)))
     peer.script(ACK, None)
@@ -232,6 +268,8 @@ async def test_a_dead_letter_that_no_broker_accepts_is_not_acknowledged(peer, co
     with pytest.raises(sparrowmq.SparrowError):
         await consumer.dead_letter(message)
     assert not fields(peer, ACK)
+    message.ack()
+    await until(lambda: fields(peer, ACK))
 
 
 async def test_a_message_settles_itself_and_hooks_see_it(peer):
