@@ -136,9 +136,22 @@ def write_part(part: Part) -> Written:
     written.heads = most_heads(heads)
     written.rows, written.errors = rows.written, errors.written
     if part.targets is not None:
-        written.rows, written.errors = map(Target.uploaded, part.targets, (rows.written, errors.written))
+        written.rows, written.errors = _uploaded(part.targets, rows.written, errors.written)
         shutil.rmtree(folder, ignore_errors=True)
     return written
+
+
+def _uploaded(
+    targets: tuple[Target, Target], rows: Sequence[StagedFile], errors: Sequence[StagedFile]
+) -> tuple[list[StagedFile], list[StagedFile]]:
+    """Write the files behind an address: all of them, or none."""
+    to, to_errors = targets
+    there = to.uploaded(rows)
+    try:
+        return there, to_errors.uploaded(errors)
+    except BaseException:
+        to.remove(there)
+        raise
 
 
 def _lower(given: Mapping[str, str]) -> set[str]:

@@ -370,7 +370,7 @@ class KeptTable:
         kinds = self._kinds()
         assert self._staged is not None
         shutil.rmtree(self._staged, ignore_errors=True)
-        self._discard(written)
+        self.discard(written)
         self._parts = [part.with_kinds(kinds, encoding) for part in self._parts]
         return self._parts
 
@@ -384,7 +384,7 @@ class KeptTable:
             fields = {name: settled.fields.get(name, kind) for name, kind in fields.items()}
         return fields
 
-    def _discard(self, written: Sequence[Written]) -> None:
+    def discard(self, written: Sequence[Written]) -> None:
         """Remove files behind an address that no commit gets."""
         for each in written if self._targets is not None else ():
             for target, files in zip(self._targets or (), (each.rows, each.errors), strict=True):

@@ -199,10 +199,14 @@ class Rounds:
                     continue
                 again = self._attempt(table, partial(table.again, some))
                 if again is None:
+                    self._attempt(table, partial(table.discard, some))
                     del done[topic]
                 parts += again or []
             if not parts:
                 break
+        for topic in {part.topic for part in parts}:  # its files are gone already
+            del done[topic]
+            self._failed(self.tables[topic], "its bodies add columns each time")
         return done
 
     def _commit(self, done: Mapping[str, list[Written]]) -> None:
@@ -211,6 +215,7 @@ class Rounds:
             table = self.tables[topic]
             if errors := [each.error for each in written if each.error]:
                 self._failed(table, errors[0])
+                commits[topic] = self._commits.submit(table.discard, written)
             else:
                 commits[topic] = self._commits.submit(table.add, written)
         for topic, commit in commits.items():

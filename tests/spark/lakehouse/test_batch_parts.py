@@ -14,6 +14,8 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import failure
 from sparrowmq.spark.lakehouse.batch_parts import Part, write_all
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.lake.address import Storage
+from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
@@ -77,3 +79,21 @@ def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
     assert kinds[1].kind in ("NotADirectoryError", "FileExistsError") and not kinds[1].is_permanent
     assert not kinds[2].is_permanent
     assert (found[3].topic, found[3].read) == ("good", 4)
+
+
+@pytest.mark.guards("batch_parts._uploaded: drop to.remove")
+def test_a_part_whose_rejects_cannot_be_written_behind_an_address_leaves_no_rows_there(part, tmp_path):
+    class Full(Storage):
+        def upload(self, local, name):
+            raise OSError("AWS Error ACCESS_DENIED during PutObject operation")
+
+    found = part("uploads", [b'{"id":1}', b"-", b'{"id":2}', b"-"], "schema", {"id": LongType()})
+    url = (tmp_path / "table").as_uri()
+    targets = Target(Storage(url), "data", "w-7"), Target(Storage(url), "errors", "w-7")
+    [written] = write_all([replace(found, targets=targets)])
+    assert sum(file.rows for file in written.rows) == 2 and written.error == ""
+    there = {file.name for file in tmp_path.rglob("*.parquet")}
+    targets = targets[0], Target(Full(url), "errors", "w-8")
+    [written] = write_all([replace(found, targets=targets)])
+    assert "give these keys the rights" in written.error
+    assert {file.name for file in (tmp_path / "table").rglob("*.parquet")} == there

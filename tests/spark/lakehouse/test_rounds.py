@@ -10,8 +10,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
+from sparrowmq.spark.lakehouse.batch_parts import Written
+from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
 from sparrowmq.spark.pipelines.lake.parquet import Folder
+from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import PlainWorkers, place, rows_of, running, send, settings
 
@@ -161,6 +164,50 @@ def test_a_table_that_fails_waits_and_the_others_go_on(namesrv, name, tmp_path):
         until(rounds, has_all(rounds, f"{name}a"))
         assert failed.figures.failures >= 1 and not failed.why
     assert len(rows_of(tmp_path / f"{name}a")) == 5 and len(rows_of(tmp_path / f"{name}b")) == 5
+
+
+@pytest.mark.guards(
+    "Rounds._commit: table.discard -> len",
+    "Rounds._written: self._attempt(table, partial(table.discard, some)) -> None",
+)
+@pytest.mark.parametrize("fails", ["another part", "again"])
+def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(
+    namesrv, name, tmp_path, monkeypatch, fails
+):
+    uploaded: list[StagedFile] = []
+
+    class OneFails(PlainWorkers):
+        def __call__(self, parts):
+            done = super().__call__(parts)
+            uploaded.extend(file for each in done for file in [*each.rows, *each.errors])
+            bad = [Written(part.topic, error="builtins.OSError: away") for part in parts[:1]]
+            return done + bad if fails == "another part" else done
+
+    def again(*_given):
+        raise OSError("the registry is away")
+
+    if fails == "again":
+        monkeypatch.setattr(KeptTable, "again", again)
+    topic = f"{name}{fails.split()[0]}"
+    send(namesrv, {topic: [*numbers(5), b"no json"]})
+    tables = {topic: {"to": f"file://{tmp_path}/{{topic}}", "state": f"{tmp_path}/state/{{topic}}"}}
+    tables[topic] |= {"mode": "schema", "schema": "id bigint"}
+    with running(settings(namesrv, tmp_path, tables), OneFails()) as rounds:
+        until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].has_failed)
+        assert "away" in rounds.tables[topic].why
+        assert uploaded and not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.guards("Rounds._written: drop self._failed")
+def test_a_batch_whose_bodies_add_columns_each_time_is_not_added(namesrv, name, tmp_path, monkeypatch):
+    """The files of the last time are gone already, as another time was to follow."""
+    send(namesrv, {f"{name}a": numbers(5)})
+    workers = PlainWorkers()
+    monkeypatch.setattr(KeptTable, "again", lambda table, _written: table._parts)
+    with running(settings(namesrv, tmp_path, {f"{name}a": {}}), workers) as rounds:
+        until(rounds, lambda: workers.done)
+        assert "its bodies add columns each time" in rounds.tables[f"{name}a"].why
+    assert rows_of(tmp_path / f"{name}a") == []
 
 
 def test_a_table_of_other_settings_waits_for_somebody(namesrv, name, tmp_path):
