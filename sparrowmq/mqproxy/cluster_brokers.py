@@ -5,8 +5,10 @@ Routes, topics and groups are asked for once in some seconds. A route stays in u
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import zip_longest
 from typing import Final, Generic, TypeVar
 
 from sparrowmq.client.cluster.name_servers import NameServers
@@ -24,13 +26,15 @@ from sparrowmq.protocol.requests.bodies import (
     TopicConfig,
     TopicRoute,
 )
-from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.protocol.requests.headers import CheckTransactionState, UnregisterClient
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.proxy.grpc_clients import MOST_TOPICS
 from sparrowmq.proxy.queues import MASTER
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +123,7 @@ class Connections:
         self._network = network
         self._addresses = addresses
         self._producers: dict[str, Sequence[str]] = {}
+        self._is_full = False
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
 
@@ -142,14 +147,47 @@ class Connections:
 
     def announce(self, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of all clients, of which one may have others now."""
+        if producers == self._producers.get(client_id, ()):
+            return
         if producers:
             self._producers[client_id] = producers
         else:
             self._producers.pop(client_id, None)
-        groups = {group: group for each in self._producers.values() for group in each}
-        if groups != self._network.membership.producers:
+        groups = self._announced()
+        former = self._network.membership.producers
+        if groups != former:
             self._network.membership.producers = groups
-            self._network.background.spawn(self._network.brokers.announce(), "heartbeat")
+            self._network.background.spawn(self._beat(former.keys() - groups.keys()), "heartbeat")
+
+    def _announced(self) -> dict[str, str]:
+        """The producer groups for heartbeats: the first of each client, then the second of each, and so on.
+
+        A broker refuses a heartbeat with too many groups as a whole, and then no client would be asked.
+        """
+        rows = zip_longest(*self._producers.values())
+        groups: dict[str, str] = {}
+        for group in (group for row in rows for group in row if group is not None and group not in groups):
+            if len(groups) == MOST_TOPICS:
+                if not self._is_full:
+                    log.warning(
+                        "%d clients produce for more than %d topics. Brokers ask for the ends of transactions of no "
+                        "more, such as not of %s; give the clients accounts, or use several mqproxy",
+                        len(self._producers),
+                        MOST_TOPICS,
+                        shown(group),
+                    )
+                self._is_full = True
+                return groups
+            groups[group] = group
+        self._is_full = False
+        return groups
+
+    async def _beat(self, gone: Collection[str]) -> None:
+        """Leave groups (a broker counts them until then), and send a heartbeat."""
+        client_id, brokers = self._network.client_id, self._network.brokers
+        leaves = (UnregisterClient(client_id, producer_group=group) for group in gone)
+        await asyncio.gather(*map(brokers.tell_all, leaves))
+        await brokers.announce()
 
     def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         name = self._addresses.name_at(peer.address)

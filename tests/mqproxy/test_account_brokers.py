@@ -84,7 +84,7 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         with pytest.raises(AccessDenied):
             cluster.brokers_for(call("operator", "wrong"), "one")
         brokers = cluster.brokers_for(call("operator", "abcdefgh"), "one")
-        brokers.announce(frozenset({"orders"}), None)
+        brokers.announce(["orders"], None)
         first = cluster.of("operator")
         assert cluster.of("operator") is first and len(cluster) == 1
         users.passwords["operator"] = "changed!"

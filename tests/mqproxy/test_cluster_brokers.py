@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.cluster_brokers import FRESH_S, ClusterBrokers, Kept
 from sparrowmq.protocol.requests.headers import GetMaxOffset
-from sparrowmq.proxy.grpc_clients import Clients
+from sparrowmq.proxy.grpc_clients import MOST_TOPICS, Clients
 from sparrowmq.proxy.sending import Sending
 from sparrowmq.proxy.transaction_id import TransactionId
 from sparrowmq.proxy.wire_types import MessageType, Resolution, message
@@ -92,8 +93,35 @@ async def test_unknown_topics_groups_and_brokers(tmp_path):
             await brokers.route("nope")
         with pytest.raises(BrokerUnreachable):
             await brokers.ask("nope", GetMaxOffset(topic="orders", queue_id=0))
-        caller(brokers, "a").brokers.announce(frozenset({"orders"}), None)
-        caller(brokers, "b").brokers.announce(frozenset({"orders", "bills"}), None)
+        caller(brokers, "a").brokers.announce(["orders"], None)
+        caller(brokers, "b").brokers.announce(["orders", "bills"], None)
         assert set(network.membership.producers) == {"orders", "bills"}
         brokers.left("b")
         assert set(network.membership.producers) == {"orders"}
+
+
+async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, caplog):
+    assert MOST_TOPICS == MOST_GROUPS
+    soon = Cluster(tmp_path, transaction_timeout_ms=100, transaction_interval_ms=100)
+    async with soon as cluster, Network(cluster.namesrv) as network:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        brokers = ClusterBrokers(network, SystemClock())
+        asked: asyncio.Queue = asyncio.Queue()
+        brokers.on_check = lambda *question: asked.put_nowait(question)
+        await brokers.ask("broker-0", GetMaxOffset(topic="orders", queue_id=0))
+        for letter in "tu":  # the groups of the first time must not count with those of the second
+            many = [f"{letter}{number}" for number in range(MOST_TOPICS)]
+            caller(brokers, "many").brokers.announce(many, None)
+            caller(brokers, "two").brokers.announce(["more"], None)
+        sending = Sending(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
+        half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
+        await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
+        assert {"orders", "more"} < set(network.membership.producers)
+        assert len(network.membership.producers) == MOST_TOPICS
+        assert (await asyncio.wait_for(asked.get(), 60))[2].topic == "orders"
+        texts = [record.getMessage() for record in caplog.records]
+        assert len([text for text in texts if "more than 500 topics" in text]) == 1
+        assert not any("refused our heartbeat" in text for text in texts)
+        brokers.left("many")
+        assert set(network.membership.producers) == {"orders", "more"}
