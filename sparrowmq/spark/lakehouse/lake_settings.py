@@ -39,8 +39,11 @@ from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.running.folders import scheme_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, described
+from sparrowmq.spark.pipelines.tables.ddl import names_in
+from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN
 from sparrowmq.spark.source.topic_choice import is_meant
 
 TOPIC: Final = "{topic}"
@@ -254,7 +257,7 @@ def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
     if (settings.mode == "schema") != (settings.schema is not None):
         raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
-        settings.settled("t")
+        _demand_column(settings.settled("t"))
         demand_reading(settings.options)
         parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
     except ConfigError as error:
@@ -292,6 +295,31 @@ def _check_key(settings: TableSettings, what: str) -> None:
         raise ConfigError(
             f'{what}: tables with a key are in folders only; write to = "/lake/{TOPIC}" without a state'
         )
+
+
+def _demand_column(settled: Settled) -> None:
+    """Raises: ConfigError, the key is a column of each table, or none of those that the schema has."""
+    key = settled.key
+    if key is None:
+        return
+    if key.lower() in OWN:
+        raise ConfigError(
+            f"{key} is a column that each table has itself; choose one of the bodies as the key"
+        )
+    names = _columns_of(settled)
+    if names is not None and key not in names:
+        other = [name for name in names if name.lower() == key.lower()]
+        hint = f"did you mean {other[0]}?" if other else f"it has {', '.join(names[:20])}"
+        raise ConfigError(f"the key {key} is no column of the schema; {hint}")
+
+
+def _columns_of(settled: Settled) -> list[str] | None:
+    """The columns of bodies; None if they are not known before a body is read."""
+    if settled.schema is not None:
+        return names_in(settled.schema)
+    if settled.bodies is None or "registry" in settled.bodies:
+        return None
+    return list(EncodedBodies(settled, None).of_heads(0, [[(NO_ID, (), 1)]]).fields)
 
 
 def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:

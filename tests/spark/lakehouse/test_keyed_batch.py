@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -374,10 +374,32 @@ def test_other_settings_and_other_writers_are_refused(tmp_path):
         ({"key": "id"}, "write another mode than raw"),
         ({"key": "id", "mode": "json"}, 'format = "delta" or "iceberg"'),
         ({"deletes": "op=d"}, 'deletes goes with a key; write the column, as key = "id"'),
+        ({"key": "_Day", "mode": "json", "format": "delta"}, "_Day is a column that each table has itself"),
+        (
+            {"key": "id", "mode": "schema", "schema": "Id bigint, n string", "format": "delta"},
+            r"no column of the schema; did you mean Id\?",
+        ),
+        (
+            {"key": "id", "mode": "schema", "schema": "a struct<id:int>, n string", "format": "delta"},
+            "no column of the schema; it has a, n",
+        ),
         ({"key": "id", "mode": "json", "format": "delta", "state": "/s/{topic}"}, "are in folders only"),
     ],
 )
 def test_settings_that_do_not_fit_say_what_to_do(section, says):
     given = {"name_server": "127.0.0.1:9876", "tables": {"a": {"to": "/lake/{topic}", **section}}}
     with pytest.raises(ConfigError, match=says):
+        settings_of(given, "lake.toml")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("id", None), ("ID", r"did you mean id\?"), ("no", "it has id, place")]
+)
+def test_the_key_is_a_column_of_the_file_of_a_schema(tmp_path, key, says):
+    pytest.importorskip("fastavro")
+    fields = [{"name": "id", "type": "long"}, {"name": "place", "type": "string"}]
+    (tmp_path / "s.avsc").write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    section = {"mode": "avro", "schema_file": str(tmp_path / "s.avsc"), "format": "delta", "key": key}
+    given = {"name_server": "127.0.0.1:9876", "tables": {"a": {"to": "/lake/{topic}", **section}}}
+    with pytest.raises(ConfigError, match=says) if says else nullcontext():
         settings_of(given, "lake.toml")

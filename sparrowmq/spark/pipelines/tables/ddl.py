@@ -26,6 +26,8 @@ _SIMPLE: Final[dict[str, t.DataType]] = {
     "timestamp_ntz": t.TimestampNTZType(),
 }
 _TOKEN: Final = re.compile(r"`((?:[^`]|``)*)`|([A-Za-z0-9_]+)|([<>(),:])|\s+", re.DOTALL)
+_WORD: Final = re.compile(r"`((?:[^`]|``)*)`|'[^']*'|\"[^\"]*\"|([<>(),])|([^\s`'\"<>(),:]+)", re.DOTALL)
+_WHOLE: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.DOTALL | re.IGNORECASE)
 _PLAIN_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -47,6 +49,21 @@ def type_of(ddl: str) -> t.DataType:
     reader = _Reader(ddl)
     found = reader.type()
     reader.end()
+    return found
+
+
+def names_in(schema: str) -> list[str]:
+    """Return the names of the columns of a schema that a user wrote, as `id bigint, name string`."""
+    whole = _WHOLE.fullmatch(schema)
+    found, depth, is_name = [], 0, True
+    for word in _WORD.finditer(whole[1] if whole else schema):
+        quoted, sign, plain = word.groups()
+        if sign:
+            depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(sign, 0)
+            is_name = sign == "," and not depth
+        elif is_name:
+            found.append(plain or (quoted or "").replace("``", "`"))
+            is_name = False
     return found
 
 

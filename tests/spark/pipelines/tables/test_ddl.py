@@ -6,7 +6,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import types as t
 
-from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of, names_in, type_of
 
 SIMPLE = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"]
 SIMPLE += ["timestamp", "timestamp_ntz", "decimal(38,0)", "decimal(5,2)", "varchar(3)", "char(4)"]
@@ -40,3 +40,17 @@ def test_spark_reads_the_same(spark):
 def test_what_is_no_type_is_refused(ddl):
     with pytest.raises(ValueError, match=r"is no type|invalid literal"):
         type_of(ddl)
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        ("id bigint, name string", ["id", "name"]),
+        ("id: bigint NOT NULL,`a, ``b` decimal(9,2)", ["id", "a, `b"]),
+        ("a struct<x:int,y:map<string,int>> COMMENT 'b, c', d array<int>", ["a", "d"]),
+        ("\nSTRUCT<id: bigint, struct: struct<a:int,b:int>>", ["id", "struct"]),
+        ("", []),
+    ],
+)
+def test_the_names_of_columns_are_found_in_a_schema(schema, names):
+    assert names_in(schema) == names
