@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,6 +39,7 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 
 _MOST_ACKS: Final = 4096  # messages of one request
+_SOME_BITS: Final = re.compile(rb"[^\0]")
 
 
 class PopAckHandler:
@@ -136,18 +138,20 @@ def _topic_of(ack: BatchAck) -> str:
 
 def _offsets_of(ack: BatchAck) -> Sequence[int]:
     try:
-        bits = int.from_bytes(base64.b64decode(ack.bits, validate=True), "little")
+        raw = base64.b64decode(ack.bits, validate=True)
     except (binascii.Error, ValueError) as error:
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL, "the bits of an acknowledgement are not base64"
         ) from error
+    bits = int.from_bytes(raw, "little")
     if bits.bit_count() > _MOST_ACKS:
         raise RemoteError(
             ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MOST_ACKS} messages"
         )
     if not bits & bits + 1:  # without gaps
         return range(ack.start_offset, ack.start_offset + bits.bit_length())
-    return [ack.start_offset + place for place, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]
+    found = [(ack.start_offset + 8 * each.start(), raw[each.start()]) for each in _SOME_BITS.finditer(raw)]
+    return [offset + place for offset, byte in found for place in range(8) if byte >> place & 1]
 
 
 def _unknown(topic: str, offset: int) -> RemoteError:

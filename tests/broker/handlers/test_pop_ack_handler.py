@@ -13,7 +13,7 @@ from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 from sparrowmq.protocol.requests.pop_headers import BatchAck, BatchAckMessage, BatchAcks
 from sparrowmq.protocol.wire.header import Request
 from tests.broker.live import live_broker
-from tests.broker.pop_live import ack, change, pop
+from tests.broker.pop_live import ack, change, pop, pop_all
 
 
 async def committed(live, group="poppers"):
@@ -46,6 +46,21 @@ async def test_a_batch_acknowledges_its_messages_and_no_others(tmp_path, clock):
         assert await committed(broker) == 2
         await clock.advance(31)
         assert [each.body for each in await pop(broker)] == [b"2"]
+
+
+async def test_a_batch_finds_its_messages_at_places_far_apart(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for number in range(20):
+            await broker.send(str(number).encode())
+        popped = await pop(broker, queue_id=0)
+        places = [0, 7, 8, 15, 19, 300_000]
+        mask = sum(1 << place for place in places)
+        bits = base64.b64encode(mask.to_bytes(40_000, "little")).decode()
+        answer = await broker.session.call(BatchAckMessage(), batch(popped[0], 1, bits=bits))
+        assert answer.header.left_out == 1
+        await clock.advance(31)
+        found = [each.queue_offset for each in await pop_all(broker)]
+        assert found == [offset for offset in range(20) if offset not in places]
 
 
 async def test_a_batch_without_a_valid_token_does_nothing(tmp_path, clock):
