@@ -8,22 +8,26 @@ only what is used later is kept.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.names import with_namespace
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 from sparrowmq.proxy.brokers import Brokers
+from sparrowmq.proxy.caller import client_of
 from sparrowmq.proxy.statuses import Status, refused
 from sparrowmq.proxy.wire_types import FilterType
 
 SILENCE_S: Final = 120.0
 POP: Final = "CONSUME_POP"
 MOST_TOPICS: Final = 500  # a broker takes no more groups from one connection
+MOST_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
 _MOST_VERSION: Final = 255
 SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
 
@@ -42,6 +46,7 @@ class Client:
         topics: of a producer's settings.
         half_topics: those to which it sent half messages; the keys, the oldest first.
         subscriptions: of a consumer.
+        owner: its account and the host of its address, which may have so many clients.
         seen: the time of its last sign of life.
         has_settings: is set once it has settings.
     """
@@ -58,6 +63,7 @@ class Client:
     half_topics: dict[str, None] = field(default_factory=dict)
     subscriptions: Sequence[Subscription] = ()
     is_fifo: bool = False
+    owner: str = ""
     seen: float = 0.0
     has_settings: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -82,6 +88,14 @@ def _subscription_of(entry: Any) -> Subscription:
     return Subscription.build(_name(entry.topic), entry.expression.expression, kind)
 
 
+def too_many_clients(host: str) -> RemoteError:
+    """The error for a new client of an address that has enough. An address may invent any number of ids."""
+    return refused(
+        Status.TOO_MANY_REQUESTS,
+        f"{host} has {MOST_CLIENTS:,} clients here; give each client one id, and close it at its end",
+    )
+
+
 class Clients:
     """All clients, by their ids.
 
@@ -93,15 +107,21 @@ class Clients:
         self._clock = clock
         self._on_left = on_left
         self._by_id: dict[str, Client] = {}
+        self._owned: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def seen(self, client_id: str) -> Client:
-        """The client, which has just shown that it lives."""
+    def seen(self, client_id: str, address: str = "") -> Client:
+        """The client, which has just shown that it lives. Raises: RemoteError, its address has too many."""
         client = self._by_id.get(client_id)
         if client is None:
-            client = self._by_id[client_id] = Client(client_id)
+            host = address.rpartition(":")[0]
+            owner = client_of(client_id.partition("\n")[2], host)
+            if self._owned[owner] >= MOST_CLIENTS:
+                raise too_many_clients(host)
+            self._owned[owner] += 1
+            client = self._by_id[client_id] = Client(client_id, owner=owner)
         client.seen = self._clock.monotonic()
         return client
 
@@ -116,9 +136,9 @@ class Clients:
         client.seen = self._clock.monotonic()
         return client
 
-    async def with_settings(self, client_id: str) -> Client:
+    async def with_settings(self, client_id: str, address: str = "") -> Client:
         """As `known`, for a client whose settings may be on their way. Raises: RemoteError."""
-        client = self.seen(client_id)
+        client = self.seen(client_id, address)
         if not client.has_settings.is_set():
             with suppress(TimeoutError):
                 await self._clock.wait_for(client.has_settings.wait(), SETTINGS_S)
@@ -136,9 +156,9 @@ class Clients:
         client.has_settings.set()
         client.announce()
 
-    def produces(self, client_id: str, topic: str, brokers: Brokers) -> None:
-        """Note that a client sends half messages to a topic, for whose ends it may be asked."""
-        client = self.seen(client_id)
+    def produces(self, client_id: str, topic: str, brokers: Brokers, address: str = "") -> None:
+        """Note that a client sends half messages to a topic, for whose ends it may be asked. Raises: RemoteError."""
+        client = self.seen(client_id, address)
         client.brokers = brokers
         if topic not in client.half_topics:
             client.half_topics[topic] = None
@@ -148,8 +168,13 @@ class Clients:
 
     def leave(self, client_id: str) -> None:
         """Forget a client that ends."""
-        if self._by_id.pop(client_id, None) is not None:
-            self._on_left(client_id)
+        client = self._by_id.pop(client_id, None)
+        if client is None:
+            return
+        self._owned[client.owner] -= 1
+        if not self._owned[client.owner]:
+            del self._owned[client.owner]
+        self._on_left(client_id)
 
     def stream_ended(self, client: Client, send: Send) -> None:
         """Forget a stream that has ended, unless the client has opened another one."""

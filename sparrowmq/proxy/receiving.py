@@ -84,7 +84,7 @@ class Receiving:
 
     async def receive(self, caller: Caller, request: Any, send: Send) -> None:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
-        client = await self._clients.with_settings(caller.client_id)
+        client = await self._clients.with_settings(caller.client_id, caller.address)
         asked = self._asked(caller, client, request)
         config = await caller.brokers.group(asked.group) or GroupConfig()
         timeout_s = asked.pop.poll_time / 1000 + 10

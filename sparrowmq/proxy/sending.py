@@ -64,7 +64,7 @@ class Sending:
         place = (queue.broker_name, queue.queue_id)
         requests = [send_request(each, topic, place, now_ms) for each in sent]
         if MessageType.TRANSACTION in types:
-            self._clients.produces(caller.client_id, topic, caller.brokers)
+            self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
         sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
         entries = await asyncio.gather(*sends)
         for entry, each in zip(entries, sent, strict=True):

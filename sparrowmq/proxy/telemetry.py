@@ -48,11 +48,11 @@ class Telemetry:
 
     async def stream(self, caller: Caller, commands: AsyncIterator[Any], send: Send) -> None:
         """Serve one stream until its client ends it. Raises: SparrowError, the settings are refused."""
-        client = self._clients.seen(caller.client_id)
+        client = self._clients.seen(caller.client_id, caller.address)
         client.language, client.address = caller.language, caller.address
         try:
             async for command in commands:
-                self._clients.seen(caller.client_id)
+                self._clients.seen(caller.client_id, caller.address)
                 if command.HasField("settings"):
                     await self._settings(caller, client, command.settings, send)
                 else:

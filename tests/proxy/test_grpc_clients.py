@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.errors import RemoteError
+from sparrowmq.proxy import grpc_clients
 from sparrowmq.proxy.grpc_clients import MOST_TOPICS, SILENCE_S, Client, Clients
 from sparrowmq.proxy.wire_types import ClientType, message
 from sparrowmq.testing import ManualClock
@@ -114,3 +115,23 @@ async def test_silent_client_without_a_stream_is_forgotten():
     clients.stream_ended(streaming, send)
     clients.expire()
     assert len(clients) == 0
+
+
+async def test_an_address_that_invents_ids_is_refused(monkeypatch):
+    monkeypatch.setattr(grpc_clients, "MOST_CLIENTS", 2)
+    clients = Clients(ManualClock(), print)
+    for client_id in ("a", "b", "a"):
+        clients.seen(client_id, "10.0.0.1:5")
+    brokers = ScriptedBrokers()
+    for call in (clients.seen, lambda *new: clients.produces(new[0], "orders", brokers, new[1])):
+        with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 2 clients here") as refused:
+            call("c", "10.0.0.1:6")
+        assert refused.value.code == 42900
+    with pytest.raises(RemoteError, match="has 2 clients here"):
+        await clients.with_settings("c", "10.0.0.1:6")
+    clients.seen("c", "10.0.0.2:5")
+    clients.seen("c\nalice", "10.0.0.1:5")
+    clients.leave("a")
+    clients.leave("a")
+    clients.seen("d", "10.0.0.1:5")
+    assert len(clients) == 4

@@ -50,7 +50,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.proxy.caller import client_of
-from sparrowmq.proxy.statuses import Status, refused
+from sparrowmq.proxy.grpc_clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
 from sparrowmq.remoting.request_in_flight import Response
@@ -63,7 +63,6 @@ R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
-MOST_CLIENTS: Final = 10_000  # of one address; each costs 9 KB
 MASTER: Final = 0
 
 
@@ -107,7 +106,7 @@ class LocalBrokers:
         self._clock = clock
         self._spawn = spawn
         self._account_of = account_of
-        self._links: defaultdict[str, dict[str, LocalLink]] = defaultdict(dict)  # by address and client
+        self._links: defaultdict[tuple[str, str], dict[str, LocalLink]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return sum(map(len, self._links.values()))
@@ -117,19 +116,16 @@ class LocalBrokers:
 
         Raises:
             AccessDenied: the signature is wrong.
-            RemoteError: the address has too many clients. It may invent any number of ids.
+            RemoteError: the account has too many clients at this address.
         """
         account = self._account_of(call)
-        client = client_of(_name_of(account, call.peer.certificate), client_id)
-        links = self._links[call.peer.host]
+        name = _name_of(account, call.peer.certificate)
+        client = client_of(name, client_id)
+        links = self._links[call.peer.host, name]
         link = links.get(client)
         if link is None or link.is_closed:
             if len(links) >= MOST_CLIENTS:
-                raise refused(
-                    Status.TOO_MANY_REQUESTS,
-                    f"{call.peer.host} has {MOST_CLIENTS:,} clients here; give each client one id, and close it at "
-                    "its end",
-                )
+                raise too_many_clients(call.peer.host)
             link = links[client] = LocalLink(self, call, client_id, account)
         link.used = self._clock.monotonic()
         return link
@@ -148,12 +144,12 @@ class LocalBrokers:
         self._close(lambda link: True)
 
     def _close(self, is_over: Callable[[LocalLink], bool]) -> None:
-        for host, links in list(self._links.items()):
+        for owner, links in list(self._links.items()):
             for client, link in list(links.items()):
                 if is_over(link):
                     links.pop(client).close()
             if not links:
-                del self._links[host]
+                del self._links[owner]
 
     def session(self, pushes: object, sign: Sign | None) -> Session:
         """A session for a client, which is to be connected."""

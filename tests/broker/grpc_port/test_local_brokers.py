@@ -98,11 +98,12 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     monkeypatch.setattr(local_brokers, "MOST_CLIENTS", 3)
     brokers, clock, _ = connections()
     known = [brokers.brokers_for(call(), f"c{number}") for number in range(3)]
-    with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 3 clients here") as refused:
+    with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 10,000 clients here") as refused:
         brokers.brokers_for(call(), "c3")
     assert refused.value.code == 42900
     assert brokers.brokers_for(call(), "c0") is known[0]
     assert brokers.brokers_for(call("10.0.0.2"), "c3") is not None
+    assert brokers.brokers_for(call(certificate="alice"), "c3") is not None
     await clock.advance(IDLE_S + 1)
     brokers.expire()
     brokers.brokers_for(call(), "c3")
