@@ -27,22 +27,22 @@ asyncio.run(main())
 
 @cause("disk_full", "broker-c")
 def a_full_disk(field: Field) -> Course:
-    field.create("Filling", field.c)
-    field.disks["broker-c"].fill()
-    with sending(field, "Filling"):
-        remedy = yield
-    remedy.names("free some space on that disk")
-    field.disks["broker-c"].free()
+    yield from full_disk(field, "broker-c", field.c)
 
 
 @cause("disk_full", "slave-a")
 def a_full_disk_of_a_slave(field: Field) -> Course:
-    field.create("Filling", field.a)
-    field.disks["slave-a"].fill()
+    yield from full_disk(field, "slave-a", field.a)
+
+
+def full_disk(field: Field, name: str, master: FieldBroker) -> Course:
+    """Fill the disk of a broker while messages come to its master."""
+    field.create("Filling", master)
+    field.disks[name].fill()
     with sending(field, "Filling"):
         remedy = yield
     remedy.names("free some space on that disk")
-    field.disks["slave-a"].free()
+    field.disks[name].free()
 
 
 @cause("disk_nearly_full", "broker-c")

@@ -135,31 +135,19 @@ _RULE = options(
 
 @verb(user)
 @_RULE
-def allow(
-    name: str,
-    cluster: str | None,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    sources: tuple[str, ...],
-) -> None:
+def allow(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
     """Allow the user NAME actions on RESOURCES, such as Topic:orders, 'Group:*', 'Cluster:*' or '*'.
 
     Entries of the same resources are replaced.
     """
-    _put("allowed", name, cluster, _policy(resources, actions, sources, "Allow"))
+    _put("allowed", name, cluster, _policy("Allow", **rule))
 
 
 @verb(user)
 @_RULE
-def deny(
-    name: str,
-    cluster: str | None,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    sources: tuple[str, ...],
-) -> None:
+def deny(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
     """Deny the user NAME actions on RESOURCES. Among equally close resources, a denial wins."""
-    _put("denied", name, cluster, _policy(resources, actions, sources, "Deny"))
+    _put("denied", name, cluster, _policy("Deny", **rule))
 
 
 @verb(user)
@@ -213,7 +201,7 @@ def _asked(password: str | None) -> str | None:
 
 
 def _policy(
-    resources: tuple[str, ...], actions: tuple[str, ...], sources: tuple[str, ...], decision: str
+    decision: str, resources: tuple[str, ...], actions: tuple[str, ...], sources: tuple[str, ...]
 ) -> list[Policy]:
     rules = [PolicyRule(resource, list(actions), list(sources) or None, decision) for resource in resources]
     return [Policy(None, rules)]

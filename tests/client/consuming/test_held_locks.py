@@ -50,7 +50,7 @@ async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
 async def test_queues_whose_lock_was_not_answered_are_unlocked_when_another_member_is_to_have_them(
     peer, brokers
 ):
-    """The broker has locked them, perhaps: then nobody could consume them for a minute."""
+    """The broker may have locked them. Then no member could consume them for a minute."""
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
     peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer())
     locks = QueueLocks("g", "me", brokers)
