@@ -96,12 +96,10 @@ RECORD: Final = os.path.join(_ROOT, "sparrowmq", "compiled.sum")
 
 
 def source(module: str) -> str:
-    """The path of a module's source."""
     return os.path.join(_ROOT, *module.split(".")) + ".py"
 
 
 def checksum() -> str:
-    """The checksum of the sources now."""
     total = 0
     for module in MODULES:
         with open(source(module), "rb") as file:
@@ -119,7 +117,6 @@ def recorded() -> str | None:
 
 
 def is_in_use() -> bool:
-    """Whether the modules run compiled."""
     spec = importlib.util.find_spec(MODULES[0])
     return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 

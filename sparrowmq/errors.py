@@ -178,7 +178,6 @@ class AccessDenied(RemoteError):
         self.args = (reason,) if code == 1 else (reason, code)
 
     def of_kind(self, kind: DenialKind) -> AccessDenied:
-        """The same error, with its kind."""
         self.kind = kind
         return self
 

@@ -12,13 +12,9 @@ from logging.handlers import RotatingFileHandler, WatchedFileHandler
 
 
 class _Careful(logging.FileHandler):
-    """Writes to stderr what the file cannot take.
+    """Writes to stderr what the file cannot take."""
 
-    Attributes:
-        unwritable: gets the file and the reason while lines go to stderr.
-    """
-
-    unwritable: dict[str, str]
+    unwritable: dict[str, str]  # gets the file and the reason while lines go to stderr
     _failed = False  # whether the line that is written now failed
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -67,16 +67,12 @@ class Level(Enum):
 
 
 class Form(Enum):
-    """The format of a line."""
-
     TEXT = "text"
     JSON = "json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings(Settings):
-    """The settings of a server's log."""
-
     log_level: Level = setting("logLevel", Level.INFO, choice(Level), live=True)
     """Least important level that is logged."""
     slow_request_ms: int = setting("slowRequestMillis", 1000, integer(0, 3_600_000), live=True)

@@ -151,8 +151,7 @@ class AccessControl:
 def create_first_users(settings: BrokerSettings, users: Users) -> None:
     """Create the users that the settings name, and those of plain_acl.yml, unless they exist.
 
-    Raises:
-        ConfigError: a user is invalid, or there is no user at all.
+    Raises: ConfigError, a user is invalid, or there is no user at all.
     """
     if not settings.authentication:
         return
@@ -235,8 +234,7 @@ def _real_topic(message: StoredMessage) -> str | None:
 def sign_of(settings: BrokerSettings) -> Sign | None:
     """Return the signature of the broker's own requests to other servers; None without an account for them.
 
-    Raises:
-        ConfigError: only one of the two keys is given.
+    Raises: ConfigError, only one of the two keys is given.
     """
     access_key, secret_key = settings.access_key, settings.secret_key
     if not access_key and not secret_key and settings.inner_credentials:

@@ -27,17 +27,12 @@ LONGEST_ID: Final = 255  # the ids of Java, Go and Python are UUIDs
 
 @dataclass(slots=True)
 class Asker:
-    """A connection that sent a request.
-
-    Attributes:
-        owner: the account that signed the request.
-        asked: when the request came; until `expires` it may be answered.
-    """
+    """A connection that sent a request."""
 
     peer: Peer
-    owner: str | None
+    owner: str | None  # the account that signed the request
     client_id: str
-    asked: float
+    asked: float  # when the request came; until `expires` it may be answered
     expires: float
 
 

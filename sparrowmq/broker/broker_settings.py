@@ -368,8 +368,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     def store(self, port: int) -> StoreSettings:
         """The settings of the store. Records contain the address, so `port` must be the one that is listened on.
 
-        Raises:
-            ConfigError: brokerIP1 is an unknown host name.
+        Raises: ConfigError, brokerIP1 is an unknown host name.
         """
         return StoreSettings(
             path=self.store_path,

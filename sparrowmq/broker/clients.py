@@ -160,8 +160,6 @@ class _ProducerGroup:
 
 
 class Clients:
-    """All clients of the broker."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.notices = Notices()
@@ -185,8 +183,7 @@ class Clients:
     def admit(self, peer: Peer, client_id: str, consumed: Collection[str], produced: Collection[str]) -> None:
         """Check the groups of a heartbeat before any of them is joined, and log those that are new.
 
-        Raises:
-            RemoteError: the connection would be in too many groups.
+        Raises: RemoteError, the connection would be in too many groups.
         """
         known = self._present.get(peer) or _Presence()
         consumers = [name for name in consumed if name not in known.consumes]

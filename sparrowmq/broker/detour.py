@@ -72,8 +72,7 @@ def move(entry: Entry, topic: str, queue_id: int) -> None:
 def restore(message: StoredMessage) -> Entry:
     """Return a parked message with its real address.
 
-    Raises:
-        InvalidMessage: the message has no real address, so it was not parked.
+    Raises: InvalidMessage, the message has no real address, so it was not parked.
     """
     found = message.properties
     topic, queue_id = address(found.get(Property.REAL_TOPIC), found.get(Property.REAL_QID))

@@ -30,8 +30,7 @@ BELOW: Final = 2
 def fast_door(settings: BrokerSettings) -> Door | None:
     """Bind the second port. Returns None if the settings want none, or the default port cannot be bound.
 
-    Raises:
-        ConfigError: the settings name the port, and it cannot be bound.
+    Raises: ConfigError, the settings name the port, and it cannot be bound.
     """
     wanted = settings.fast_port
     if wanted == 0 or (wanted is None and settings.port <= BELOW):

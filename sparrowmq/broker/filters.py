@@ -57,8 +57,7 @@ class Filters:
     def selector(self, kind: str, expression: str | None) -> Selector | Steps[Selector]:
         """Return the selector of the messages that match an expression, or the work to compile a long one.
 
-        Raises:
-            RemoteError: this broker has no filters of this kind, or the expression is bad.
+        Raises: RemoteError, this broker has no filters of this kind, or the expression is bad.
         """
         if kind != SQL92 or not self._are_allowed:
             raise RemoteError(

@@ -34,8 +34,6 @@ class Notified(Protocol):
 
 
 class Notices:
-    """The notices of all groups."""
-
     def __init__(self) -> None:
         self._sent: dict[str, int] = {}  # since the last round
         self._waiting: dict[str, Notified] = {}

@@ -135,7 +135,6 @@ class Offsets:
 
     @property
     def table(self) -> OffsetTable:
-        """All offsets, as they change."""
         return self._table
 
     def content(self) -> ConsumerOffsets:

@@ -32,8 +32,7 @@ def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], 
 
     If the file is damaged, a copy is read instead, and the log has a warning.
 
-    Raises:
-        BadStore: neither the file nor one of its copies can be read.
+    Raises: BadStore, neither the file nor one of its copies can be read.
     """
     return snapshot.load(path, kind, decode=decode, tell=log.warning)
 
@@ -97,8 +96,7 @@ class SavedFile:
     async def save(self) -> None:
         """Save the content if it has changed. Returns when the file is on disk. Waits for a save that is running.
 
-        Raises:
-            OSError: the file could not be written. It stays dirty, and the next call tries again.
+        Raises: OSError, the file could not be written. It stays dirty, and the next call tries again.
         """
         async with self._one_at_a_time:
             if self.dirty:

@@ -28,14 +28,11 @@ _ZERO: Final = 48  # "0"; as a literal it is compiled in
 
 
 def predicate(wanted: Filter) -> Predicate:
-    """Return a filter as a `Selector`'s predicate."""
     root = wanted.root
     return NumberFilter(wanted, root) if isinstance(root, WholeComparison) else RecordFilter(wanted)
 
 
 class RecordFilter(Predicate):
-    """The predicate of any filter."""
-
     def __init__(self, wanted: Filter) -> None:
         self._wanted = wanted
         self._values = RecordValues(wanted.names)

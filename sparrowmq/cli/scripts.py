@@ -47,19 +47,16 @@ def sparrowmq() -> None:
 
 
 def mqnamesrv() -> None:
-    """The script `mqnamesrv`."""
     hangup.remember()  # the imports take a while
     _run("mqnamesrv", "sparrowmq.cli.servers.serve", "namesrv")
 
 
 def mqbroker() -> None:
-    """The script `mqbroker`."""
     hangup.remember()
     _run("mqbroker", "sparrowmq.cli.servers.serve", "broker")
 
 
 def mqproxy() -> None:
-    """The script `mqproxy`."""
     _run("mqproxy", "sparrowmq.cli.servers.proxy_command", "proxy")
 
 

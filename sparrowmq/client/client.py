@@ -420,8 +420,7 @@ class Client:
 
         Its annotations choose its arguments; see declared.py. The other arguments are those of `subscribe`.
 
-        Raises:
-            ConfigError: the function cannot be called with such arguments.
+        Raises: ConfigError, the function cannot be called with such arguments.
         """
         self._subscription(topics, group, **options)  # Only checked here, and made again for each run.
         return self._declared.handler(self.subscribe, topics, group, options)
@@ -443,8 +442,7 @@ class Client:
 
         Running handlers may finish, as when a consumer is left. A second signal cuts them short.
 
-        Raises:
-            ConfigError: an event loop runs already, or this is not the main thread, which gets the signals.
+        Raises: ConfigError, an event loop runs already, or this is not the main thread, which gets the signals.
         """
         if running_loop() is not None:
             raise ConfigError(
@@ -482,8 +480,7 @@ class Client:
     async def close(self) -> None:
         """Leave the client that `start` entered, as the end of its `async with` block would; once more does nothing.
 
-        Raises:
-            SparrowError: a consumer had failed, as when leaving it.
+        Raises: SparrowError, a consumer had failed, as when leaving it.
         """
         if self._home.is_forked:
             return  # It lives in the parent.

@@ -86,8 +86,7 @@ class Declared(Generic[C]):
     def wrap(self, middleware: Callable[..., Any]) -> None:
         """Call `middleware(delivered, call_next)` around every handler, the first one outermost.
 
-        Raises:
-            ConfigError: it cannot be called.
+        Raises: ConfigError, it cannot be called.
         """
         check_callable("middleware", middleware, "a function of a message and `call_next`")
         self._middleware.append(middleware)
@@ -121,8 +120,7 @@ async def _awaited(call: Call, delivered: Delivered) -> None:
 def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     """A function that calls `handler` for a delivered message or batch, and returns its result.
 
-    Raises:
-        ConfigError: the handler takes no argument, more than two, or a batch that is not annotated as a list.
+    Raises: ConfigError, the handler takes no argument, more than two, or a batch that is not annotated as a list.
     """
     names = _arguments(handler)
     take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS

@@ -49,8 +49,7 @@ class Life:
     async def close(self) -> None:
         """Leave the parts; do nothing if they were not entered. Cancelling leaves them at once.
 
-        Raises:
-            Exception: the error that ended the life before, or that a part raises when it is left.
+        Raises: Exception, the error that ended the life before, or that a part raises when it is left.
         """
         task = self._task
         self._leave.set()

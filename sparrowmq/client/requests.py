@@ -24,8 +24,6 @@ from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMe
 
 
 class Requests:
-    """The requests of one client."""
-
     def __init__(self, network: Network) -> None:
         self._network = network
 

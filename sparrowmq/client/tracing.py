@@ -196,7 +196,6 @@ class Sends(SendHooks):
         self._begun[id(message)] = self._tracing.clock.now_ms(), TracedKind.HALF
 
     def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
-        """Report the message, if it was stored."""
         begun_ms, kind = self._begun.pop(id(message))
         if isinstance(outcome, SendResult) and message.topic != self._tracing.topic:
             cost_ms = self._tracing.clock.now_ms() - begun_ms
@@ -226,7 +225,6 @@ class Consumes(ConsumeHooks):
             )
 
     def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
-        """Report the outcome."""
         request_id, begun_ms = self._begun.pop(id(messages))
         now_ms = self._tracing.clock.now_ms()
         cost_ms = (now_ms - begun_ms) // len(messages)

@@ -47,8 +47,6 @@ _PERMS: Final = {
 
 
 def send_message(topic: str) -> Action:
-    """Send a message to try a topic."""
-
     async def run(view: View, asked: Asked) -> str:
         values = asked.values
         result = await view.look.client.send(
@@ -81,8 +79,6 @@ def send_message(topic: str) -> Action:
 
 
 def create_topic() -> Action:
-    """Create a topic at every master."""
-
     async def run(view: View, asked: Asked) -> str:
         values = asked.values
         clusters = await view.admin.clusters()
@@ -115,7 +111,6 @@ def create_topic() -> Action:
 
 
 def change_topic(topic: Topic) -> Action:
-    """Change a topic at every master that has it."""
     first = topic.shares[0]
     return Action(
         "change topic",
@@ -137,7 +132,6 @@ def change_topic(topic: Topic) -> Action:
 
 
 def delete_topic(topic: Topic) -> Action:
-    """Delete a topic and its messages."""
     return Action(
         "delete topic",
         Role.ADMIN,
@@ -179,7 +173,6 @@ class ResetEffect:
         return ResetEffect(-sum(step for step in steps if step < 0), sum(step for step in steps if step > 0))
 
     def text(self, group: str, topic: str) -> str:
-        """As a sentence."""
         return (
             f"Group {group} would receive {self.again:,} messages of {topic} again, "
             f"and would skip {self.skipped:,} waiting messages."
@@ -280,7 +273,6 @@ def create_group() -> Action:
 
 
 def change_group(group: Group) -> Action:
-    """Change a group at every master."""
     first = next(iter(group.settings.values()))
     return Action(
         "change group",
@@ -423,8 +415,6 @@ def hidden(key: str, value: str) -> str:
 
 
 def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Action:
-    """Change a setting of a broker while it runs."""
-
     def effect(values: Values) -> str:
         name = values["name"] or ""
         return f"{name}: {hidden(name, settings.get(name, ''))!r} becomes {values['value']!r}"
@@ -505,8 +495,6 @@ class BrokerAccounts:
 
 
 def put_account(of: BrokerAccounts) -> Action:
-    """Create an account, or change it."""
-
     async def run(view: View, asked: Asked) -> str:
         values = {name: value or None for name, value in asked.values.items()}
         wanted = UpdateAndCreateAclConfig(
@@ -547,8 +535,6 @@ def put_account(of: BrokerAccounts) -> Action:
 
 
 def set_white_addresses(of: BrokerAccounts) -> Action:
-    """Replace the addresses that need no account."""
-
     async def run(view: View, asked: Asked) -> str:
         servers, patterns = view.look.servers, asked.values["patterns"]
         done = await servers.change(
@@ -576,7 +562,6 @@ def set_white_addresses(of: BrokerAccounts) -> Action:
 
 
 def delete_account(of: BrokerAccounts) -> Action:
-    """Delete an account of one broker."""
     keys = [each.access_key for each in of.accounts.plain_access_configs]
 
     async def run(view: View, asked: Asked) -> str:

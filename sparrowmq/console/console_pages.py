@@ -157,7 +157,6 @@ async def _draw(view: View, page: Page, place: ui.column) -> bool:
 
 
 def _say_missing(view: View, error: SparrowError) -> None:
-    """Say what does not exist, and where to look for it."""
     with ui.card().classes("w-full border-l-4 border-red-600 gap-2"):
         ui.label("Not found").classes("font-semibold")
         ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")

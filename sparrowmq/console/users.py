@@ -36,8 +36,6 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user who may log in."""
-
     name: str
     role: Role
     hashed: str
@@ -48,8 +46,6 @@ class Account:
 
 
 class Accounts:
-    """All accounts, by name."""
-
     def __init__(self, accounts: Mapping[str, Account]) -> None:
         self._accounts = dict(accounts)
         self._unknown = Account("", Role.VIEW, hashed(secrets.token_hex()))
@@ -115,7 +111,6 @@ def hashed(password: str) -> str:
 
 
 def matches(kept: str, password: str) -> bool:
-    """Return whether a password fits a hash."""
     _, n, r, p, salt, digest = kept.split("$")
     found = _scrypt(password, base64.b64decode(salt), int(n), int(r), int(p))
     return hmac.compare_digest(found, base64.b64decode(digest))

@@ -66,8 +66,6 @@ def _with_literal(left: Property, how: int, right: Literal, when_null: int) -> C
 
 
 class SameText(Condition):
-    """A property is equal to a text."""
-
     def __init__(self, index: int, text: str, when_null: int) -> None:
         super().__init__(2)
         self.index = index

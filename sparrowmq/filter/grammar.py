@@ -107,8 +107,7 @@ def parse(expression: str) -> Filter:
 def parsing(expression: str) -> Steps[Filter]:
     """Parse an expression, word by word.
 
-    Raises:
-        InvalidFilter: the text is no expression, too long or too deep, or costs too much; the error says where.
+    Raises: InvalidFilter, the text is no expression, too long or too deep, or costs too much; the error says where.
     """
     if not expression.strip():
         raise InvalidFilter("the expression is empty; write a condition such as amount > 5", 1, 1)

@@ -43,7 +43,6 @@ def integer(text: str, bits: int) -> int | None:
 
 
 def double(text: str) -> float | None:
-    """The floating-point number in `text`."""
     text = text.strip(_TRIMMED)
     found = _DOUBLE.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:

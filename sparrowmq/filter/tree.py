@@ -51,13 +51,10 @@ class Values:
         return self.text(index) == text
 
     def is_missing(self, index: int) -> bool:
-        """Whether the message lacks it."""
         return self.text(index) is None
 
 
 class Texts(Values):
-    """Values in a list."""
-
     def __init__(self, texts: list[str | None]) -> None:
         self._texts = texts
 
@@ -85,8 +82,6 @@ class Operand:
 
 
 class Property(Operand):
-    """A property of the message."""
-
     def __init__(self, name: str, index: int) -> None:
         super().__init__(TEXT)
         self.name = name
@@ -162,8 +157,6 @@ class Flag(Condition):
 
 
 class Not(Condition):
-    """NOT."""
-
     def __init__(self, inner: Condition) -> None:
         super().__init__(inner.depth + 1)
         self.inner = inner
@@ -226,8 +219,6 @@ class Some(Condition):
 
 
 class Missing(Condition):
-    """IS NULL."""
-
     def __init__(self, operand: Operand) -> None:
         super().__init__(operand.depth + 1)
         self.operand = operand

@@ -117,7 +117,6 @@ class Connection:
         return not self.has_more and (len(self._rest) > 0 or self._block_id > 0)
 
     def receive(self, data: bytes) -> None:
-        """Handle received bytes."""
         if self.fault is not None:
             return
         if self._rest or self.has_more:

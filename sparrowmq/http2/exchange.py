@@ -34,17 +34,12 @@ _LATE: Final = "the time limit of the call is over"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The surroundings of the calls of one connection.
-
-    Attributes:
-        spawn: starts a method's task.
-        flush: has the connection write its output soon.
-    """
+    """The surroundings of the calls of one connection."""
 
     connection: Connection
     clock: Clock
-    spawn: Spawn
-    flush: Callable[[], object]
+    spawn: Spawn  # starts a method's task
+    flush: Callable[[], object]  # has the connection write its output soon
 
 
 class Exchange:
@@ -69,7 +64,6 @@ class Exchange:
             self._timer = around.clock.call_later(left_s, self._time_is_over)
 
     def body(self, data: bytes, is_end: bool) -> None:
-        """Take bytes of the request."""
         if self._stream.is_closed:
             return
         self.changed_at = self._around.clock.monotonic()

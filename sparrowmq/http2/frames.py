@@ -81,7 +81,6 @@ class StreamFault(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
-    """Return a frame of any kind."""
     return _HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
@@ -98,7 +97,6 @@ def header_frames(stream_id: int, block: bytes, is_end: bool, largest: int) -> b
 
 
 def settings_frame(settings: dict[int, int]) -> bytes:
-    """Return our settings."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in settings.items()))
 
 
@@ -108,7 +106,6 @@ def settings_in(payload: bytes) -> dict[int, int]:
 
 
 def reset_frame(stream_id: int, code: int) -> bytes:
-    """Return RST_STREAM."""
     return frame(RST_STREAM, 0, stream_id, _WORD.pack(code))
 
 
@@ -118,7 +115,6 @@ def goaway_frame(last_stream_id: int, code: int, why: str = "") -> bytes:
 
 
 def window_frame(stream_id: int, increment: int) -> bytes:
-    """Return WINDOW_UPDATE."""
     return frame(WINDOW_UPDATE, 0, stream_id, _WORD.pack(increment))
 
 
@@ -128,11 +124,7 @@ def word(payload: bytes) -> int:
 
 
 def without_padding(payload: bytes, flags: int) -> bytes:
-    """Return a payload without its padding.
-
-    Raises:
-        ConnectionFault: the padding is longer than the payload.
-    """
+    """Return a payload without its padding. Raises: ConnectionFault, the padding is longer than the payload."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):

@@ -38,7 +38,6 @@ class MessageReader:
         self._encoding = encoding
 
     def add(self, data: bytes) -> None:
-        """Take bytes of the body."""
         self._bytes += data
 
     @property
@@ -49,8 +48,7 @@ class MessageReader:
     def missing_bytes(self) -> int:
         """Return the bytes that the next message still needs, as far as is known; 0 if it is whole.
 
-        Raises:
-            GrpcError: it is too large.
+        Raises: GrpcError, it is too large.
         """
         held = len(self._bytes)
         return max(0, (HEAD_BYTES if held < HEAD_BYTES else HEAD_BYTES + self._length()) - held)
@@ -58,8 +56,7 @@ class MessageReader:
     def next(self) -> bytes | None:
         """Return the next message, or None if it is not whole.
 
-        Raises:
-            GrpcError: it is too large, or cannot be decompressed.
+        Raises: GrpcError, it is too large, or cannot be decompressed.
         """
         if len(self._bytes) < HEAD_BYTES:
             return None
@@ -106,11 +103,7 @@ def framed(message: bytes) -> bytes:
 
 
 def timeout_s(text: str) -> float:
-    """Return the seconds in grpc-timeout.
-
-    Raises:
-        GrpcError: it is none.
-    """
+    """Return the seconds in grpc-timeout. Raises: GrpcError, it is none."""
     digits, unit = text[:-1], text[-1:]
     if unit not in _UNITS or not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST_TIMEOUT:
         raise GrpcError(

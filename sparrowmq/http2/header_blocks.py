@@ -42,8 +42,7 @@ class HeaderReader:
     def read(self, block: bytes) -> list[tuple[bytes, bytes]]:
         """Return the names and values of a block.
 
-        Raises:
-            ConnectionFault: it cannot be decompressed, or becomes too large.
+        Raises: ConnectionFault, it cannot be decompressed, or becomes too large.
         """
         try:
             return self._pairs(block)

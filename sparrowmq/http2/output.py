@@ -73,7 +73,6 @@ class Output:
         self._block_prefix = NO_TABLE
 
     def headers(self, stream: Stream, block: bytes) -> None:
-        """Send the headers of an answer."""
         if stream.state != states.CLOSED:
             self._block(stream.stream_id, block, False)
 
@@ -127,8 +126,7 @@ class Output:
     def widen(self, stream: Stream | None, increment: int) -> None:
         """Take a WINDOW_UPDATE: for a stream, or for the connection.
 
-        Raises:
-            ConnectionFault, StreamFault: the window would become too large.
+        Raises: ConnectionFault, StreamFault, the window would become too large.
         """
         if stream is None:
             self.window += increment
@@ -142,8 +140,7 @@ class Output:
     def set_first_window(self, size: int, streams: list[Stream]) -> None:
         """Take another SETTINGS_INITIAL_WINDOW_SIZE, which changes the windows of open streams too.
 
-        Raises:
-            ConnectionFault: a window would become too large.
+        Raises: ConnectionFault, a window would become too large.
         """
         change = size - self.first_window
         self.first_window = size

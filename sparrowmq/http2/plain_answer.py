@@ -24,14 +24,12 @@ class PlainAnswer:
         self._around = around
 
     def body(self, data: bytes, is_end: bool) -> None:
-        """Take bytes of the request."""
         self.changed_at = self._around.clock.monotonic()
         self._around.connection.consumed(self._stream, len(data))
         if is_end:
             self.fail(Status.INTERNAL, self._text)
 
     def fail(self, code: int, message: str) -> None:
-        """Send the answer."""
         output = self._around.connection.output
         output.headers(self._stream, response_headers.plain(self._status))
         output.message(self._stream, message.encode() + b"\n")

@@ -35,8 +35,7 @@ class ProxyHeader(NamedTuple):
 def proxy_header(data: bytes) -> ProxyHeader | None:
     """Return the header at the begin of a connection, or None if more bytes are needed.
 
-    Raises:
-        ValueError: there is none.
+    Raises: ValueError, there is none.
     """
     for first, read in ((_FIRST_1, _version_1), (_FIRST_2, _version_2)):
         if data[: len(first)] == first[: len(data)]:

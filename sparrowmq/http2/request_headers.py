@@ -47,8 +47,7 @@ class RequestHeaders:
 def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> RequestHeaders:
     """Return the request that headers describe. Above `most_bytes` headers are counted and checked, but not kept.
 
-    Raises:
-        BadHeaders: they are not those of a request.
+    Raises: BadHeaders, they are not those of a request.
     """
     pseudo: dict[bytes, bytes] = {}
     request = RequestHeaders("", "", "")
@@ -80,11 +79,7 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
 
 
 def check_trailers(pairs: Iterable[tuple[bytes, bytes]]) -> None:
-    """Check the headers behind a body.
-
-    Raises:
-        BadHeaders: they are not allowed there.
-    """
+    """Check the headers behind a body. Raises: BadHeaders, they are not allowed there."""
     for name, value in pairs:
         _check(name, value)
 

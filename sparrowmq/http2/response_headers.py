@@ -28,12 +28,10 @@ def _length(count: int) -> bytes:
 
 
 def header(name: bytes, value: bytes) -> bytes:
-    """Return one header."""
     return b"\0" + _length(len(name)) + name + _length(len(value)) + value
 
 
 def status(code: int) -> bytes:
-    """Return the header :status."""
     if code == 200:
         return _STATUS_200
     text = str(code).encode()

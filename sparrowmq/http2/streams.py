@@ -55,5 +55,4 @@ class Stream:
 
     @property
     def has_peer_ended(self) -> bool:
-        """Whether the peer sends no more."""
         return self.state in (states.PEER_ENDED, states.CLOSED)

@@ -41,11 +41,7 @@ class Background:
             raise ConfigError(ENTERED)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
-        """Start a task.
-
-        Raises:
-            ClientClosed: the owner has left, or never entered, its `async with`.
-        """
+        """Start a task. Raises: ClientClosed, the owner has left, or never entered, its `async with`."""
         if not self._open:
             coroutine.close()
             raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")

@@ -23,7 +23,6 @@ class Recent:
         self._last = ""
 
     def note(self, what: str) -> None:
-        """Note an event of this moment."""
         self._times.append(self._clock.monotonic())
         self._last = what
 

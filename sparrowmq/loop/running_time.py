@@ -26,14 +26,11 @@ MOST_PAUSES: Final = (
 
 
 class Pauses:
-    """The pauses of one loop."""
-
     def __init__(self) -> None:
         self._ends: list[float] = []
         self._totals = [0.0]  # the length of all pauses before each, and at last of all
 
     def add(self, end: float, length_s: float) -> None:
-        """Add a pause, after all others."""
         self._ends.append(end)
         self._totals.append(self._totals[-1] + length_s)
         if len(self._ends) > MOST_PAUSES:

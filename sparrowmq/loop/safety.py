@@ -96,7 +96,6 @@ class Safety:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting answers."""
         return len(self._waits)
 
     def forget(self, wait: _Wait) -> None:

@@ -33,16 +33,11 @@ class NotReady(SparrowError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition that lasts.
-
-    Attributes:
-        what: the facts, in one sentence.
-        since_ms: when it was first seen.
-    """
+    """One condition that lasts."""
 
     kind: Kind
-    what: str
-    since_ms: int
+    what: str  # the facts, in one sentence
+    since_ms: int  # when it was first seen
 
 
 class Conditions:

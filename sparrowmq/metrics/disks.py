@@ -17,13 +17,9 @@ from sparrowmq.metrics.figures import Figures, Rows
 
 
 class DiskUse(NamedTuple):
-    """The state of one disk.
+    """The state of one disk."""
 
-    Attributes:
-        used: the share that is used, from 0 to 1.
-    """
-
-    used: float
+    used: float  # the share that is used, from 0 to 1
     free_bytes: int
     size_bytes: int
 

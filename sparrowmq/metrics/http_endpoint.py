@@ -28,8 +28,6 @@ _BACKLOG: Final = 16
 
 
 class Answer(NamedTuple):
-    """The answer to a request."""
-
     status: int
     body: bytes
     kind: str = TEXT
@@ -104,7 +102,6 @@ class Visit(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
         if self._limit is not None:
             self._limit.cancel()
         if self._task is not None:

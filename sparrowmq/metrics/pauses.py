@@ -34,7 +34,6 @@ class Pauses:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         gc.callbacks.append(self._collecting)
         loop = asyncio.get_running_loop()
         try:

@@ -17,16 +17,12 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 @dataclass(frozen=True)
 class Port:
-    """The parts of a server that serve its clients.
-
-    Attributes:
-        client_certificate: the file that the server shows to other servers, if it has one.
-    """
+    """The parts of a server that serve its clients."""
 
     server: Server
     dispatcher: Dispatcher
     tls: ServerTls
-    client_certificate: Path | None = None
+    client_certificate: Path | None = None  # the file that the server shows to other servers, if it has one
 
 
 def declare_port(figures: Figures, port: Port) -> None:

@@ -69,7 +69,6 @@ class Namesrv:
 
     @property
     def address(self) -> str:
-        """The address for clients and brokers."""
         assert self._server is not None, "not running"
         return f"{self._server.host}:{self._server.port}"
 

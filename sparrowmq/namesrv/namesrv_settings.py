@@ -19,8 +19,6 @@ _SOCKETS = "sockets have the operating system's own sizes"
 
 @dataclass(frozen=True, kw_only=True)
 class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
-    """The settings of one name server."""
-
     ACCEPTED: ClassVar[Mapping[str, str]] = {
         "configStorePath": "settings are read from the file given with -c and never written",
         "productEnvName": "it chose among Alibaba's own environments",

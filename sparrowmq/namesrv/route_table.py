@@ -107,8 +107,6 @@ class Routes:
         self._topics: dict[str, dict[str, Queues]] = {}
         self._drained: set[str] = set()
 
-    # What brokers say -----------------------------------------------------------------------------------------------
-
     def announce(
         self,
         who: BrokerId,
@@ -154,7 +152,6 @@ class Routes:
         return living.version if living else None
 
     def leave(self, who: BrokerId) -> None:
-        """Forget a broker that unregisters."""
         if living := self._living.get(who.address):
             self._forget(living, "it said goodbye", is_dead=False)
 
@@ -175,10 +172,7 @@ class Routes:
         return [living.via for living in silent]
 
     def has_master(self, name: str) -> bool:
-        """Whether a broker has a master now."""
         return name in self._groups and MASTER_ID in self._groups[name].addresses
-
-    # What operators do ----------------------------------------------------------------------------------------------
 
     def drain(self, broker_name: str) -> int:
         """Show a broker's queues without the permission to write. Returns the number of its topics.
@@ -202,8 +196,6 @@ class Routes:
         if not by_broker:
             self._topics.pop(topic, None)
 
-    # What clients ask -----------------------------------------------------------------------------------------------
-
     def route(self, topic: str) -> TopicRoute | None:
         """The queues of a topic and the brokers that have them, or None when no broker does."""
         by_broker = self._topics.get(topic) or self._of_cluster(topic)
@@ -222,7 +214,6 @@ class Routes:
         return ClusterTable({name: self._addresses(name) for name in self._groups}, names)
 
     def topics(self, cluster: str | None = None) -> TopicList:
-        """The names of all topics, or of one cluster's topics."""
         if cluster is None:
             return TopicList(list(self._topics))
         members = {name for name, group in self._groups.items() if group.cluster == cluster}
@@ -235,8 +226,6 @@ class Routes:
         clusters = {group.cluster: None for group in self._groups.values()}
         address = next((a for group in self._groups.values() for a in group.addresses.values()), None)
         return TopicList([*clusters, *self._groups], address)
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _shown_at(self, address: str) -> _Living | None:
         """The broker at an address, if its group has it.

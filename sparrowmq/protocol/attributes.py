@@ -36,15 +36,11 @@ class Attribute(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An attribute with one of some values.
-
-    Attributes:
-        refused: values that Apache's broker has and this one does not, with the reason.
-    """
+    """An attribute with one of some values."""
 
     values: tuple[str, ...]
     is_fixed: bool
-    refused: Mapping[str, str]
+    refused: Mapping[str, str]  # values that Apache's broker has and this one does not, with the reason
 
     def check(self, name: str, value: str) -> None:
         if value in self.refused:
@@ -93,8 +89,7 @@ Changes = dict[str, str | None]
 def parse(text: str) -> Changes:
     """Return the value by name of a field `attributes`; None removes the attribute.
 
-    Raises:
-        ConfigError: names the word that breaks the format.
+    Raises: ConfigError, names the word that breaks the format.
     """
     words = text.split(",")
     while words and not words[-1]:

@@ -27,8 +27,7 @@ class DelayLevels:
     def parse(cls, text: str = JAVA_LEVELS) -> DelayLevels:
         """Parse the setting `messageDelayLevel`.
 
-        Raises:
-            ConfigError: a word is no number with a unit, or there is no word.
+        Raises: ConfigError, a word is no number with a unit, or there is no word.
         """
         words = text.split()
         delays_ms = [duration_ms(word) for word in words]
@@ -48,7 +47,6 @@ class DelayLevels:
         return min(level, self.max)
 
     def delay_ms(self, level: int) -> int:
-        """The delay of a level; 0 for level 0 and below."""
         return self.delays_ms[self.clamp(level) - 1] if level > 0 else 0
 
     def deliver_timestamp_ms(self, level: int, from_timestamp_ms: int) -> int:

@@ -25,8 +25,7 @@ IPV6_SIZE = 20
 def pack(address: str) -> bytes:
     """Convert `"ip:port"` or `"[ip]:port"` to bytes. Names are not resolved.
 
-    Raises:
-        LocalProtocolError: the text is not an IP address with a port.
+    Raises: LocalProtocolError, the text is not an IP address with a port.
     """
     host, separator, port = address.rpartition(":")
     try:
@@ -42,11 +41,7 @@ def pack(address: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def unpack(host: bytes) -> str:
-    """Convert the bytes of `pack` to text.
-
-    Raises:
-        RemoteProtocolError: the length is neither 8 nor 20 bytes.
-    """
+    """Convert the bytes of `pack` to text. Raises: RemoteProtocolError, the length is neither 8 nor 20 bytes."""
     port = int.from_bytes(host[-4:], "big")
     if len(host) == IPV4_SIZE:
         return f"{host[0]}.{host[1]}.{host[2]}.{host[3]}:{port}"
@@ -56,11 +51,7 @@ def unpack(host: bytes) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split `host:port`. IPv6 hosts are in brackets.
-
-    Raises:
-        ConfigError: the text has another form.
-    """
+    """Split `host:port`. IPv6 hosts are in brackets. Raises: ConfigError, the text has another form."""
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")

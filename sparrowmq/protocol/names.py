@@ -104,8 +104,7 @@ _RULE = "use only letters, digits, '%', '|', '_' and '-'"
 def check_topic(name: str) -> str:
     """Return the name if it is valid for a topic. Cached, because each request needs it.
 
-    Raises:
-        InvalidName: names the rule.
+    Raises: InvalidName, names the rule.
     """
     return _check("topic", name, MAX_TOPIC_LENGTH)
 
@@ -139,7 +138,6 @@ def retry_topic(group: str) -> str:
 
 
 def dlq_topic(group: str) -> str:
-    """The dead-letter topic of a group."""
     return DLQ + group
 
 

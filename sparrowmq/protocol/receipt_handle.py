@@ -117,15 +117,10 @@ class PoppedQueue(NamedTuple):
 
 
 class OrderCounts(NamedTuple):
-    """The former deliveries of messages in an orderly pop.
+    """The former deliveries of messages in an orderly pop."""
 
-    Attributes:
-        of_queues: by kind and queue id.
-        of_messages: by kind, queue id and offset. They win.
-    """
-
-    of_queues: Mapping[tuple[Kind, int], int]
-    of_messages: Mapping[tuple[Kind, int, int], int]
+    of_queues: Mapping[tuple[Kind, int], int]  # by kind and queue id
+    of_messages: Mapping[tuple[Kind, int, int], int]  # by kind, queue id and offset. They win.
 
     def __str__(self) -> str:
         queues = [f"{kind:d} {queue} {times}" for (kind, queue), times in self.of_queues.items()]

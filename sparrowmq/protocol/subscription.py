@@ -69,8 +69,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
     ) -> Subscription:
         """Parse the expression of an application or a pull request. No expression means all messages.
 
-        Raises:
-            InvalidMessage: a tag expression without a tag, such as "||".
+        Raises: InvalidMessage, a tag expression without a tag, such as "||".
         """
         return cls(topic, expression or "", version=version, kind=kind or TAG)
 
@@ -89,11 +88,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
 
 
 def parse_tags(expression: str) -> frozenset[str]:
-    """The tags of an expression such as "TagA || TagB".
-
-    Raises:
-        InvalidMessage: the expression has no tag.
-    """
+    """The tags of an expression such as "TagA || TagB". Raises: InvalidMessage, the expression has no tag."""
     tags = frozenset(tag for part in expression.split(SEPARATOR) if (tag := part.strip()))
     if not tags:
         raise InvalidMessage(

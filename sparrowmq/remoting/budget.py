@@ -92,8 +92,6 @@ class Budget:
         self._unread: dict[Holder, int] = {}  # the connection that has not read for longest comes first
         self._unread_bytes = 0
 
-    # Frames ---------------------------------------------------------------------------------------------------------
-
     def room_for(self, holder: Holder, frame_bytes: int) -> bool:
         """Ask for room for the unfinished frame of a connection. Without room the caller reads no more of it.
 
@@ -173,13 +171,9 @@ class Budget:
                 holder.abort()
         self._check_soon()
 
-    # Turns ----------------------------------------------------------------------------------------------------------
-
     def turn_bytes(self) -> int:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
         return max(LEAST_TURN_BYTES, self._limits.turn_bytes // max(1, self.busy))
-
-    # Answers --------------------------------------------------------------------------------------------------------
 
     def unread(self, holder: Holder, held_bytes: int) -> None:
         """Note that a peer does not read its answers, of which `held_bytes` are in memory."""

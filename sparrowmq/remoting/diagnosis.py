@@ -29,7 +29,6 @@ _SHORTEST_SECRET: Final = 4
 
 
 async def diagnosis(settings: Settings, log_bytes: int = logs.TAIL_BYTES) -> dict[str, str]:
-    """Return the texts by name."""
     stacks = stacks_now()
     log = await asyncio.to_thread(logs.tail, log_bytes)
     found = {"process": _process(), "stacks": stacks, "log": log}

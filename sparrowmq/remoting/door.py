@@ -39,14 +39,12 @@ class Door:
 
     @property
     def is_open(self) -> bool:
-        """Whether it listens."""
         return self._server is not None
 
     def bind(self) -> None:
         """Bind the port without listening yet; port 0 takes a free one. Does nothing if the port is bound already.
 
-        Raises:
-            ConfigError: the address cannot be used.
+        Raises: ConfigError, the address cannot be used.
         """
         if self._socket is not None:
             return
@@ -68,8 +66,7 @@ class Door:
     async def open(self, make: Callable[[], Any], backlog: int) -> None:
         """Listen, after `bind` if it was not called; `make` creates the protocol of a connection.
 
-        Raises:
-            ConfigError: as `bind`.
+        Raises: ConfigError, as `bind`.
         """
         self.bind()
         assert self._socket is not None
@@ -90,8 +87,7 @@ class Door:
     ) -> None:
         """Listen until cancelled, and then close the connections in `guests`. `opened` is called once it listens.
 
-        Raises:
-            ConfigError: as `bind`.
+        Raises: ConfigError, as `bind`.
         """
         await self.open(make, backlog)
         try:
@@ -124,7 +120,6 @@ class Door:
             await asyncio.sleep(0)
 
     async def closed(self) -> None:
-        """Wait until it is closed."""
         if self._server is not None:
             await self._server.wait_closed()
         self._server = None

@@ -26,8 +26,7 @@ def is_loopback(host: str) -> bool:
 def refuse_public(host: str, insecure: bool) -> None:
     """Refuse a public address, unless `insecure` is set: the operator allows it, or the server checks its peers.
 
-    Raises:
-        ConfigError: other machines would reach the server, and it would not check who they are.
+    Raises: ConfigError, other machines would reach the server, and it would not check who they are.
     """
     if not is_loopback(host) and not insecure:
         raise ConfigError(

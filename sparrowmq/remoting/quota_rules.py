@@ -57,20 +57,14 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """One rule.
-
-    Attributes:
-        name: as it is written: an access key, an address or a network, a topic, or *.
-        network: of an address.
-        limits: each limit as it is written.
-    """
+    """One rule."""
 
     subject: str
-    name: str
-    network: Network | None = None
+    name: str  # as it is written: an access key, an address or a network, a topic, or *
+    network: Network | None = None  # of an address
     rates: dict[str, Rate] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    limits: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)  # each limit as it is written
 
     def __str__(self) -> str:
         return " ".join(

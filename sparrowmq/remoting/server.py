@@ -130,8 +130,7 @@ class Server:
     def bind(self) -> None:
         """Bind the port without listening yet, so that other parts can learn it. Port 0 takes a free one.
 
-        Raises:
-            ConfigError: the address cannot be used.
+        Raises: ConfigError, the address cannot be used.
         """
         self._door.bind()
 
@@ -140,11 +139,7 @@ class Server:
         self._others.append((door, dispatch))
 
     async def start(self) -> None:
-        """Listen, after `bind` if it was not called.
-
-        Raises:
-            ConfigError: as `bind`.
-        """
+        """Listen, after `bind` if it was not called. Raises: ConfigError, as `bind`."""
         await self._door.open(self._protocol(lambda: self.dispatch), self._limits.backlog)
         for door, dispatch in self._others:
             await door.open(self._protocol(lambda dispatch=dispatch: dispatch), self._limits.backlog)  # type: ignore[misc]

@@ -90,7 +90,6 @@ def _all(messages: Any) -> Iterator[Descriptor]:
 
 
 def indexes_of(message: Descriptor) -> tuple[int, ...]:
-    """Return the path of a message in its file."""
     above = message.containing_type
     if above is not None:
         return (*indexes_of(above), [each.name for each in above.nested_types].index(message.name))
@@ -122,8 +121,7 @@ def compiled(schema: Schema) -> bytes:
 def compiled_file(path: Path) -> bytes:
     """Return a .proto file, or one that protoc has compiled (.desc), as a FileDescriptorSet.
 
-    Raises:
-        ConfigError: it cannot be read, or compiled.
+    Raises: ConfigError, it cannot be read, or compiled.
     """
     try:
         if path.suffix != ".proto":

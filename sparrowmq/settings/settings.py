@@ -27,9 +27,6 @@ from sparrowmq.settings.setting_kinds import Kind, Unreadable
 S = TypeVar("S", bound="Settings")
 
 
-# Settings and their report ------------------------------------------------------------------------------------------
-
-
 def setting(
     key: str,
     otherwise: Any,
@@ -171,14 +168,10 @@ def nearest_key(cls: type[Settings], key: str) -> str:
     return known[nearest[0]] if nearest else ""
 
 
-# Where they come from -----------------------------------------------------------------------------------------------
-
-
 def load(path: Path | str) -> dict[str, str]:
     """The keys and values of a file: TOML if its name ends so, else .properties as Java reads them, in UTF-8.
 
-    Raises:
-        ConfigError: it cannot be read, or is not such a file.
+    Raises: ConfigError, it cannot be read, or is not such a file.
     """
     path = Path(path).expanduser()
     try:
@@ -195,8 +188,7 @@ def load(path: Path | str) -> dict[str, str]:
 def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of .properties text, as Java's Properties.load reads it; the last of equal keys counts.
 
-    Raises:
-        ValueError: a \\u escape is incomplete.
+    Raises: ValueError, a \\u escape is incomplete.
     """
     # Not by javaproperties, which loads XML, HTTP and mail: 3 MiB and 35 ms of each server's start (ADR 42).
     pairs = (_PAIR.match(line) for line in _logical_lines(text))

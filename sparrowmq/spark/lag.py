@@ -134,8 +134,6 @@ def bad_counted(rows: DataFrame) -> DataFrame:
 
 
 def declare_lags(figures: Figures, lags: Callable[[], Mapping[str, Lag]]) -> None:
-    """The lag of each query."""
-
     def declare(name: str, meaning: str) -> None:
         def read() -> Rows:
             return [((query,), float(lag.metrics()[name])) for query, lag in sorted(lags().items())]

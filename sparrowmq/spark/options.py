@@ -216,8 +216,6 @@ class StoredOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ClusterOptions):
-    """Options of the sink."""
-
     topic: str | None = option("topic", values.topic)
     guarantee: str = option(
         "deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE), AT_LEAST_ONCE
@@ -261,8 +259,7 @@ Options = TypeVar("Options", SourceOptions, StoredOptions, SinkOptions)
 def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
     """The options of one kind.
 
-    Raises:
-        ConfigError: an option is unknown, has a wrong value, is missing, or contradicts another.
+    Raises: ConfigError, an option is unknown, has a wrong value, is missing, or contradicts another.
     """
     known, all_known = _by_name(kind), _by_name(SourceOptions) | _by_name(SinkOptions)
     found: dict[str, Any] = {}

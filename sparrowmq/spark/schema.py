@@ -73,8 +73,7 @@ _BYTES: Final = frozenset({"body", "key", "value"})
 def columns(options: RowOptions) -> dict[str, str]:
     """The names and Spark types of the table that the options describe.
 
-    Raises:
-        ConfigError: the option `columns` names one that does not exist.
+    Raises: ConfigError, the option `columns` names one that does not exist.
     """
     offered = dict(KAFKA_COLUMNS if options.kafka_compat else COLUMNS)
     if not options.include_properties:
@@ -92,8 +91,7 @@ def columns(options: RowOptions) -> dict[str, str]:
 def check(asked: Iterable[tuple[str, str]], options: RowOptions) -> None:
     """Refuse columns, as names and Spark types, that are not a part of the table's.
 
-    Raises:
-        ConfigError: a column does not exist or has another type.
+    Raises: ConfigError, a column does not exist or has another type.
     """
     offered = KAFKA_COLUMNS if options.kafka_compat else COLUMNS
     by_lower = {name.lower(): name for name in offered}

@@ -58,8 +58,7 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
 def tls_of(options: ClusterOptions) -> SSLContext | None:
     """The settings of TLS; the files are read by tasks, so each executor needs them.
 
-    Raises:
-        ConfigError: one cannot be used.
+    Raises: ConfigError, one cannot be used.
     """
     if not options.tls:
         return None

@@ -57,8 +57,6 @@ _JAVA_MARGIN_MS: Final = 3000  # StoreCheckpoint.getMinTimestamp
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The content of a checkpoint file."""
-
     log_ms: int = 0
     queues_ms: int = 0
     index_ms: int = 0
@@ -73,7 +71,6 @@ class Checkpoint:
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """The checkpoint's sector."""
     positions = checkpoint.positions
     assert positions is not None
     covered = _JAVA.pack(

@@ -62,8 +62,6 @@ SECTOR: Final = 512  # bytes that a disk writes whole
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of one store's files."""
-
     root: str
     commit_log: str
 
@@ -111,11 +109,7 @@ class Layout:
         return os.path.join(self.root, "set-aside")
 
     def topic(self, topic: str) -> str:
-        """The folder of a topic's queues.
-
-        Raises:
-            InvalidName: the path would be outside the store.
-        """
+        """The folder of a topic's queues. Raises: InvalidName, the path would be outside the store."""
         if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
             raise InvalidName(f"{topic!r} cannot be a topic: it is no name of a folder")
         return os.path.join(self.consume_queue, topic)
@@ -137,8 +131,7 @@ def row_of_files(folder: str, names: list[str], file_size: int) -> tuple[list[in
 
     Names of another form are not ours, and are ignored.
 
-    Raises:
-        BadStore: a name is no multiple of the file size.
+    Raises: BadStore, a name is no multiple of the file size.
     """
     begins = sorted(begin for begin in map(parse_offset_name, names) if begin is not None)
     for begin in begins:

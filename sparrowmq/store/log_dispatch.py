@@ -108,8 +108,7 @@ class Dispatch:
     def drain(self, end: int) -> None:
         """Write the fresh entries and raise the ends of the queues. Afterwards they know the log up to `end`.
 
-        Raises:
-            DiskFull, OSError: an entry could not be written; it stays fresh, and the next call tries again.
+        Raises: DiskFull, OSError, an entry could not be written; it stays fresh, and the next call tries again.
         """
         dirty, self.dirty = self.dirty, []
         if self.limit is not None or self._held:
@@ -215,8 +214,7 @@ class Dispatch:
     ) -> int:
         """`replay` the whole records at the beginning of `content`, which is at `place`. Returns the last one's end.
 
-        Raises:
-            Hole: entries are missing; `Hole.following` is the offset to continue at.
+        Raises: Hole, entries are missing; `Hole.following` is the offset to continue at.
         """
         at, size = 0, _whole_at(content, 0)
         while size:
@@ -235,8 +233,7 @@ class Dispatch:
         The records come after all dispatched ones, as a master's records do at its slave. Entries that are missing
         before one of them are lost; a warning is logged.
 
-        Raises:
-            DiskFull, OSError: as `drain`; `followed` is the offset to continue at.
+        Raises: DiskFull, OSError, as `drain`; `followed` is the offset to continue at.
         """
         at, size = 0, _whole_at(content, 0)
         while size:

@@ -70,19 +70,13 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part of the log without a sound record.
-
-    Attributes:
-        before: the offset of the last sound record before the damage; None if there is none.
-        is_last: whether no sound record comes after the damage.
-        was_fenced: whether a start has replaced the damage by a filler that every reader skips.
-    """
+    """A part of the log without a sound record."""
 
     begin: int
     end: int
-    before: int | None
-    is_last: bool = False
-    was_fenced: bool = False
+    before: int | None  # the offset of the last sound record before the damage; None if there is none
+    is_last: bool = False  # whether no sound record comes after the damage
+    was_fenced: bool = False  # whether a start has replaced the damage by a filler that every reader skips
 
 
 def replace_damaged(

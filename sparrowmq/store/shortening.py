@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 
 class Whole(Protocol):
-    """An open store."""
-
     @property
     def queues(self) -> Iterable[ConsumeQueue]: ...
 

@@ -91,8 +91,7 @@ class Vfs(Protocol):
     def create(self, path: str, size: int, allocate: bool) -> File:
         """Create a file of `size` zeros. With `allocate`, also reserve its space on the disk.
 
-        Raises:
-            DiskFull: there is no room; no file is left.
+        Raises: DiskFull, there is no room; no file is left.
         """
 
     def open(self, path: str, writable: bool) -> File:

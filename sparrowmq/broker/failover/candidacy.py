@@ -39,16 +39,11 @@ _UNFIT_LEASES: Final = 2  # likewise, for one that can start, but has no room
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a member does not lead.
-
-    Attributes:
-        remedy: what an operator has to do; "" if the group goes on by itself.
-        is_able: it could lead, and only lets others go first.
-    """
+    """Why a member does not lead."""
 
     what: str
-    remedy: str = ""
-    is_able: bool = False
+    remedy: str = ""  # what an operator has to do; "" if the group goes on by itself
+    is_able: bool = False  # it could lead, and only lets others go first
 
 
 class Candidacy:

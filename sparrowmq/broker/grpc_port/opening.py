@@ -34,8 +34,7 @@ class Inside:
 async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, access: AccessControl) -> str:
     """Open the port until `stack` is closed. Returns its address; "" without one, and slaves have none.
 
-    Raises:
-        ConfigError: it cannot be used, or a package is not installed.
+    Raises: ConfigError, it cannot be used, or a package is not installed.
     """
     settings = broker.settings
     if settings.grpc_port is None or settings.is_slave:

@@ -84,8 +84,6 @@ class AccessHandler:
 
     @handles(DeleteAclConfig)
     async def delete(self, header: DeleteAclConfig, body: bytes, peer: Peer) -> None:
-        """Remove an account."""
-
         def change(files: AccountFiles) -> Change:
             change = files.without_account(header.access_key, self._clock.now_ms())
             if change is None:

@@ -46,7 +46,6 @@ _STRATEGIES: Final = {"AVG": allocation.averagely, "AVG_BY_CIRCLE": allocation.b
 def assignment_part(
     state: KeptState, clients: Clients, namesrv: Sequence[str], pool: Pool, clock: Clock
 ) -> Part:
-    """Return the part that shares queues."""
     queues = ClusterQueues(namesrv, pool, clock)
     return Part((AssignmentHandler(state.modes, queues, state.topics, state.groups, clients),))
 

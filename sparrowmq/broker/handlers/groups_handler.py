@@ -73,8 +73,6 @@ _MOST_SHOWN: Final = 64  # queues in a log line
 
 
 class GroupHandler:
-    """Settings and members of groups."""
-
     def __init__(
         self,
         store: MessageStore,
@@ -153,7 +151,6 @@ class GroupHandler:
 
     @handles(QueryTopicsByConsumer)
     def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Answer:
-        """Return the topics in which a group has offsets."""
         return Answer(body=TopicList(sorted(self._offsets.topics_of(header.group))))
 
     @handles(QuerySubscriptionByConsumer)
@@ -192,7 +189,6 @@ class GroupHandler:
 
     @handles(GetAllProducers)
     def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
-        """Return the members of every producer group."""
         return in_slices(self._producers(list(self._clients.producer_groups())))
 
     def _producers(self, groups: Sequence[tuple[str, Iterable[Member]]]) -> Steps[Answer]:
@@ -299,8 +295,7 @@ def _completed(wanted: GroupConfig, known: GroupConfig | None) -> GroupConfig:
     """Return the settings after a request: its own, and those of 5.x that it does not have as they were.
 
     Unlike Java, where a change by a tool of 4.x resets them.
-    Raises:
-        RemoteError: an attribute or the retry policy cannot be.
+    Raises: RemoteError, an attribute or the retry policy cannot be.
     """
     current = known.attributes if known is not None else None
     try:

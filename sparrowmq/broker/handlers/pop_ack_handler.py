@@ -57,7 +57,6 @@ class PopAckHandler:
 
     @handles(AckMessage)
     def ack(self, header: AckMessage, body: bytes, peer: Peer) -> Answer | Later:
-        """Acknowledge one message."""
         handle = self._handle(header)
         queue = self._pops.known(header.topic, header.consumer_group, header.queue_id)
         if queue is None:

@@ -58,8 +58,6 @@ _Result = Answer | Later | Awaitable[Answer | Later]
 
 
 class PopHandler:
-    """Answer pops."""
-
     def __init__(
         self,
         popping: Popping,

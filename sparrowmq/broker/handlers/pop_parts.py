@@ -45,7 +45,6 @@ def pop_parts(
     clock: Clock,
     quotas: Quotas,
 ) -> Part:
-    """Return the part that answers pops, and acknowledgements."""
     waits = PopWaits(store)
     pops.on_ready = waits.ring
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)

@@ -83,8 +83,6 @@ class PullRules:
 
 
 class PullHandler:
-    """Answer pulls."""
-
     def __init__(
         self,
         store: MessageStore,

@@ -55,7 +55,6 @@ class QueryHandler:
 
     @handles(ViewMessage)
     def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Answer:
-        """Return the message that begins at a log offset."""
         found = self._store.record_at(header.offset)
         if found is None:
             raise RemoteError(

@@ -40,8 +40,6 @@ STATUS_TIMEOUT_S: Final = 5.0
 
 
 class RelayHandler:
-    """Ask clients on behalf of tools."""
-
     def __init__(self, store: MessageStore, clients: Clients, broker_name: str) -> None:
         self._store = store
         self._clients = clients

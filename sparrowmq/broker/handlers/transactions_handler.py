@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 
 class TransactionHandler:
-    """End transactions."""
-
     def __init__(self, store: MessageStore, transactions: Transactions) -> None:
         self._store = store
         self._transactions = transactions

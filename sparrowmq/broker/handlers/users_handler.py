@@ -61,7 +61,6 @@ class UsersHandler:
 
     @handles(UpdateUser)
     async def update_user(self, header: UpdateUser, body: bytes, peer: Peer) -> None:
-        """Change the given members of a user."""
         from sparrowmq.auth.user_directory import completed
 
         user = completed(_named(UserEntry.of_request(body), header.username), self._user(header.username))

@@ -55,8 +55,6 @@ CLOCK_SLACK_MS: Final = 60_000
 
 @dataclass(slots=True)
 class _Level:
-    """One level, and its progress."""
-
     level: int
     offset: int = 0
     retry_s: float = 0.0  # the time to retry a damaged message, by the steady clock
@@ -148,10 +146,7 @@ class DelayedDelivery:
             self.file.touch()
 
     async def close(self) -> None:
-        """Stop delivery, and save. Messages that become due now wait for the next start.
-
-        Raises: as `save`.
-        """
+        """Stop delivery, and save. Messages that become due now wait for the next start. Raises: as `save`."""
         self.delivery.close()
         self._store.flush()
         await self.save()
@@ -194,8 +189,6 @@ class DelayedDelivery:
 
     def _end_of(self, each: _Level) -> int:
         return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(each.level))
-
-    # Internal -------------------------------------------------------------------------------------------------------
 
     def _use(self, offsets: dict[int, int]) -> None:
         for each in self._levels:

@@ -64,7 +64,6 @@ class DelayProgress:
 
     @property
     def saved(self) -> DelayPoint:
-        """The newest point."""
         newest: DelayPoint = self._points[0]
         return newest
 
@@ -102,8 +101,6 @@ class DelayProgress:
             by_distance[((point.log_offset - each.log_offset) // MOST_LOG_BYTES).bit_length()] = each
         self._points = [point, *(each for each in by_distance.values() if each.log_offset)]
 
-    # On a slave -----------------------------------------------------------------------------------------------------
-
     def follow(self, told: DelayOffsets) -> bool:
         """Take over the master's progress; return whether the file has to be saved."""
         if told.log_offset is None:  # Java's
@@ -126,8 +123,6 @@ class DelayProgress:
             self.add(point)
             return True
         return False
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _search_from(self) -> int:
         """Return the offset from which the log is read: of a record, or the log's end if nothing waits."""

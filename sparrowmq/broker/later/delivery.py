@@ -121,11 +121,7 @@ class Delivery:
         self._behind_since: float | None = None  # since when there was always something due
 
     async def run(self) -> None:
-        """Deliver until `close`.
-
-        Raises:
-            StoreFailed: the store accepts no more messages.
-        """
+        """Deliver until `close`. Raises: StoreFailed, the store accepts no more messages."""
         while not self._closed:
             self._more.clear()
             wait_s = await self.deliver_due()

@@ -35,15 +35,10 @@ _OF_DELAYS = _LEVEL | {
 
 @dataclass(frozen=True, slots=True)
 class SentBack:
-    """The message as it is stored again.
+    """The message as it is stored again."""
 
-    Attributes:
-        topic: the group's retry topic, or its dead-letter queue.
-        properties: include the DELAY or TIMER_DELAY_MS that parks a retry.
-    """
-
-    topic: str
-    properties: Properties
+    topic: str  # the group's retry topic, or its dead-letter queue
+    properties: Properties  # include the DELAY or TIMER_DELAY_MS that parks a retry
     reconsume_times: int
 
     @property

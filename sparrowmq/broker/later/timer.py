@@ -169,10 +169,7 @@ class TimedDelivery:
         return self._timers.is_over(due_ms, self._clock.now_ms())
 
     async def close(self) -> None:
-        """Stop delivery, and save. Messages that become due now wait for the next start.
-
-        Raises: as `save`.
-        """
+        """Stop delivery, and save. Messages that become due now wait for the next start. Raises: as `save`."""
         self.delivery.close()
         self._store.flush()
         try:
@@ -193,8 +190,6 @@ class TimedDelivery:
                 await self._store.flushed.reached(saved.log_offset)
                 await asyncio.to_thread(self._timers.save, saved)
                 self._timers.was_saved(saved)
-
-    # Internal -------------------------------------------------------------------------------------------------------
 
     def _deliver_some(self) -> float:
         """Deliver at most one turn's worth; return the seconds to wait for the next timer."""

@@ -27,17 +27,12 @@ _AT_ONCE: Final = 2000
 
 
 class GroupProgress(NamedTuple):
-    """A group's offsets and lag in a topic.
-
-    Attributes:
-        committed: the sum of its offsets.
-        lag: messages that it has not consumed, of the queues that it has offsets of.
-    """
+    """A group's offsets and lag in a topic."""
 
     group: str
     topic: str
-    committed: int
-    lag: int
+    committed: int  # the sum of its offsets
+    lag: int  # messages that it has not consumed, of the queues that it has offsets of
 
 
 class Found(NamedTuple):

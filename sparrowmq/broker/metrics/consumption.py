@@ -76,7 +76,6 @@ class Consumption:
         self._pairs: dict[tuple[str, str], Pair] = {}
 
     def part(self) -> Part:
-        """Samples the counters."""
         return Part(chores=(Chore("sample the pace of groups", SAMPLE_PERIOD_S, self.sample),))
 
     def took(

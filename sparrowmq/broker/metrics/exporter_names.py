@@ -88,8 +88,6 @@ def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings)
 
 
 def _declare_topics(figures: Figures, progress: Progress, settings: BrokerSettings) -> None:
-    """The ends of topics."""
-
     def ends(name: str, help: str, last_label: str, wanted: Callable[[str], bool]) -> None:
         def read() -> Rows:
             for topic, end in progress.found.ends.items():

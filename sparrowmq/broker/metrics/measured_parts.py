@@ -17,8 +17,6 @@ from sparrowmq.store.message_store import MessageStore
 
 @dataclass(frozen=True)
 class Measured:
-    """All of them."""
-
     figures: Figures
     store: MessageStore
     status: Status

@@ -33,8 +33,6 @@ class Amount:
 
 
 class Spans(Generic[K]):
-    """The last minute, hour and day of many counters."""
-
     def __init__(self, now_s: float) -> None:
         self._last: Mapping[K, int] | None = None
         self._spans = [_Span[K](length_s, count, now_s) for length_s, count in INTERVALS]

@@ -7,7 +7,6 @@ from sparrowmq.metrics.figures import Figures
 
 
 def show(pops: Pops, figures: Figures) -> None:
-    """Add the figures."""
     figures.gauge(
         "sparrowmq_pop_messages",
         "popped messages that are not acknowledged: with consumers, or visible again",

@@ -38,20 +38,13 @@ NEVER_MS: Final = 1 << 62
 
 
 class Cell(NamedTuple):
-    """One message that is not done.
+    """One message that is not done."""
 
-    Attributes:
-        pop_ms: when a consumer got it, or last changed its time; `due_ms`: when it becomes visible again.
-        token: of its valid handle.
-        attempt: the number of its deliveries.
-        is_ready: whether it is visible again.
-    """
-
-    pop_ms: int
-    due_ms: int
-    token: int
-    attempt: int
-    is_ready: int
+    pop_ms: int  # when a consumer got it, or last changed its time
+    due_ms: int  # when it becomes visible again
+    token: int  # of its valid handle
+    attempt: int  # the number of its deliveries
+    is_ready: int  # whether it is visible again
 
 
 class Chunk:
@@ -161,7 +154,6 @@ class PopQueue:
         heapq.heappush(self.ready, offset)
 
     def apply(self, step: AnyStep) -> None:
-        """Take a step of this queue."""
         match step:
             case Taken():
                 packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, 0)
@@ -232,7 +224,6 @@ class PopQueue:
         self.next_offset = next_offset
 
     def _set(self, begin: int, count: int, cell: bytes) -> None:
-        """Set a run of messages."""
         while count > 0:
             number, index = divmod(begin, CHUNK)
             size = min(count, CHUNK - index)
@@ -247,7 +238,6 @@ class PopQueue:
             begin, count = begin + size, count - size
 
     def _clear(self, begin: int, count: int) -> None:
-        """Clear a run of messages."""
         while count > 0:
             number, index = divmod(begin, CHUNK)
             size = min(count, CHUNK - index)

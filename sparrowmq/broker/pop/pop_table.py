@@ -41,7 +41,6 @@ class PopTable:
             self.apply(step)
 
     def drop_topic(self, topic: str) -> None:
-        """Forget a deleted topic."""
         for key in [key for key in self.groups if key[0] == topic]:
             del self.groups[key]
 

@@ -24,7 +24,6 @@ class PopWaits:
         self._watched: dict[str, set[int]] = {}  # the queues that will ring, by topic
 
     def bell(self, topic: str, group: str) -> Watermark:
-        """Return the bell of a group."""
         bells = self._bells.setdefault(topic, {})
         bell = bells.get(group)
         if bell is None:
@@ -41,7 +40,6 @@ class PopWaits:
                 end.when(end.value + 1, partial(self._grown, topic, queue_id))
 
     def ring(self, topic: str, group: str) -> None:
-        """Wake the pops of a group."""
         bell = self._bells.get(topic, {}).get(group)
         if bell is not None:
             bell.advance(bell.value + 1)

@@ -50,25 +50,18 @@ class Wish:
 
 @dataclass(slots=True)
 class Popped:
-    """The messages of one pop.
-
-    Attributes:
-        token: of their handles.
-        is_cut: whether time ended before all was looked at, and nothing was found.
-    """
+    """The messages of one pop."""
 
     pop_ms: int
-    token: int
+    token: int  # of their handles
     queues: list[PoppedQueue] = field(default_factory=list)
     views: list[memoryview] = field(default_factory=list)
     count: int = 0
     size: int = 0
-    is_cut: bool = False
+    is_cut: bool = False  # whether time ended before all was looked at, and nothing was found
 
 
 class Popping:
-    """Pops of one broker."""
-
     def __init__(self, store: MessageStore, pops: Pops, broker_name: str) -> None:
         self._store = store
         self._pops = pops

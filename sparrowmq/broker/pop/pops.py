@@ -94,8 +94,6 @@ class Pops:
         """The number of messages that are with consumers, or visible again."""
         return sum(queue.count for queue in self.table)
 
-    # Changes --------------------------------------------------------------------------------------------------------
-
     def queue(self, topic: str, group: str, queue_id: int, from_end: bool) -> PopQueue:
         """Return a queue's state; begin it at the group's offset, or else at the end of the queue or its beginning."""
         known = self.known(topic, group, queue_id)
@@ -195,8 +193,6 @@ class Pops:
     def _end(self, queue: PopQueue) -> int:
         return self._store.queues.max_offset(queue.topic, queue.queue_id)
 
-    # The journal ----------------------------------------------------------------------------------------------------
-
     def take_steps(self) -> Iterator[list[bytes]]:
         """Yield the steps since the last call, as records of the journal."""
         steps, self._steps = self._steps, []
@@ -214,8 +210,6 @@ class Pops:
         self._is_noting = False
         if self._journal is not None:
             self._journal.note_pops()
-
-    # Messages that come back ----------------------------------------------------------------------------------------
 
     def _look_at(self, queue: PopQueue, number: int, at_ms: int) -> None:
         """Look at a chunk at a time, at the latest."""

@@ -235,8 +235,7 @@ class Staging:
     def publish_some(self) -> bool:
         """Publish one piece of the oldest committed batch, or store its "done". Returns False if there is none.
 
-        Raises:
-            StoreFailed, DiskFull: the batch is not published yet.
+        Raises: StoreFailed, DiskFull, the batch is not published yet.
         """
         publication = self._next()
         if publication is None:

@@ -90,8 +90,6 @@ class Decision:
 
 @dataclass(slots=True)
 class Author:
-    """The state of a writer."""
-
     runs: list[str] = field(default_factory=list)  # only the last one may write
     last_batch: int = -1
     others: Others = field(default_factory=dict)  # of the last batch
@@ -136,8 +134,7 @@ class CommitBody(msgspec.Struct):
 def demand_repetition(author: Author, source: Source, plan: str) -> None:
     """Check that a batch which comes again is the last one, as it was. An older checkpoint has others.
 
-    Raises:
-        RemoteError: its messages may be others than those that were committed as this batch.
+    Raises: RemoteError, its messages may be others than those that were committed as this batch.
     """
     if source.batch == author.last_batch and plan in ("", author.plan or plan):
         return

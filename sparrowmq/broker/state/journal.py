@@ -243,8 +243,7 @@ class Journal:
         """Return True when all changes are on disk, and at slaves if answers wait for these.
 
         Returns: False if the log could not take a change; then the file has it, where that counts.
-        Raises:
-            RemoteError: the change is in effect, but not safe yet.
+        Raises: RemoteError, the change is in effect, but not safe yet.
         """
         self.note_offsets()
         if self._problem is not None:

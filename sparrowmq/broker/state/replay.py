@@ -118,8 +118,7 @@ def recover(store: MessageStore) -> Found:
 def changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int, Change]]:
     """Yield the records from a queue offset on: each one's queue offset, log offset, size and content.
 
-    Raises:
-        CorruptRecord, BadStore, RemoteProtocolError: one cannot be read.
+    Raises: CorruptRecord, BadStore, RemoteProtocolError, one cannot be read.
     """
     queue = store.queues.get(STATE_TOPIC, 0)
     if queue is None:

@@ -95,7 +95,6 @@ class Users:
         self.on_policies(UserPolicies(SUBJECT + name, policies))
 
     def content(self) -> UserTable:
-        """The content of users.json."""
         return UserTable(self.version, dict(self._users), dict(self._policies), self.mark())
 
     def take(

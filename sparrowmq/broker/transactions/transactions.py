@@ -178,8 +178,7 @@ class Transactions:
     def _park(self, entry: Entry) -> bool:
         """Make a half message of a message that begins a transaction; return whether it does.
 
-        Raises:
-            RemoteError: MESSAGE_ILLEGAL, it cannot be a half message; NO_PERMISSION, this broker accepts none.
+        Raises: RemoteError, MESSAGE_ILLEGAL, it cannot be a half message; NO_PERMISSION, this broker accepts none.
         """
         group = entry.group
         if group is None or not half_message.is_half(entry.properties) or half_message.comes_back(entry):

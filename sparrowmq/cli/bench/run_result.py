@@ -59,8 +59,6 @@ class Tally:
     def failed(self) -> int:
         return sum(count for count, _ in self._errors.values())
 
-    # What it tells --------------------------------------------------------------------------------------------------
-
     @property
     def figures(self) -> Table:
         """One row: the result of the run."""

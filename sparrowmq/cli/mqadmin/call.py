@@ -56,8 +56,6 @@ class Call:
         self._out = out
         self._err = err
 
-    # Options --------------------------------------------------------------------------------------------------------
-
     def has(self, letter: str) -> bool:
         return letter in self._given
 
@@ -80,8 +78,6 @@ class Call:
         """Return whether the value is "true"; case does not matter."""
         return self.text(letter).lower() == "true" if self.has(letter) else otherwise
 
-    # Output ---------------------------------------------------------------------------------------------------------
-
     def write(self, text: str) -> None:
         self._out.write(text)
 
@@ -100,8 +96,6 @@ class Call:
 
     def show_usage(self) -> None:
         self.write(usage(f"mqadmin {self.command.name}", self.command.options))
-
-    # Servers --------------------------------------------------------------------------------------------------------
 
     @property
     def namesrvs(self) -> list[str]:

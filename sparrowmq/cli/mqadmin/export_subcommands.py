@@ -42,9 +42,6 @@ _SETTINGS: Final = tuple(
 _TOOL_VERSION: Final = "V4_9_8"
 
 
-# Topics and groups --------------------------------------------------------------------------------------------------
-
-
 async def export_metadata(call: Call) -> None:
     folder = call.text("f", FOLDER)
     if call.has("b"):
@@ -114,9 +111,6 @@ def _json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
     return {name: dict(sorted(msgspec.to_builtins(each).items())) for name, each in java.table(table)}
 
 
-# Settings -----------------------------------------------------------------------------------------------------------
-
-
 async def export_configs(call: Call) -> None:
     brokers = await brokers_of.masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
@@ -134,9 +128,6 @@ async def export_configs(call: Call) -> None:
     }
     table = {"clusterScale": scale, "brokerConfigs": dict(java.table(configs))}
     call.write(f"export {_write(call.text('f', FOLDER), 'configs.json', table)} success")
-
-
-# Figures ------------------------------------------------------------------------------------------------------------
 
 
 async def export_metrics(call: Call) -> None:

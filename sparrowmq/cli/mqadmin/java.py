@@ -25,9 +25,6 @@ _REGULAR_OFFSET: Final = 588
 _HIGHER_VERSION: Final = 612
 
 
-# Hash tables --------------------------------------------------------------------------------------------------------
-
-
 def hash_of(text: str) -> int:
     """String.hashCode, as an unsigned number."""
     code = 0
@@ -72,9 +69,6 @@ def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
     return [(key, items[key]) for key in names(items)]
 
 
-# JSON ---------------------------------------------------------------------------------------------------------------
-
-
 def pretty(value: Any, depth: int = 0) -> str:
     """Return JSON as fastjson writes it for people: tabs, and a map's closing brace on a line of its own.
 
@@ -95,9 +89,6 @@ def pretty(value: Any, depth: int = 0) -> str:
             return "[" + ",".join(pretty(each) for each in value) + "]"
         return "[" + inner + ("," + inner).join(pretty(each, depth + 1) for each in value) + outer + "]"
     return json.dumps(value, ensure_ascii=False)
-
-
-# Texts --------------------------------------------------------------------------------------------------------------
 
 
 def when(timestamp_ms: int) -> str:
@@ -125,7 +116,6 @@ def moment(text: str) -> int:
 
 
 def truth(value: object) -> str:
-    """Return a value as Java prints it."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

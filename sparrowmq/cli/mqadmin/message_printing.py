@@ -99,9 +99,6 @@ def print_message(call: Call, message: Message, charset: str, shows_body: bool) 
     call.write(f"MSGID: {message.stored.message_id} {message} BODY: {body}\n")
 
 
-# Queues -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """The result of a pull. (Java: PullResult)"""

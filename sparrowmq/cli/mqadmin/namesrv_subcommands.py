@@ -13,8 +13,6 @@ from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.client.admin.operations import namesrv_operations as operations
 from sparrowmq.protocol.names import ORDER_TOPICS
 
-# Values -------------------------------------------------------------------------------------------------------------
-
 
 async def update_kv_config(call: Call) -> None:
     await _put(call, call.text("s"), call.text("k"), call.text("v"))
@@ -61,9 +59,6 @@ async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
     await put_order(call, topic, ";".join(each for _, each in java.table(rows)))
 
 
-# Settings -----------------------------------------------------------------------------------------------------------
-
-
 async def get_namesrv_config(call: Call) -> None:
     for address in call.namesrvs:
         settings = await operations.namesrv_settings(call, address)
@@ -78,9 +73,6 @@ async def update_namesrv_config(call: Call) -> None:
         await operations.change_namesrv_settings(call, address, {key: value})
     given = f"[{', '.join(call.namesrvs)}]" if call.has("n") else ""
     call.line("update name server config success!%s\n%s : %s", given, key, value)
-
-
-# Brokers ------------------------------------------------------------------------------------------------------------
 
 
 async def wipe_write_perm(call: Call) -> None:

@@ -99,9 +99,6 @@ async def skip_accumulated_message(call: Call) -> None:
         _show_rows(call, await _reset_in_place(call, wish))
 
 
-# Online members -----------------------------------------------------------------------------------------------------
-
-
 async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
     """Let brokers reset the online members. Raises: Failure, with code 206 if none is online.
 
@@ -117,9 +114,6 @@ def _show_members(call: Call, moved: dict[MessageQueue, int]) -> None:
     call.line(_ONLINE, "#brokerName", "#queueId", "#offset")
     for queue in java.queues(moved):
         call.line(_ONLINE, queue.broker_name[:32], queue.queue_id, moved[queue])
-
-
-# In place of offline members ---------------------------------------------------------------------------------------
 
 
 async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:

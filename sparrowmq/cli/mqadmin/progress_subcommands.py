@@ -36,9 +36,6 @@ _GROUP: Final = "%-64.64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
 _MEMBER: Final = "%-36s %-22s %-10s %s"
 
 
-# Reports of brokers -------------------------------------------------------------------------------------------------
-
-
 async def consume_stats(call: Call, group: str, topic: str | None = None) -> ConsumeStats:
     """Return the offsets of a group at all brokers. Raises: Failure, with code 17 for an unknown group."""
     found = ConsumeStats()
@@ -88,9 +85,6 @@ def _any(route: TopicRoute) -> str:
     return random.choice([address for _, address in brokers_of.asked(route)])
 
 
-# Rates ----
-
-
 async def measured(call: Call, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
     """Return the sum of a figure over all brokers: per second in the last minute, and per day.
 
@@ -105,9 +99,6 @@ async def measured(call: Call, addresses: Iterable[str], name: str, key: str) ->
         per_second += stats.stats_minute.tps
         count += stats.sum_of_day
     return per_second, count
-
-
-# Commands -----------------------------------------------------------------------------------------------------------
 
 
 async def consumer_connection(call: Call) -> None:

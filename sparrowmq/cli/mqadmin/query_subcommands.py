@@ -38,9 +38,6 @@ _KEY: Final = "%-50s %4s %40s"
 _TRACE: Final = "%-10s %-20s %-20s %-20s %-10s %-10s"
 
 
-# By the id of a place -----------------------------------------------------------------------------------------------
-
-
 async def query_msg_by_id(call: Call) -> None:
     ids = [each.strip() for each in call.text("i").split(",") if each.strip()]
     if call.has("g") and call.has("d"):
@@ -106,9 +103,6 @@ async def _send_again(call: Call, msg_id: str) -> None:
         call.complain(failure)
 
 
-# By other ways ------------------------------------------------------------------------------------------------------
-
-
 async def query_msg_by_offset(call: Call) -> None:
     queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
     offset = call.number("o")
@@ -168,9 +162,6 @@ async def _query(
 
 def _has_key(message: StoredMessage, key: str, is_id: bool) -> bool:
     return message.unique_key == key if is_id else key in message.keys
-
-
-# Output ------------------------------------------------------------------------------------------------------------
 
 
 async def _show(call: Call, message: Message, suffix: str = "", is_by_id: bool = True) -> None:
@@ -265,9 +256,6 @@ async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
 def _wants(group: ConsumerConnections, message: StoredMessage) -> bool:
     subscription = group.subscription_table.get(message.topic)
     return subscription is None or not subscription.tags or message.tags in subscription.tags
-
-
-# Traces -------------------------------------------------------------------------------------------------------------
 
 
 async def query_msg_trace_by_id(call: Call) -> None:

@@ -33,9 +33,6 @@ _UNIT: Final = 1
 _UNIT_SUB: Final = 2
 
 
-# Changes ------------------------------------------------------------------------------------------------------------
-
-
 async def update_topic(call: Call) -> None:
     flag = _UNIT * call.is_true("u") | _UNIT_SUB * call.is_true("s")
     topic = TopicConfig(
@@ -123,9 +120,6 @@ async def remove_topic(call: Call, topic: str, cluster: str) -> None:
     for address in call.namesrvs:
         await delete_route(call, address, topic, cluster)
     call.line("delete topic [%s] from NameServer success.", topic)
-
-
-# Show ---------------------------------------------------------------------------------------------------------------
 
 
 async def topic_route(call: Call) -> None:
@@ -238,9 +232,6 @@ async def allocate_mq(call: Call) -> None:
         for member in java.names(members)
     }
     call.line(msgspec.json.encode({"result": result}).decode())
-
-
-# Rates --------------------------------------------------------------------------------------------------------------
 
 
 async def stats_all(call: Call) -> None:

@@ -40,7 +40,6 @@ def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verb
 
 
 def _here() -> list[Finding]:
-    """Check this machine."""
     files, check = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ulimit -Hn of this shell"
     if files != resource.RLIM_INFINITY and files < _FEWEST_FILES:
         mend = "ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit, before a broker starts here"

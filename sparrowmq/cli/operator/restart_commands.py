@@ -138,7 +138,6 @@ def _show_content(found: Content) -> None:
 
 
 def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
-    """Plan, ask, restart."""
     patience = Patience(given["settle_s"], back_s=given["back_s"])
     begin = _by_command(given["run"]) if given["run"] else None
 
@@ -163,7 +162,6 @@ def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) 
 
 
 def _show(plan: Plan) -> None:
-    """Print the plan, for people."""
     steps = [
         (step.target.broker, step.target.broker_id, step.target.address, step.what) for step in plan.steps
     ]

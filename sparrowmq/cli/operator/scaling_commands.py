@@ -102,8 +102,6 @@ def move(name: str, dry_run: bool, **given: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A move, as the command line says."""
-
     source: str
     target: str
     with_unread: bool

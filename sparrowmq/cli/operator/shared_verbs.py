@@ -43,7 +43,6 @@ def refuse_no_change(given: Mapping[str, object]) -> None:
 
 
 def tell(done: str, name: str, brokers: Iterable[str]) -> None:
-    """Print what was done, and at which brokers."""
     parent = click.get_current_context().parent
     assert parent is not None, "commands of a noun"
     noun, places = parent.command.name or "", list(brokers)

@@ -83,7 +83,6 @@ async def _look(admin: Admin, cluster: str | None, is_live: bool) -> bool:
 
 
 def _show(found: Activity, is_live: bool) -> None:
-    """Print a look."""
     most = _room(len(found.brokers)) if is_live else None
     if is_live:
         click.echo(_HOME_AND_CLEAR, nl=False)

@@ -39,23 +39,15 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Wishes:
-    """The size and place of a cluster, as the command line gives them.
+    """The size and place of a cluster, as the command line gives them."""
 
-    Attributes:
-        place: the folder where the servers will find their files.
-        data: the folder where they keep their data; "" for `place`.
-        hosts: servers are distributed over them in turn.
-        slaves: the slaves of each broker.
-        has_failover: the brokers are members of one group, whose master etcd knows.
-    """
-
-    place: str
-    data: str = ""
-    hosts: Sequence[str] = ("127.0.0.1",)
+    place: str  # the folder where the servers will find their files
+    data: str = ""  # the folder where they keep their data; "" for `place`
+    hosts: Sequence[str] = ("127.0.0.1",)  # servers are distributed over them in turn
     name_servers: int = 1
     brokers: int = 1
-    slaves: int = 0
-    has_failover: bool = False
+    slaves: int = 0  # the slaves of each broker
+    has_failover: bool = False  # the brokers are members of one group, whose master etcd knows
     etcd: int = 1
     clients: Sequence[str] = ("application",)
     namesrv_port: int = NAMESRV_PORT
@@ -85,8 +77,6 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Server:
-    """One server."""
-
     folder: str
     host: str
     port: int
@@ -115,39 +105,25 @@ class BrokerServer(Server):
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate to sign.
+    """A certificate to sign."""
 
-    Attributes:
-        stem: of its files below the folder of the cluster: STEM.pem and the key.
-        hosts: of a server; () for a client.
-        authority: the stem of the CA.
-    """
-
-    stem: str
+    stem: str  # of its files below the folder of the cluster: STEM.pem and the key
     key: str
     name: str
-    hosts: tuple[str, ...] = ()
-    authority: str = AUTHORITY
+    hosts: tuple[str, ...] = ()  # of a server; () for a client
+    authority: str = AUTHORITY  # the stem of the CA
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All files.
+    """All files."""
 
-    Attributes:
-        texts: by the path below the folder of the cluster.
-        certificates: to sign, and the CAs that sign them.
-        copies: copies of a CA's certificate, each with the stem of the CA.
-        starts: the commands that start the servers, in order.
-        name_servers: their addresses.
-    """
-
-    texts: Mapping[str, str]
-    certificates: Sequence[Certificate]
-    copies: Mapping[str, str]
+    texts: Mapping[str, str]  # by the path below the folder of the cluster
+    certificates: Sequence[Certificate]  # to sign, and the CAs that sign them
+    copies: Mapping[str, str]  # copies of a CA's certificate, each with the stem of the CA
     authorities: Sequence[str]
-    starts: Sequence[str]
-    name_servers: str
+    starts: Sequence[str]  # the commands that start the servers, in order
+    name_servers: str  # their addresses
 
 
 @dataclass

@@ -83,7 +83,6 @@ class Notifier:
             self._again(lambda: self._text)
 
     def stops(self) -> None:
-        """Say that the server stops."""
         self.say(STOPPING, _status("saves its files and stops"))
 
     def _again(self, text: Callable[[], str]) -> None:

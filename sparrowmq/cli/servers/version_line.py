@@ -17,7 +17,6 @@ FROM_SOURCE: Final = (
 
 
 def identity() -> str:
-    """Return the version, whether it is compiled, and the version of Python."""
     form = "compiled" if compiled.is_in_use() else FROM_SOURCE
     return f"sparrowmq {VERSION}, {form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 

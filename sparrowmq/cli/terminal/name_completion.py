@@ -49,8 +49,6 @@ class NameOf(click.types.StringParamType):
 
 
 class ContextName(click.types.StringParamType):
-    """The name of a context of this user."""
-
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:

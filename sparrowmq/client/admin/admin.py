@@ -144,8 +144,7 @@ class Admin:
     async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change settings of a running broker, and for its next start; `broker` as above.
 
-        Raises:
-            RemoteError: one of them is wrong, or cannot be changed in a running broker; none was changed.
+        Raises: RemoteError, one of them is wrong, or cannot be changed in a running broker; none was changed.
         """
         if not changes:
             raise ConfigError("nothing is to be changed; give settings by their keys")
@@ -290,8 +289,7 @@ class Admin:
     async def delete_topic(self, name: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic and its messages at every master that has it, and its route; returns their names.
 
-        Raises:
-            NoRoute: it does not exist; ChangeFailed.
+        Raises: NoRoute, it does not exist; ChangeFailed.
         """
         return await topics.delete(self._servers, self._full(name), cluster)
 
@@ -377,8 +375,7 @@ class Admin:
 
         A consumer that still runs creates it again.
 
-        Raises:
-            NoGroup: it does not exist; ChangeFailed.
+        Raises: NoGroup, it does not exist; ChangeFailed.
         """
         return await groups.delete(self._servers, self._full(name), cluster)
 
@@ -420,8 +417,7 @@ class Admin:
 
         It stays in the dead-letter queue; sent again twice, it comes twice.
 
-        Raises:
-            InvalidMessage: it is none of `dead_letters`.
+        Raises: InvalidMessage, it is none of `dead_letters`.
         """
         await dead_letters.resend(self._servers, dead_letter)
 

@@ -93,8 +93,6 @@ class Bundle:
         except SparrowError as error:
             self.missing[what] = str(error)
 
-    # The cluster ----------------------------------------------------------------------------------------------------
-
     async def _doctor(self) -> None:
         found = await doctor.examine(self._servers, None, None, self._now_ms)
         self._put_json("doctor.json", [{**_plain(each), "verdict": each.verdict.value} for each in found])
@@ -118,8 +116,6 @@ class Bundle:
             self.missing["routes.json"] = (
                 f"the routes of {len(topics) - _MOST_ROUTES} of {len(topics)} topics"
             )
-
-    # Servers --------------------------------------------------------------------------------------------------------
 
     async def _namesrv(self, path: str, address: str) -> None:
         servers = self._servers
@@ -179,8 +175,6 @@ class Bundle:
         except SparrowError as error:
             self.missing[what] = str(error)
             return None
-
-    # Texts ----------------------------------------------------------------------------------------------------------
 
     def _put_json(self, path: str, value: object) -> None:
         self._put(path, json.dumps(value, indent=1, ensure_ascii=False, default=str))

@@ -51,8 +51,7 @@ async def online_clients(
 ) -> tuple[list[OnlineClient], dict[str, SparrowError]]:
     """Return the clients by group and id, and the errors of brokers that are missing.
 
-    Raises:
-        ConfigError: there is no such cluster.
+    Raises: ConfigError, there is no such cluster.
     """
     masters = {place.name: place.master for place in await servers.brokers(cluster)}
     rows, failures = await servers.each(masters, lambda _, address: _online_at(servers, address))
@@ -66,7 +65,6 @@ async def online_clients(
 
 
 async def _online_at(servers: Servers, address: str) -> list[_Row]:
-    """Return the clients of one broker."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def consumers(group: str) -> list[_Row]:

@@ -50,7 +50,6 @@ COMMITTED: Final = frozenset(
 
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
-    """See `Admin.dead_letters`."""
     found: list[ReceivedMessage] = []
     with suppress(NoGroup):
         async with aclosing(walk(servers, group)) as letters:
@@ -64,8 +63,7 @@ async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMes
 async def walk(servers: Servers, group: str, since_ms: int = 0) -> AsyncGenerator[ReceivedMessage, None]:
     """Yield the dead letters of a group that were stored since, the oldest first.
 
-    Raises:
-        NoGroup: it has none, and no broker knows it.
+    Raises: NoGroup, it has none, and no broker knows it.
     """
     topic = names.dlq_topic(names.check_group(group))
     try:
@@ -78,7 +76,6 @@ async def walk(servers: Servers, group: str, since_ms: int = 0) -> AsyncGenerato
 
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
-    """See `Admin.resend`."""
     check_kind("dead_letter", message, ReceivedMessage, "one of `dead_letters`")
     dead = servers.network.full_queue(message.queue)
     topic = dead.topic
@@ -89,7 +86,6 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
 
 
 async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:
-    """See `Admin.replay`."""
     check_kind("message", message, ReceivedMessage, "a message, as `find` and `message` return it")
     place = servers.network.full_queue(message.queue)
     stored = message.stored

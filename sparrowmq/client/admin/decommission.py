@@ -49,7 +49,6 @@ class Content:
 
     @property
     def risks(self) -> tuple[str, ...]:
-        """Return what is lost with the broker."""
         return tuple(
             f"no group has consumed {count:,} messages of {topic}" for topic, count in self.unclaimed.items()
         )

@@ -31,7 +31,6 @@ async def unread(
 
 
 async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> dict[str, int]:
-    """Count at one broker."""
     ranges = await topic_offsets(servers, address, topic)
     left = {queue: each for queue, each in ranges.items() if queue.queue_id >= read_queues}
     counts: dict[str, int] = {}

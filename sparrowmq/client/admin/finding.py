@@ -34,7 +34,6 @@ MOST_TRACES: Final = 64  # messages with traces of one; Apache's brokers give no
 
 
 async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMessage:
-    """See `Admin.message`."""
     check_text("msg_id", msg_id)
     if (found_at := await _place(servers, msg_id)) is not None:
         return await _at(servers, msg_id, *found_at)

@@ -154,7 +154,6 @@ class Member:
 
 
 async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exist_ok: bool) -> list[str]:
-    """See `Admin.create_group`."""
     name = check_group(wanted.group_name)
     _check_counts(msgspec.structs.asdict(wanted))
     masters = await servers.masters(cluster)
@@ -194,7 +193,6 @@ def _check_counts(config: Mapping[str, object]) -> None:
 
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
-    """See `Admin.delete_group`."""
     masters = await servers.masters(cluster)
     await _there(servers, name, masters)
     done = await servers.change(
@@ -208,7 +206,6 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
 
 
 async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
-    """See `Admin.groups`."""
     masters = await servers.all_masters(cluster)
     tables = await servers.all(masters, lambda _, address: group_table(servers, address))
     found = {name for table in tables.values() for name in table}
@@ -217,7 +214,6 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 
 async def show(servers: Servers, name: str) -> Group:
-    """See `Admin.group`."""
     masters = await servers.all_masters()
     settings = await _there(servers, check_group(name), masters)
     found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
@@ -228,7 +224,6 @@ async def show(servers: Servers, name: str) -> Group:
 
 
 async def members(servers: Servers, name: str) -> list[Member]:
-    """See `Admin.members`."""
     masters = await servers.all_masters()
     check_group(name)
     found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
@@ -262,7 +257,6 @@ def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
 
 
 async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
-    """See `Admin.lag`."""
     check_group(name)
     masters = await servers.all_masters()
     if topic is not None:
@@ -338,7 +332,6 @@ def lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> Grou
 
 
 async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-    """See `Admin.reset`."""
     _check_target(to)
     masters = await servers.masters_of(topic)
     await _there(servers, check_group(name), masters)
@@ -390,8 +383,7 @@ async def _configs(
 async def _there(servers: Servers, name: str, masters: Masters) -> dict[str, GroupConfig]:
     """Return the settings of a group at each broker that knows it; the change itself reports brokers that fail.
 
-    Raises:
-        NoGroup: no broker knows it.
+    Raises: NoGroup, no broker knows it.
     """
     configs, failures = await _configs(servers, name, masters)
     if not configs:

@@ -69,7 +69,6 @@ class Step:
 
     @property
     def what(self) -> str:
-        """The step in words."""
         if self.is_begun:
             return "undrain"
         return "drain, restart, undrain" if self.drains else "restart"

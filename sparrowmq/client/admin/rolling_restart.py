@@ -107,7 +107,6 @@ class RollingRestart:
         return done
 
     async def look(self) -> list[BrokerNow]:
-        """Return all brokers as they are now."""
         places = [
             (place.name, broker_id, address)
             for place in await self._servers.brokers(self._cluster)

@@ -139,7 +139,6 @@ class Servers:
 
     @property
     def namesrv(self) -> str:
-        """The name servers, for texts."""
         return str(self.network.name_servers)
 
     async def ask_namesrv(

@@ -98,13 +98,11 @@ async def behind(servers: Servers, address: str) -> dict[str, int]:
 
 
 async def drain(servers: Servers, broker: str) -> int:
-    """See `Admin.drain`."""
     await _keep_drained(servers, broker, "true")
     return await _at_name_servers(servers, broker, hide_from_producers)
 
 
 async def undrain(servers: Servers, broker: str) -> int:
-    """See `Admin.undrain`."""
     await _keep_drained(servers, broker, "false")
     return await _at_name_servers(servers, broker, show_to_producers)
 
@@ -121,7 +119,6 @@ async def _keep_drained(servers: Servers, broker: str, drained: str) -> None:
 
 
 async def forget(servers: Servers, broker: str) -> None:
-    """See `Admin.forget_broker`."""
     check_text("broker", broker)
     known = {place.name for place in await servers.brokers()}
     if broker in known:

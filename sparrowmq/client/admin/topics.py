@@ -92,7 +92,6 @@ class Topic:
 async def create(
     servers: Servers, config: TopicConfig, cluster: str | None, exist_ok: bool, ordered: bool
 ) -> list[str]:
-    """See `Admin.create_topic`."""
     name = check_new_topic(config.topic_name)
     masters = await servers.masters(cluster)
     if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
@@ -144,7 +143,6 @@ async def change(
     message_type: TopicType | None = None,
     hide_unread: bool = False,
 ) -> list[str]:
-    """See `Admin.change_topic`."""
     attributes = attributes_of(message_type)
     masters = await _masters(servers, check_new_topic(name), cluster)
     number = None if perm is None else number_of(perm)
@@ -175,7 +173,6 @@ async def change(
 
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
-    """See `Admin.delete_topic`."""
     masters = await _masters(servers, check_new_topic(name), cluster)
     order = await topic_order.known(servers, name)
     if order is not None and (others := await _others(servers, name, order, cluster)):
@@ -201,7 +198,6 @@ async def remove(servers: Servers, name: str, masters: Masters, cluster: str | N
 
 
 async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
-    """See `Admin.topics`."""
     if cluster is not None:
         await servers.brokers(cluster)
     found = set(await topic_names(servers, cluster))
@@ -216,7 +212,6 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 
 async def show(servers: Servers, name: str) -> Topic:
-    """See `Admin.topic`."""
     route = await servers.route(name)
     types = await _types(servers, name, masters_in(route))
     shares = [
@@ -241,7 +236,6 @@ async def show(servers: Servers, name: str) -> Topic:
 
 
 async def _types(servers: Servers, name: str, masters: Masters) -> dict[str, TopicType]:
-    """Return the type of a topic at each broker that says it."""
     found, _ = await servers.each(masters, lambda _, address: topic_config(servers, address, name))
     return {broker: type_of_topic(config.attributes).value for broker, config in found.items()}
 

@@ -60,8 +60,6 @@ class Answers:
         """Make ids that no other process makes."""
         self._ids = UniqueIds(ip_address(ip).packed, os.getpid(), random.getrandbits(32))
 
-    # Asking ---------------------------------------------------------------------------------------------------------
-
     @contextmanager
     def expect(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
         """The future of an answer. An answer after the block is dropped."""
@@ -78,8 +76,7 @@ class Answers:
 
         Those that cannot be reached at once go on being tried without us: answers may come through the others.
 
-        Raises:
-            NoRoute, NetworkError: the topic does not exist, or no name server answers.
+        Raises: NoRoute, NetworkError, the topic does not exist, or no name server answers.
         """
         if topic in self._greeted_for:
             return
@@ -112,8 +109,6 @@ class Answers:
             return
         found[Property.ARRIVE_TIME] = str(self._clock.now_ms())
         waiting.set_result(_message(push, found, body, origin))
-
-    # Answering ------------------------------------------------------------------------------------------------------
 
     async def give(self, request: StoredMessage, broker_name: str, body: bytes) -> bool:
         """Send the answer to a request. Return whether its sender got it.
@@ -156,7 +151,6 @@ class Answers:
 
 
 def asks(message: StoredMessage) -> bool:
-    """Return whether a message is a request."""
     return Property.REPLY_TO_CLIENT in message.properties and Property.CORRELATION_ID in message.properties
 
 

@@ -63,8 +63,7 @@ class Brokers:
     async def session(self, address: str) -> Session:
         """The session to an address, connected and greeted when there was none.
 
-        Raises:
-            NetworkError: it cannot be connected, or did not answer the greeting.
+        Raises: NetworkError, it cannot be connected, or did not answer the greeting.
         """
         if session := self.live(address):
             return session
@@ -86,8 +85,7 @@ class Brokers:
     async def of(self, broker_name: str, broker_id: int = MASTER) -> Session:
         """The session to a broker's replica, or to another replica if that is not there.
 
-        Raises:
-            NetworkError: it cannot be connected, or no route names it any more.
+        Raises: NetworkError, it cannot be connected, or no route names it any more.
         """
         address = self._routes.replica(broker_name, broker_id)
         if address is None:

@@ -108,8 +108,7 @@ class NameServers:
     async def fetch(self) -> None:
         """Ask the address server for the name servers.
 
-        Raises:
-            NetworkError: it did not answer, or with something else; the known addresses stay in use.
+        Raises: NetworkError, it did not answer, or with something else; the known addresses stay in use.
         """
         if self._page is None:
             return

@@ -48,8 +48,7 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
 
     An address without a port is given that of name servers, 9876.
 
-    Raises:
-        ConfigError: there is neither, or an address is none.
+    Raises: ConfigError, there is neither, or an address is none.
     """
     given = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
     if isinstance(given, str) and given.startswith(("http://", "https://")):

@@ -113,8 +113,7 @@ class Assignment:
     async def apply(self, topic: str, wanted: Collection[MessageQueue]) -> bool:
         """Own exactly these queues of the topic. Return False if some could not be taken over or given up yet.
 
-        Raises:
-            SparrowError: a broker did not answer with the offset; the other queues are taken over all the same.
+        Raises: SparrowError, a broker did not answer with the offset; the other queues are taken over all the same.
         """
         change = diff([queue for queue in self._owned if queue.topic == topic], wanted)
         self._stay(wanted)
@@ -211,13 +210,11 @@ class Assignment:
         await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """The offset of each queue of a topic, for an operator."""
         return {
             queue: owned.state.commit_offset for queue, owned in self._owned.items() if queue.topic == topic
         }
 
     def report(self) -> dict[MessageQueue, ProcessQueueState]:
-        """The state of each queue, for an operator."""
         now = self._network.clock.monotonic()
         return {queue: owned.state.report(now) for queue, owned in self._owned.items()}
 

@@ -82,8 +82,7 @@ class Checks:
     def add(self, group: str, check: Check, settings: CheckSettings) -> None:
         """Add the check of a group, which has the name that brokers know.
 
-        Raises:
-            ConfigError: the check cannot be called, or the group has one.
+        Raises: ConfigError, the check cannot be called, or the group has one.
         """
         check_callable("check", check, "a function of one message")
         if group in self._by_group:
@@ -120,8 +119,6 @@ class Checks:
 
 
 class _Checker:
-    """The check of one group."""
-
     def __init__(self, checks: Checks, group: str, check: Check, settings: CheckSettings) -> None:
         self._checks = checks
         self._group = group
@@ -196,7 +193,6 @@ def _end(thread: HandlerThread | None) -> None:
 
 
 def _answer(question: _Question, group: str, known: bool | None) -> End:
-    """Send the broker an end, and return the end."""
     header, message = question.header, question.message
     question.peer.tell(
         EndTransaction(

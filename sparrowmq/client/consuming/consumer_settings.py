@@ -187,8 +187,6 @@ class PullTuning(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """The settings of a pull consumer."""
-
     group: str
     start: Start = "latest"
     """The begin of a queue without committed offset and without `seek`; as for consumers."""
@@ -228,8 +226,6 @@ class SimpleTuning(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SimpleSettings:
-    """The settings of a simple consumer."""
-
     group: str
     start: PopStart = "latest"
     """The begin of a group that has never consumed a topic; as for consumers."""

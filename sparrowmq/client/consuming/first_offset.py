@@ -26,11 +26,7 @@ from sparrowmq.protocol.requests.headers import FIRST_AT_OR_AFTER, GetMaxOffset,
 
 
 async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, brokers: Brokers) -> int:
-    """The offset to pull first.
-
-    Raises:
-        SparrowError: the broker could not be asked.
-    """
+    """The offset to pull first. Raises: SparrowError, the broker could not be asked."""
     committed = await offsets.resume(queue)
     if committed is not None and committed > 0:
         return committed
@@ -54,7 +50,6 @@ async def newest(queue: MessageQueue, brokers: Brokers) -> int:
 
 
 async def oldest(queue: MessageQueue, brokers: Brokers) -> int:
-    """The offset of the oldest message that is kept."""
     session = await brokers.of(queue.broker_name)
     answer = await session.call(GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
@@ -65,8 +60,7 @@ async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> in
 
     Apache's brokers up to 4.9 answer the nearest message, which can be one message early.
 
-    Raises:
-        ConfigError: it is no time, or out of what can be counted.
+    Raises: ConfigError, it is no time, or out of what can be counted.
     """
     timestamp_ms = check_time("time", time)
     session = await brokers.of(queue.broker_name)

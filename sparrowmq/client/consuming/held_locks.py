@@ -26,8 +26,6 @@ ANSWER_S: Final = 1.0
 
 
 class QueueLocks:
-    """The locks of one member of a group."""
-
     def __init__(self, group: str, client_id: str, brokers: Brokers) -> None:
         self._group = group
         self._client_id = client_id

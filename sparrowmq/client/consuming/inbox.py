@@ -38,8 +38,7 @@ class Inbox(Generic[T]):
     async def take(self) -> T:
         """The next item. Cancelling takes none.
 
-        Raises:
-            InboxClosed: closed, even if items are left: they were never acknowledged, so they come again.
+        Raises: InboxClosed, closed, even if items are left: they were never acknowledged, so they come again.
         """
         while not self._items or self._closed:
             if self._closed:

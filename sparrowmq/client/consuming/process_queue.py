@@ -144,7 +144,6 @@ class ProcessQueue:
             self._wake()
 
     def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Remove messages that were acknowledged."""
         pop = self._unsettled.pop
         self.unsettled_bytes -= sum([pop(message.offset, 0) for message in messages])
         if self._is_awaited and (self.has_room or self.is_leaving):

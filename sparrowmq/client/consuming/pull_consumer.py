@@ -148,8 +148,7 @@ class PullConsumer:
     ) -> None:
         """Read exactly these queues, with this filter. Queues that were assigned before keep their position.
 
-        Raises:
-            ConfigError: topics are subscribed.
+        Raises: ConfigError, topics are subscribed.
         """
         if self._subscriptions:
             raise ConfigError(
@@ -171,8 +170,7 @@ class PullConsumer:
 
         All members of the group must do the same. The queues come within a moment: see `assigned`, `on_assigned`.
 
-        Raises:
-            ConfigError: queues are assigned.
+        Raises: ConfigError, queues are assigned.
         """
         if self._readings.queues and not self._subscriptions:
             raise ConfigError("queues are assigned; assign(()) before you subscribe")
@@ -228,8 +226,7 @@ class PullConsumer:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset. An offset outside of the queue becomes the nearest one inside.
 
-        Raises:
-            ConfigError: the queue is not assigned, or the offset is negative or no number.
+        Raises: ConfigError, the queue is not assigned, or the offset is negative or no number.
         """
         check_offset(offset)
         self._reading(queue).move(offset)
@@ -273,8 +270,7 @@ class PullConsumer:
 
         Offsets that a broker did not accept are logged, and sent again with the next commit.
 
-        Raises:
-            ConfigError: one of these queues is not assigned, or an offset is negative.
+        Raises: ConfigError, one of these queues is not assigned, or an offset is negative.
         """
         if isinstance(offsets, Mapping):
             for offset in offsets.values():

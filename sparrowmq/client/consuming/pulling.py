@@ -181,8 +181,7 @@ class Asker:
     async def _check_filter(self, error: RemoteError) -> None:
         """Ask whether the broker refuses the filter; Java asks the same when a consumer starts.
 
-        Raises:
-            ConfigError: the broker refuses the filter.
+        Raises: ConfigError, the broker refuses the filter.
         """
         subscription, broker_name = self._subscription, self._owned.queue.broker_name
         if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:

@@ -75,7 +75,6 @@ class Reading:
         self.not_before = 0.0
 
     def report(self) -> ProcessQueueState:
-        """The state for an operator."""
         return ProcessQueueState(
             commit_offset=self.position or 0,
             cached_msg_min_offset=self.position or 0,
@@ -95,8 +94,6 @@ class Readings:
         self._owner = HandedOut(network.answers)
         self._by_queue: dict[MessageQueue, Reading] = {}  # in the order of their turns
         self._nudged: asyncio.Future[None] | None = None
-
-    # Which queues ---------------------------------------------------------------------------------------------------
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -141,8 +138,6 @@ class Readings:
         if self._nudged is not None and not self._nudged.done():
             self._nudged.set_result(None)
 
-    # Reading --------------------------------------------------------------------------------------------------------
-
     async def begin(self, reading: Reading) -> int:
         """The next offset; first find the begin if it is unknown. Raises: SparrowError."""
         if reading.position is None:
@@ -163,11 +158,7 @@ class Readings:
                 reading.answer.add_done_callback(_look)  # A reading may be left before it is collected.
 
     def collect(self) -> None:
-        """Take the answers that arrived.
-
-        Raises:
-            RemoteError: a broker refuses, and will refuse again.
-        """
+        """Take the answers that arrived. Raises: RemoteError, a broker refuses, and will refuse again."""
         for reading in self._by_queue.values():
             answer = reading.answer
             if answer is None or not answer.done():

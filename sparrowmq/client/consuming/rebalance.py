@@ -155,8 +155,7 @@ class Rebalancer:
     async def _members(self, route: Route) -> list[str]:
         """The members of the group, from any broker of the topic.
 
-        Raises:
-            SparrowError: none answered. A broker that does not know us has no heartbeat of ours, and gets another.
+        Raises: SparrowError, none answered. A broker that does not know us has no heartbeat of ours, and gets another.
         """
         brokers = self._network.brokers
         failure: SparrowError = NoRoute(route.topic, "any broker")

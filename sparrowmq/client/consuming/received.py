@@ -199,11 +199,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body as it was sent.
-
-        Raises:
-            RemoteProtocolError: the compressed body is damaged or far too large.
-        """
+        """The body as it was sent. Raises: RemoteProtocolError, the compressed body is damaged or far too large."""
         if self._body is None:
             self._body = compression.decompress(self._source.body, self._source.sys_flag)
         return self._body
@@ -244,11 +240,7 @@ class ReceivedMessage:
         return self.body.decode()
 
     def json(self) -> Any:
-        """The body as JSON.
-
-        Raises:
-            InvalidMessage: it is not JSON.
-        """
+        """The body as JSON. Raises: InvalidMessage, it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -316,8 +308,7 @@ class ReceivedMessage:
 
         In a batch the longest extension of its messages counts. Without a handler there is no limit to extend.
 
-        Raises:
-            ConfigError: these are no seconds above 0.
+        Raises: ConfigError, these are no seconds above 0.
         """
         check_seconds("seconds", seconds)
         if self._settle is not None:

@@ -72,11 +72,7 @@ class Retries:
         self._outbox = outbox
 
     async def give_back(self, message: ReceivedMessage) -> None:
-        """Have the message delivered again later.
-
-        Raises:
-            SparrowError: neither its broker nor another accepted it.
-        """
+        """Have the message delivered again later. Raises: SparrowError, neither its broker nor another accepted it."""
         try:
             session = await self._brokers.of(message.queue.broker_name)
             delay_s = message._wish.delay_s

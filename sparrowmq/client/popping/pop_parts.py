@@ -20,8 +20,6 @@ from sparrowmq.protocol.subscription import Subscription
 
 
 class PopParts:
-    """Makes the parts of one consumer that pops."""
-
     def __init__(self, settings: ConsumerSettings, network: Network, outbox: Outbox) -> None:
         self._settings = settings
         self._network = network

@@ -75,11 +75,9 @@ class PopQueue(ProcessQueue):
 
     @property
     def held(self) -> list[PoppedMessage]:
-        """The messages that are not settled."""
         return list(self._held.values())
 
     def hold(self, messages: Iterable[PoppedMessage]) -> None:
-        """Add popped messages."""
         self._adapt()
         for message in messages:
             self._held[message] = message
@@ -113,7 +111,6 @@ class PopQueue(ProcessQueue):
             self._ack(unspent)
 
     def forget(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Remove messages."""
         for message in messages:
             if self._held.pop(message, None) is not None:
                 self._settled += 1

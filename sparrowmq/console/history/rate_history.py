@@ -245,5 +245,4 @@ def _write(
 
 
 def _midnight_ms(day: date) -> int:
-    """The begin of a local day."""
     return round(datetime.combine(day, time.min).timestamp() * 1000)

@@ -59,7 +59,6 @@ class Samples:
         self._saved_s = clock.monotonic()
 
     def rates(self) -> dict[str, list[Rate]]:
-        """By broker."""
         return {broker: list(points) for broker, points in sorted(self._rates.items())}
 
     def lags(self, group: str) -> list[tuple[int, int]]:

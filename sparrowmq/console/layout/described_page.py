@@ -44,17 +44,12 @@ class Page:
 
 @dataclass(frozen=True)
 class Description(Generic[T]):
-    """Draws a page from what it reads.
-
-    Attributes:
-        period_s: how often the page reads again; 0 is never.
-        refresh: reads again at less cost than `read`.
-    """
+    """Draws a page from what it reads."""
 
     read: Callable[[View], Awaitable[T]]
     parts: Sequence[Part[T]]
-    period_s: float = 0.0
-    refresh: Callable[[View, T], Awaitable[T]] | None = None
+    period_s: float = 0.0  # how often the page reads again; 0 is never
+    refresh: Callable[[View, T], Awaitable[T]] | None = None  # reads again at less cost than `read`
 
     async def __call__(self, view: View) -> None:
         found = await self.read(view)
@@ -70,8 +65,6 @@ class Description(Generic[T]):
 
 
 def text(words: Callable[[T], str], mark: str = "") -> Part[T]:
-    """A line of text."""
-
     def draw(view: View, found: T) -> Update[T]:
         label = ui.label(words(found)).classes("text-sm opacity-80").mark(mark)
         return lambda now: label.set_text(words(now))

@@ -60,8 +60,6 @@ class ListPage(Generic[S, R]):
 
 
 class _Shown(Generic[S, R]):
-    """The list as one visitor has it."""
-
     def __init__(self, page: ListPage[S, R], view: View) -> None:
         self._page = page
         self._view = view

@@ -114,7 +114,6 @@ class MessageResults:
             await self._view.attempt(self._read_page(self._reading))
 
     async def _read_page(self, reading: Reading) -> None:
-        """Read until a page is full."""
         search = self._search
         found: list[ReceivedMessage] = []
         self._next.set_visibility(False)
@@ -139,7 +138,6 @@ class MessageResults:
 
 
 def range_text(before: int, count: int, reading: Reading, is_more: bool) -> str:
-    """Which messages a page shows."""
     if not before and not is_more:
         return f"{count:,} of {reading.looked:,} messages"
     places = f"{before + 1:,} to {before + count:,}" if count else "no more"

@@ -110,20 +110,13 @@ Cell = str | int | float | datetime | Link | Badge | Amount | Sparkline | None
 
 @dataclass(frozen=True)
 class Column(Generic[R]):
-    """A column.
-
-    Attributes:
-        cell: the column's value in a row.
-        is_number: aligned right, and the greatest comes first when it is sorted.
-        is_wide: hidden on a phone.
-        is_sorted: a click on its heading sorts the rows.
-    """
+    """A column."""
 
     label: str
-    cell: Callable[[R], Cell]
-    is_number: bool = False
-    is_wide: bool = False
-    is_sorted: bool = True
+    cell: Callable[[R], Cell]  # the column's value in a row
+    is_number: bool = False  # aligned right, and the greatest comes first when it is sorted
+    is_wide: bool = False  # hidden on a phone
+    is_sorted: bool = True  # a click on its heading sorts the rows
 
     def as_quasar(self, name: str) -> dict[str, Any]:
         shown = "max-sm:hidden" if self.is_wide else ""
@@ -144,17 +137,11 @@ Columns = Sequence[Column[R]]
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """The part of a row that unfolds.
+    """The part of a row that unfolds."""
 
-    Attributes:
-        text: is shown.
-        copied: texts that buttons copy, by name.
-        link: to the whole thing.
-    """
-
-    text: str
-    copied: Mapping[str, str] = field(default_factory=dict)
-    link: Link | None = None
+    text: str  # is shown
+    copied: Mapping[str, str] = field(default_factory=dict)  # texts that buttons copy, by name
+    link: Link | None = None  # to the whole thing
 
 
 @dataclass(frozen=True)

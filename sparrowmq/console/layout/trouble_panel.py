@@ -27,7 +27,6 @@ class TroublePanel:
         self.show(troubles)
 
     def show(self, troubles: Sequence[Trouble]) -> None:
-        """Replace what is shown."""
         if list(troubles) == self._shown:
             return
         self._shown = list(troubles)
@@ -41,8 +40,6 @@ class TroublePanel:
 
 
 def trouble_panel(of: Callable[[View, T], Sequence[Trouble]]) -> Part[T]:
-    """A panel as a part of a described page."""
-
     def draw(view: View, found: T) -> Update[T]:
         panel = TroublePanel(view, of(view, found))
         return lambda now: panel.show(of(view, now))

@@ -66,8 +66,6 @@ class View:
         self._client: Client | None = None
         self._was_connected = False
 
-    # Addresses ------------------------------------------------------------------------------------------------------
-
     def url(self, *parts: str, **query: object) -> str:
         """The address of a view, as the browser knows it: url("topics", "orders", page=2)."""
         path = "/".join(quote(part, safe="") for part in parts)
@@ -84,7 +82,6 @@ class View:
         return anchor
 
     def link_button(self, text: str, icon: str, *parts: str, **query: object) -> None:
-        """A button that leads to another view."""
         ui.button(text, icon=icon, on_click=lambda: self.go(*parts, **query)).props("outline no-caps dense")
 
     def remember(self, **query: object) -> None:
@@ -111,8 +108,6 @@ class View:
         self.run(f"({_COPY})({json.dumps(text)})")
         self.say(f"copied: {name}")
 
-    # Roles ----------------------------------------------------------------------------------------------------------
-
     def may(self, role: Role) -> bool:
         """Whether a button that needs this role is worth showing."""
         return self.session.may(role)
@@ -125,8 +120,6 @@ class View:
             log.warning("%s may not %s", self.session.name, action)
             needed, had = role.name.lower(), self.session.role.name.lower()
             raise Forbidden(f"to {action} needs the role {needed}; you have {had}")
-
-    # Notifications --------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
         self.session.notify(Notice(text), self)
@@ -180,8 +173,6 @@ class View:
                 failed = True
 
         return ui.timer(seconds, again, immediate=False)
-
-    # The page and its session ---------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Add the page to the session: it shows the session's notices, and is closed when the visitor logs out."""

@@ -19,7 +19,6 @@ LIFE_S: Final = 180 * 86_400
 
 
 def new_cookie(account: Account) -> str:
-    """The cookie for a browser in which an account has logged in."""
     ident = secrets.token_hex(16)
     return f"{ident}.{_signature(account, ident)}"
 

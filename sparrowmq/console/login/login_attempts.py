@@ -31,16 +31,11 @@ _NETWORK_BITS: Final = 64  # a visitor with IPv6 has a network of addresses
 
 @dataclass(slots=True)
 class _Failed:
-    """Wrong attempts.
-
-    Attributes:
-        at_s: the time of the last one.
-        next_s: the time of the next place in the line.
-    """
+    """Wrong attempts."""
 
     count: int = 0
-    at_s: float = 0.0
-    next_s: float = 0.0
+    at_s: float = 0.0  # the time of the last one
+    next_s: float = 0.0  # the time of the next place in the line
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,6 @@ class Guard:
         return morsel.value if morsel is not None else None
 
     def _path(self, request: Request) -> str:
-        """The path below the prefix."""
         path = request.url.path
         prefix = self._settings.prefix
         return path[len(prefix) :] or "/" if prefix and path.startswith((prefix + "/", prefix)) else path

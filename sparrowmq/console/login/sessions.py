@@ -31,8 +31,6 @@ class Notice:
 
 
 class OpenPage(Protocol):
-    """A page that a visitor has opened."""
-
     @property
     def is_open(self) -> bool:
         """Whether a browser still shows it."""
@@ -60,7 +58,6 @@ class Session:
     waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MOST_NOTICES))
 
     def may(self, role: Role) -> bool:
-        """Return whether the visitor has this role, and is logged in."""
         return self.is_alive and self.role >= role
 
     def notify(self, notice: Notice, of: OpenPage) -> None:
@@ -78,7 +75,6 @@ class Session:
             page.show(self.waiting.popleft())
 
     def left(self, page: OpenPage) -> None:
-        """Forget a page."""
         if page in self.pages:
             self.pages.remove(page)
 

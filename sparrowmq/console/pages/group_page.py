@@ -24,8 +24,6 @@ from sparrowmq.protocol.requests.group_settings import text_of
 
 @dataclass(frozen=True, slots=True)
 class GroupNow:
-    """The content of the page."""
-
     group: Group
     lag: GroupLag
     members: list[Member]

@@ -42,7 +42,6 @@ class ClusterNow:
     rates: Mapping[str, Sequence[Rate]]
 
     def totals(self) -> dict[str, str]:
-        """The tiles, by name."""
         masters = [each for each in self.brokers if each.number == 0]
         return {
             "Brokers that answer": f"{sum(each.silence is None for each in self.brokers)} of {len(self.brokers)}",

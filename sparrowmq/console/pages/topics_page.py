@@ -21,18 +21,13 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic, with its settings on each broker.
-
-    Attributes:
-        figures: None if a broker does not report them.
-        lags: by group; None if a broker does not report them.
-    """
+    """A topic, with its settings on each broker."""
 
     name: str
     kind: str
     configs: Mapping[str, TopicConfig]
-    figures: TopicFigures | None = None
-    lags: Mapping[str, int] | None = None
+    figures: TopicFigures | None = None  # None if a broker does not report them
+    lags: Mapping[str, int] | None = None  # by group; None if a broker does not report them
 
     def queues(self) -> Amount:
         """Return the number of queues, and how many are only read or only written."""

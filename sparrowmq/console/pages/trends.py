@@ -32,7 +32,6 @@ class Trends:
         self._topic = view.query.get("topic", "")
 
     async def draw(self) -> None:
-        """The form and the charts."""
         self._form()
         with ui.row().classes("w-full gap-3"):
             self._broker_trend, self._topic_top = _chart(), _chart()

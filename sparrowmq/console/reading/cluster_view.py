@@ -38,20 +38,14 @@ _FEW: Final = 8  # groups whose lags cost less one by one than those of all grou
 
 @dataclass(frozen=True, slots=True)
 class BrokerNow:
-    """One broker, master or slave, as it is now.
-
-    Attributes:
-        number: 0 is the master.
-        figures: by Java's names; empty if it does not answer.
-        silence: why it does not.
-    """
+    """One broker, master or slave, as it is now."""
 
     cluster: str
     name: str
-    number: int
+    number: int  # 0 is the master
     address: str
-    figures: Mapping[str, str]
-    silence: SparrowError | None
+    figures: Mapping[str, str]  # by Java's names; empty if it does not answer
+    silence: SparrowError | None  # why it does not
 
     @property
     def role(self) -> str:

@@ -45,22 +45,15 @@ class Wanted:
 
 @dataclass(slots=True)
 class Tail:
-    """The messages that have come.
-
-    Attributes:
-        examined: messages that came from the brokers.
-        found: the messages that fit.
-        fresh: rises with each change of `messages`.
-        is_begun: the reader has places in the queues.
-    """
+    """The messages that have come."""
 
     wanted: Wanted
     messages: deque[ReceivedMessage] = field(default_factory=lambda: deque(maxlen=KEPT))
-    examined: int = 0
-    found: int = 0
-    fresh: int = 0
+    examined: int = 0  # messages that came from the brokers
+    found: int = 0  # the messages that fit
+    fresh: int = 0  # rises with each change of `messages`
     is_paused: bool = False
-    is_begun: bool = False
+    is_begun: bool = False  # the reader has places in the queues
 
     def take(self, messages: list[ReceivedMessage]) -> None:
         """Keep the messages that fit; while paused, only count them."""

@@ -52,7 +52,6 @@ def shown(body: bytes, form: str) -> str:
 
 
 def short(body: bytes) -> str:
-    """The beginning of a body, for a table."""
     text = text_of(body[: 4 * SHORT + 4]) if len(body) <= 4 * SHORT else text_of(_whole(body[: 4 * SHORT]))
     if text is None:
         return f"{len(body)} bytes {body[:24].hex(' ')}"
@@ -82,8 +81,6 @@ def _is_cut(part: bytes) -> bool:
         return error.reason == "unexpected end of data"
     return False
 
-
-# JSON ---------------------------------------------------------------------------------------------------------------
 
 _NOTHING: Final = object()
 _STEP: Final = re.compile(r"""\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[("(?:[^"\\]|\\.)*")\]""")

@@ -31,8 +31,7 @@ def wait_of(
 ) -> tuple[int, int, int]:
     """The delay level, the delay in ms, and the delivery time in ms of a message. At most one of them is not 0.
 
-    Raises:
-        InvalidMessage: a value is no delay, no level or no time, or several were given.
+    Raises: InvalidMessage, a value is no delay, no level or no time, or several were given.
     """
     if (delay is not None) + (deliver_at is not None) + (level is not None) > 1:
         raise InvalidMessage("give one of delay=, delay_level= and deliver_at=")
@@ -90,8 +89,7 @@ def _timestamp_ms(deliver_at: object) -> int:
 def check_level(level: object) -> int:
     """Return a delay level. A number above the last level of a broker means its last level.
 
-    Raises:
-        InvalidMessage: it is no level.
+    Raises: InvalidMessage, it is no level.
     """
     if not isinstance(level, int) or isinstance(level, bool) or not 1 <= level <= INT32:
         raise InvalidMessage(

@@ -108,8 +108,7 @@ class Message:
     def _render_properties(self) -> str:
         """Render all properties for sending: the application's, then RocketMQ's own.
 
-        Raises:
-            InvalidMessage: a name is reserved, a key contains a blank, or a text cannot be sent.
+        Raises: InvalidMessage, a name is reserved, a key contains a blank, or a text cannot be sent.
         """
         reserved = self.properties.keys() & RESERVED
         if reserved:

@@ -122,7 +122,6 @@ class OffsetIds:
         return f"{self._block_text}{_HEX[physical_offset >> 8 & 0xFF]}{_HEX[physical_offset & 0xFF]}"
 
     def joined(self, physical_offsets: list[int]) -> str:
-        """Many ids, joined by commas."""
         raw = BytesWriter()
         for physical_offset in physical_offsets:
             raw.write(self._raw_host)

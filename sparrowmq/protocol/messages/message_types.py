@@ -22,8 +22,6 @@ MESSAGE_TYPE: Final = "message.type"  # the attribute of a topic
 
 
 class MessageType(StrEnum):
-    """The type of a message, or of a topic."""
-
     UNSPECIFIED = "UNSPECIFIED"
     NORMAL = "NORMAL"
     FIFO = "FIFO"

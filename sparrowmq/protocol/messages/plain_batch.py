@@ -91,7 +91,6 @@ class PlainBatch:
 
     @property
     def have_unique_keys(self) -> bool:
-        """Whether each message has a unique key."""
         at: i64 = _UNIQUE_AT
         end: i64 = len(self._terms)
         while at < end and read_i64_le(self._terms, at):
@@ -194,7 +193,6 @@ class _Frame:
         self._before = before.getvalue()
 
     def record(self, body: bytes, flag: int, properties: bytes) -> bytes:
-        """Encode the next record."""
         one = self._one
         properties_size = len(properties) + len(self._behind) + (PROPERTY_CRC_SIZE if self._crc else 0)
         size = _FIXED_BYTES + len(self._before) + len(body) + len(self._topic) + properties_size

@@ -199,8 +199,7 @@ def render(properties: Mapping[str, str]) -> str:
 def check(properties: Mapping[str, str]) -> str:
     """Render properties after checking them.
 
-    Raises:
-        InvalidMessage: a name is empty, a text contains 0x01 or 0x02, or the whole is too long.
+    Raises: InvalidMessage, a name is empty, a text contains 0x01 or 0x02, or the whole is too long.
     """
     text = render(properties)
     if text.count(NAME_END) != len(properties) or text.count(VALUE_END) != len(properties):

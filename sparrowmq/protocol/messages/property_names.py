@@ -9,8 +9,6 @@ from typing import Final
 
 
 class Property:
-    """Names of properties with a meaning in RocketMQ."""
-
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
     WAIT: Final = "WAIT"

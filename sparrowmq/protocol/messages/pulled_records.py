@@ -39,8 +39,7 @@ _TOPIC_FIELD_V1: Final = 1
 def decode_all(records: bytes, found: list[PulledMessage], damaged: list[CorruptRecord]) -> None:
     """Add the messages to `found`. One whose body does not fit its CRC adds its error to `damaged` instead.
 
-    Raises:
-        RemoteProtocolError: the next bytes are no record. The records before were added.
+    Raises: RemoteProtocolError, the next bytes are no record. The records before were added.
     """
     at: i64 = 0
     end: i64 = len(records)

@@ -211,8 +211,7 @@ def body_damage(offset: int) -> CorruptRecord:
 def walk(records: Buffer) -> Iterator[memoryview]:
     """Each of several records end to end, as in the body of a pull reply, without copies.
 
-    Raises:
-        RemoteProtocolError: the next bytes are no complete record. The records before were returned.
+    Raises: RemoteProtocolError, the next bytes are no complete record. The records before were returned.
     """
     view, places = memoryview(records), BytesWriter()
     problem = _find_starts(records if isinstance(records, bytes) else bytes(records), places)
@@ -227,8 +226,7 @@ def walk(records: Buffer) -> Iterator[memoryview]:
 def starts(records: bytes) -> bytes:
     """The start of each of several records end to end: int64, little endian, for numpy.
 
-    Raises:
-        RemoteProtocolError: some bytes are no complete record.
+    Raises: RemoteProtocolError, some bytes are no complete record.
     """
     found = BytesWriter()
     problem = _find_starts(records, found)
@@ -463,7 +461,6 @@ def _property_crc(covered: Buffer) -> bytes:
 
 
 def put_property_crc(out: BytesWriter, covered: Buffer) -> None:
-    """Write the property CRC over `covered`."""
     rest: i64 = crc32(covered) & CRC_MASK
     out.write(CRC_NAME)
     for _ in range(_CRC_DIGITS):

@@ -134,8 +134,7 @@ def encode(trace: Trace) -> str:
 def decode(text: str) -> list[Trace]:
     """Decode the records of a trace message's body. Unknown kinds are left out.
 
-    Raises:
-        RemoteProtocolError: a record does not have the fields of its kind.
+    Raises: RemoteProtocolError, a record does not have the fields of its kind.
     """
     records = [record.split(FIELD_END) for record in text.split(RECORD_END) if record]
     try:

@@ -46,16 +46,12 @@ class Assignments(Body):
 
 
 class RequestMode(Body):
-    """The way in which a group consumes a topic.
-
-    Attributes:
-        pop_share_queue_num: the number of other members whose queues each member pops too; 0 is all.
-    """
+    """The way in which a group consumes a topic."""
 
     topic: str = ""
     consumer_group: str = ""
     mode: str = PULL
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: int = 0  # the number of other members whose queues each member pops too; 0 is all
 
 
 class RequestModeTable(Body):

@@ -23,18 +23,12 @@ SUBJECT: Final = "User:"  # before the name of the user in the subject of polici
 
 
 class UserEntry(Body):
-    """A user. (Java: UserInfo)
-
-    Attributes:
-        password: the secret key of its signatures.
-        user_type: Super or Normal.
-        user_status: enable or disable.
-    """
+    """A user. (Java: UserInfo)"""
 
     username: str = ""
-    password: str | None = None
-    user_type: str | None = None
-    user_status: str | None = None
+    password: str | None = None  # the secret key of its signatures
+    user_type: str | None = None  # Super or Normal
+    user_status: str | None = None  # enable or disable
 
 
 class PolicyRule(Body):

@@ -74,8 +74,7 @@ def decode_in_one_pass(code: int, header: type[Any]) -> None:
 def decode(serializer: int, header: bytes, body: bytes) -> Command:
     """Decode the command of a frame.
 
-    Raises:
-        RemoteProtocolError: the header cannot be decoded. The next frame can still be read.
+    Raises: RemoteProtocolError, the header cannot be decoded. The next frame can still be read.
     """
     if serializer:
         return _decode_other(serializer, header, body)

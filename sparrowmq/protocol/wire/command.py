@@ -78,8 +78,7 @@ class Command(msgspec.Struct, gc=False):
     def header(self, kind: type[H]) -> H:
         """The header fields as `kind`.
 
-        Raises:
-            RemoteProtocolError: a required field is absent or a value does not fit.
+        Raises: RemoteProtocolError, a required field is absent or a value does not fit.
         """
         return header_of(kind, self.ext, self.fields)
 

@@ -30,8 +30,7 @@ _DECODERS: Final[dict[type[Any], Callable[[Raw], Any]]] = {}
 def from_json(kind: type[H], ext: Raw) -> H:
     """Decode the bytes of an `extFields` object into a typed header.
 
-    Raises:
-        RemoteProtocolError: a required field is absent or a value does not fit its field.
+    Raises: RemoteProtocolError, a required field is absent or a value does not fit its field.
     """
     decode = _DECODERS.get(kind)
     if decode is None:
@@ -47,8 +46,7 @@ def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
 
     A header decoded with more fields than `kind`, such as a signature, stays as it is.
 
-    Raises:
-        RemoteProtocolError: as `from_json`.
+    Raises: RemoteProtocolError, as `from_json`.
     """
     if type(ext) is kind:
         return ext
@@ -60,11 +58,7 @@ def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
 
 
 def from_fields(kind: type[H], fields: dict[str, str]) -> H:
-    """Convert fields that are all text into a typed header.
-
-    Raises:
-        RemoteProtocolError: as `from_json`.
-    """
+    """Convert fields that are all text into a typed header. Raises: RemoteProtocolError, as `from_json`."""
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -76,7 +70,6 @@ def from_fields(kind: type[H], fields: dict[str, str]) -> H:
 
 
 def _first_missing(kind: type[Any], fields: dict[str, str]) -> str | None:
-    """The first required field that is absent."""
     for name, default in _names_of(kind):
         if default is msgspec.NODEFAULT and name not in fields:
             return name

@@ -103,8 +103,7 @@ class FrameReader:
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that `chunk` completes, in order.
 
-        Raises:
-            RemoteProtocolError: a length is negative, contradictory or over the limits. The stream cannot go on.
+        Raises: RemoteProtocolError, a length is negative, contradictory or over the limits. The stream cannot go on.
         """
         if self._parts:
             self._parts.append(chunk)

@@ -31,13 +31,9 @@ CHUNK_BYTES: Final = 256 * 1024  # of plain text that a session gets at once
 
 
 class Plain(Protocol):
-    """The protocol behind the encryption, which reads and writes plain bytes: a session, or the link of a slave.
+    """The protocol behind the encryption, which reads and writes plain bytes: a session, or the link of a slave."""
 
-    Attributes:
-        address: of the peer.
-    """
-
-    address: str
+    address: str  # of the peer
 
     def connection_made(self, transport: asyncio.Transport) -> None: ...
     def data_received(self, data: bytes) -> None: ...
@@ -80,8 +76,6 @@ class Encryption(asyncio.Transport):
         self._error: Exception | None = None
         self._limit = clock.call_later(HANDSHAKE_S, self._give_up)
 
-    # What the socket's transport calls ------------------------------------------------------------------------------
-
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
@@ -108,8 +102,6 @@ class Encryption(asyncio.Transport):
 
     def resume_writing(self) -> None:
         self._session.resume_writing()
-
-    # What the session calls -----------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_over or not self._is_open:
@@ -151,8 +143,6 @@ class Encryption(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size()
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _shake_hands(self) -> None:
         try:

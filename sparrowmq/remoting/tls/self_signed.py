@@ -31,8 +31,7 @@ LIMIT_S: Final = 30.0
 def load(context: ssl.SSLContext) -> None:
     """Make a certificate, and load it into a server's context.
 
-    Raises:
-        ConfigError: there is no `openssl`, or it fails.
+    Raises: ConfigError, there is no `openssl`, or it fails.
     """
     with TemporaryDirectory(prefix="sparrowmq-tls-") as folder:
         certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")

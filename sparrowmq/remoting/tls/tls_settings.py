@@ -49,8 +49,6 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTlsSettings(Settings):
-    """The TLS settings of a client."""
-
     # An operator who sets one relies on its protection, so no unknown setting is ignored.
     REFUSED: ClassVar[Mapping[str, str]] = {
         "tls*": "no setting of TLS is called so; docs/operate/security.md has them all"
@@ -104,8 +102,7 @@ class ServerTlsSettings(ClientTlsSettings):
 def shared_file(path: str | None) -> Mapping[str, str]:
     """Return the settings in the file of TLS; none if no file is named and the usual one does not exist.
 
-    Raises:
-        ConfigError: the file cannot be read.
+    Raises: ConfigError, the file cannot be read.
     """
     if path is None and not SHARED_FILE.is_file():
         return {}
@@ -116,8 +113,7 @@ def shared_file(path: str | None) -> Mapping[str, str]:
 def read_client_tls(path: Path) -> ClientTlsSettings:
     """Return the client settings of a tls.properties file, which may contain a server's too.
 
-    Raises:
-        ConfigError: the file cannot be read, or a value is wrong.
+    Raises: ConfigError, the file cannot be read, or a value is wrong.
     """
     settings, _ = build(ServerTlsSettings, load(path), str(path))
     return settings

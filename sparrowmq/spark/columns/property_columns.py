@@ -54,7 +54,6 @@ class PropertyColumns:
         return pa.ListArray.from_arrays(self._offsets_array, pairs)
 
     def values_of(self, name: str) -> pa.Array:
-        """The values of one property; null where a row has none."""
         pairs = np.flatnonzero(self._is_named(name))
         rows = self._rows[pairs]
         starts = self._bounds[:-1].copy()

@@ -71,8 +71,7 @@ def decode(
 ) -> pa.RecordBatch:
     """The asked columns of a pull body, in that order; names and types are those of `COLUMNS`.
 
-    Raises:
-        RemoteProtocolError: the body is not whole records, or holds a kind that cannot be shown as rows.
+    Raises: RemoteProtocolError, the body is not whole records, or holds a kind that cannot be shown as rows.
     """
     records = RecordColumns(body, decompress=decompress, internal=internal)
     found = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=list(names))
@@ -154,7 +153,6 @@ class RecordColumns:
 
     @cached_property
     def store_times_ms(self) -> Positions:
-        """When each record was stored."""
         times: Positions = at(self._body, self._store_times, ">i8")
         return times
 

@@ -21,8 +21,7 @@ Mask = npt.NDArray[np.bool_]
 def at(block: bytes | memoryview | pa.Buffer, positions: Positions, dtype: str) -> Any:
     """The values of numpy type `dtype` at byte `positions` of `block`, in the machine's byte order.
 
-    Raises:
-        IndexError: a value would reach beyond the block.
+    Raises: IndexError, a value would reach beyond the block.
     """
     kind = np.dtype(dtype)
     count = len(memoryview(block)) - kind.itemsize + 1

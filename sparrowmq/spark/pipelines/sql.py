@@ -53,16 +53,11 @@ _SMALLEST_COLUMN: Final = "queueId"
 
 @dataclass
 class Answer:
-    """The answer to a query. Spark reads when `rows` are used.
+    """The answer to a query. Spark reads when `rows` are used."""
 
-    Attributes:
-        rows: to go on with. `each` and `save` know better what need not be read.
-        views: what was read as what, in words, by topic.
-    """
-
-    rows: DataFrame
+    rows: DataFrame  # to go on with. `each` and `save` know better what need not be read.
     report: Report
-    views: Mapping[str, str]
+    views: Mapping[str, str]  # what was read as what, in words, by topic
     _chosen: DataFrame | None = None
 
     @property

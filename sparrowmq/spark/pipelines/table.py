@@ -136,7 +136,6 @@ def _preview(asked: Settled, root: Path | Address, name_server: str, runner: Run
 
 
 def _shape(settled: Settled, messages: DataFrame) -> Shape:
-    """The shape of these messages."""
     if settled.mode in ENCODED:
         return EncodedBodies(settled, None).shape(messages, 0)
     settled.fields = grown(settled, messages)

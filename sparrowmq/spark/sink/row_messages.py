@@ -145,7 +145,6 @@ class RowMessages:
         raise InvalidMessage("a row has no topic; filter such rows out, or fill them")
 
     def _queue(self, topic: str, row: Row) -> MessageQueue | None:
-        """The queue that a row must go to."""
         if row.queue_id is not None:
             queue = MessageQueue(topic, row.broker_name or "", row.queue_id)
             if queue not in self._sender.queues(topic):
@@ -241,7 +240,6 @@ def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _row(columns: Mapping[str, pa.Array], number: int) -> Row:
-    """The target that a row names."""
     return Row(
         *[columns[name][number].as_py() if name in _WHERE and name in columns else None for name in COLUMNS]
     )

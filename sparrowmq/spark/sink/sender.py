@@ -54,7 +54,6 @@ class QueueBatch:
     )  # of the request that carries it, where requests are counted; the same when it is sent again
 
     def add(self, message: bytes | memoryview, count: int = 1) -> None:
-        """Messages as in a batch."""
         self.pieces.append(message)
         self.count += count
         self.size_bytes += len(message)
@@ -295,6 +294,7 @@ class Sender:
         return None
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
+        """Why a broker refuses a batch for good; senders of other requests say it in other words."""
         return SendFailed(f"the broker refuses messages to {queue}: {error}")
 
 

@@ -64,8 +64,7 @@ _UNUSED: Final = {name.lower() for name in table.COLUMNS} | {name.lower() for na
 def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
     """Refuse columns, as names and Spark types, that cannot be sent.
 
-    Raises:
-        ConfigError: one is missing, unknown, of a wrong type, or twice there.
+    Raises: ConfigError, one is missing, unknown, of a wrong type, or twice there.
     """
     found: set[str] = set()
     for name, kind in columns:

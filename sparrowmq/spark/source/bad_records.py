@@ -47,8 +47,7 @@ def bury(
 
     A task that is repeated stores them again, with the same unique ids: they are made of the message's place.
 
-    Raises:
-        SendFailed, NoRoute, NetworkError: it could not be stored.
+    Raises: SendFailed, NoRoute, NetworkError, it could not be stored.
     """
     rows = _wanted(records, wanted)
     if not rows:

@@ -50,13 +50,11 @@ def advanced(
 
 
 def ends_of(held: Mapping[MessageQueue, Bounds]) -> Offsets:
-    """Return the ends of queues, with the incarnations of their topics."""
     ends = {queue: bounds.end for queue, bounds in held.items()}
     return Offsets(ends, incarnations_in(held))
 
 
 def incarnations_in(held: Mapping[MessageQueue, Bounds]) -> dict[Part, int]:
-    """Return the incarnations that brokers have named."""
     return _named(Offsets(), held)
 
 

@@ -118,11 +118,7 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
 
 
 def from_json(checkpoint: Mapping[str, object]) -> Offsets:
-    """Offsets from a checkpoint.
-
-    Raises:
-        ConfigError: a later release wrote it, or it is not ours.
-    """
+    """Offsets from a checkpoint. Raises: ConfigError, a later release wrote it, or it is not ours."""
     version, topics = checkpoint.get("v"), checkpoint.get("topics")
     if isinstance(version, int) and version > VERSION:
         raise ConfigError(
@@ -167,8 +163,7 @@ class Checkpoints:
 def lose(what: str, *, fail: bool, advice: str = _ADVICE) -> None:
     """Missing data was found: end the query, or say it in the log and go on.
 
-    Raises:
-        RowsLost: `fail` (the option failOnDataLoss), with what to do.
+    Raises: RowsLost, `fail` (the option failOnDataLoss), with what to do.
     """
     if fail:
         raise RowsLost(f"{what}. {advice}")
@@ -178,8 +173,7 @@ def lose(what: str, *, fail: bool, advice: str = _ADVICE) -> None:
 def settle(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> int:
     """`offset`, or the nearest that the queue still holds when that one is lost.
 
-    Raises:
-        RowsLost: it is outside of `bounds` and `fail` is set.
+    Raises: RowsLost, it is outside of `bounds` and `fail` is set.
     """
     if offset < bounds.start:
         lose(f"offsets {offset} to {bounds.start - 1} of {queue} are gone", fail=fail)

@@ -160,8 +160,7 @@ class Plan:
 
         Queues that the query does not read have numbers, too: so `assign` changes none.
 
-        Raises:
-            NetworkError: no name server answered.
+        Raises: NetworkError, no name server answered.
         """
         new = {queue.topic for queue in offsets.keys() - offsets.numbers.keys()}
         if not new or not self._options.kafka_compat:

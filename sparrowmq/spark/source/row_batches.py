@@ -24,8 +24,6 @@ _LOG_APPEND_TIME: Final = 1  # Kafka's number for a timestamp that the broker se
 
 
 class Rows:
-    """Makes the rows of one query out of records."""
-
     def __init__(self, schema: pa.Schema, options: RowOptions, ranges: Collection[Range] = ()) -> None:
         """`schema` is the query's, which `check` has accepted, as Spark's `to_arrow_schema` gives it.
 

@@ -65,8 +65,7 @@ class UnlimitedStreamReader(StreamReader):
 def newest_planned(checkpoint: str) -> Offsets | None:
     """Return the end of the newest batch that a query has planned, from its checkpoint; None before the first one.
 
-    Raises:
-        ConfigError: the query has several sources, and it is not known which of them asks.
+    Raises: ConfigError, the query has several sources, and it is not known which of them asks.
     """
     batches = [int(path.name) for path in _folder(checkpoint).glob("[0-9]*") if path.name.isdigit()]
     return planned(checkpoint, max(batches)) if batches else None

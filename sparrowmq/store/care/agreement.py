@@ -99,8 +99,6 @@ class _Row:
 
 
 class _Reading:
-    """One check."""
-
     def __init__(self, settings: StoreSettings, log: CommitLog, queues: QueueTable) -> None:
         self.end = log.begin
         self._settings = settings

@@ -138,8 +138,7 @@ def paths(vfs: Vfs, root: str, below: str = "") -> Iterator[str]:
 def _look(store: MessageStore, source: Layout, linked: set[str], watch: Watch) -> None:
     """Compare each record of a copy with its checksums, except those of linked files.
 
-    Raises:
-        CorruptRecord: names the file of the source.
+    Raises: CorruptRecord, names the file of the source.
     """
     copied = store.scrubber.log
     at = copied.begin

@@ -40,8 +40,7 @@ _YOUNG_NS: Final = 2_000_000_000
 def unfinished(vfs: Vfs, to: str) -> Iterator[str]:
     """Yield an empty folder beside the destination. It becomes the destination at the end, and is deleted on an error.
 
-    Raises:
-        BadStore: the destination is not empty.
+    Raises: BadStore, the destination is not empty.
     """
     to = to.rstrip("/")
     if vfs.list_folder(to) or os.path.isfile(to):

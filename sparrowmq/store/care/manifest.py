@@ -44,8 +44,6 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """All files of a copy."""
-
     made_ms: int
     begin: int
     end: int
@@ -70,11 +68,7 @@ def save(vfs: Vfs, folder: str, manifest: Manifest) -> None:
 
 
 def load(vfs: Vfs, folder: str) -> Manifest | None:
-    """Return the manifest of a copy; None if there is none.
-
-    Raises:
-        BadStore: it is damaged, or of a later version.
-    """
+    """Return the manifest of a copy; None if there is none. Raises: BadStore, it is damaged, or of a later version."""
     path = os.path.join(folder, NAME)
     try:
         file = vfs.open(path, writable=False)

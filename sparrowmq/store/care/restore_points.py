@@ -32,41 +32,26 @@ _TIME: Final = "%Y%m%dT%H%M%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A new restore point.
+    """A new restore point."""
 
-    Attributes:
-        path: its folder.
-        end: the offset at which its log ends.
-        linked: the number of files that it shares with the point before.
-        copied: the number of files that are its own.
-        dropped: the names of older points that were deleted.
-    """
-
-    path: str
-    end: int
-    linked: int
-    copied: int
-    dropped: list[str]
+    path: str  # its folder
+    end: int  # the offset at which its log ends
+    linked: int  # the number of files that it shares with the point before
+    copied: int  # the number of files that are its own
+    dropped: list[str]  # the names of older points that were deleted
 
 
 class RestorePoints:
-    """The restore points in a backup folder."""
-
     def __init__(self, vfs: Vfs, folder: Path | str) -> None:
         self._vfs = vfs
         self._folder = str(folder)
 
     def names(self) -> list[str]:
-        """Return the names of all points, the oldest first."""
         names = self._vfs.list_folder(self._folder)
         return [name for name in names if _is_point(name) and self._has_manifest(name)]
 
     def path(self, name: str | None = None) -> str:
-        """Return the folder of a point; of the newest one without a name.
-
-        Raises:
-            BadStore: there is no such point.
-        """
+        """Return the folder of a point; of the newest one without a name. Raises: BadStore, there is no such point."""
         names = self.names()
         if name is None and names:
             return os.path.join(self._folder, names[-1])
@@ -184,7 +169,6 @@ def _is_ours(name: str) -> bool:
 
 
 def _time_of(name: str) -> datetime | None:
-    """The time in the name of a point, finished or not; None for another name."""
     try:
         return datetime.strptime(name.removesuffix(UNFINISHED), _TIME).replace(tzinfo=UTC)
     except ValueError:

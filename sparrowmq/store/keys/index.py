@@ -54,8 +54,6 @@ _REMEDY: Final = "start the broker again, which builds the index again from the 
 
 
 class IndexFile:
-    """One file of the index."""
-
     def __init__(self, file: LogFile, slots: int) -> None:
         self.file = file
         self.slots = slots
@@ -386,8 +384,7 @@ class Index:
 
         The caller may pause after each: a file that was deleted meanwhile is left.
 
-        Raises:
-            BadStore: a file is damaged, or keys of that time are missing.
+        Raises: BadStore, a file is damaged, or keys of that time are missing.
         """
         wanted = key_hash(topic, key)
         for file in reversed(list(self.files)):
@@ -435,7 +432,6 @@ class Index:
                 file.linked.give_back(part)
 
     def has(self, path: str) -> bool:
-        """Whether a file of the index has that path."""
         return os.path.dirname(path) == self._folder
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:

@@ -78,8 +78,7 @@ class CommitLog:
     def write_out(self) -> int:
         """Write the burst, and return the offset up to which the log is in its files.
 
-        Raises:
-            DiskFull, OSError: try again later; the whole burst is kept.
+        Raises: DiskFull, OSError, try again later; the whole burst is kept.
         """
         if self._burst:
             assert self._file is not None
@@ -192,8 +191,7 @@ class CommitLog:
     def parse(self, offset: int) -> tuple[memoryview | None, int]:
         """Return the record at `offset` (None: a blank), and the offset of the next record. The content is not checked.
 
-        Raises:
-            CorruptRecord: neither a record nor a blank begins there.
+        Raises: CorruptRecord, neither a record nor a blank begins there.
         """
         file = self.row.find(offset)
         if file is None:

@@ -20,8 +20,6 @@ _LOOKS: Final = 10
 
 
 class FileQueue:
-    """The files of a commit log."""
-
     def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
         """Open the existing files.
 
@@ -64,13 +62,11 @@ class FileQueue:
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> LogFile | None:
-        """Return the file that contains the byte at `offset`."""
         if self.files and self.files[0].begin <= offset < self.files[-1].end:
             return self.files[(offset - self.files[0].begin) // self.file_size]
         return None
 
     def between(self, begin: int, end: int) -> list[LogFile]:
-        """Return the files that contain bytes of `[begin, end)`."""
         return [file for file in self.files if file.begin < end and begin < file.end]
 
     def create_next(self, begin: int) -> LogFile:
@@ -97,8 +93,7 @@ class FileQueue:
     def drop_first(self) -> None:
         """Delete the oldest file.
 
-        Raises:
-            OutOfResources: the file is deleted, but its folder is not synced yet; the next call syncs it first.
+        Raises: OutOfResources, the file is deleted, but its folder is not synced yet; the next call syncs it first.
         """
         self._begin_drop()
         self.files.pop(0).remove()

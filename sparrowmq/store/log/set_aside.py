@@ -72,19 +72,13 @@ def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file in set-aside.
-
-    Attributes:
-        why: its reason, the end of its name.
-        end: the offset in the log where it ends; 0 for an index.
-        kept_since_ms: when it was put there; 0 if that is not known.
-    """
+    """A file in set-aside."""
 
     name: str
-    why: str
-    end: int
+    why: str  # its reason, the end of its name
+    end: int  # the offset in the log where it ends; 0 for an index
     size: int
-    kept_since_ms: int
+    kept_since_ms: int  # when it was put there; 0 if that is not known
 
 
 def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:

@@ -39,8 +39,7 @@ class Shipping:
     def reach(self, offset: int, size: int) -> int:
         """Return how many of `size` bytes from `offset` on may be sent, at least one.
 
-        Raises:
-            CorruptRecord: the record at `offset` is damaged.
+        Raises: CorruptRecord, the record at `offset` is damaged.
         """
         if not self._log.begin <= offset < self._log.proved_from:
             return size

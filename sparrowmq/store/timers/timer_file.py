@@ -38,15 +38,10 @@ _SPARE_BYTES: Final = 1 << 20  # settled chunks up to this size need no new file
 
 @dataclass(slots=True)
 class Known:
-    """The content of a file.
+    """The content of a file."""
 
-    Attributes:
-        pending: entries.
-        settled: the log offsets of timers that are no longer pending.
-    """
-
-    pending: bytes = b""
-    settled: set[int] = field(default_factory=set)
+    pending: bytes = b""  # entries
+    settled: set[int] = field(default_factory=set)  # the log offsets of timers that are no longer pending
     queue_offset: int = 0
     log_offset: int = 0
 
@@ -89,8 +84,7 @@ class TimerFile:
     def replace(self, pending: list[bytes], queue_offset: int, log_offset: int) -> None:
         """Write a new file, and delete the previous one; in any thread.
 
-        Raises:
-            DiskFull, OSError: nothing has changed.
+        Raises: DiskFull, OSError, nothing has changed.
         """
         chunk = _chunk(_PENDING, b"".join(pending), queue_offset, log_offset)
         before, self._file = self._file, self._folder.replace(chunk)

@@ -47,7 +47,6 @@ class Level:
         self.order: list[int] = []  # a heap of the slot numbers
 
     def add(self, due_ms: int, entry: bytes) -> None:
-        """Put an entry into its slot."""
         number = due_ms >> self.bits
         slot = self.slots.get(number)
         if slot is None:

@@ -113,7 +113,6 @@ class Timers:
         return _timers(self._hand[self._at : self._at + most * ENTRY_SIZE])
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the time in ms for which no timer is due."""
         is_taken = self._hand or self._recalls or self._to_roll
         is_busy = is_taken or self._hold.wanted or self._wheel.turn(now_ms)
         return 0 if is_busy else self._wheel.wait_ms(now_ms)

@@ -18,12 +18,10 @@ from sparrowmq.protocol.requests.bodies import AccountList
 
 
 async def accounts(asker: Asker, address: str) -> AccountList:
-    """Return the accounts, and the addresses that need none."""
     return AccountList.decode((await asker.ask(address, GetBrokerClusterAclConfig())).body)
 
 
 async def account_versions(asker: Asker, address: str) -> GetBrokerClusterAclReply:
-    """Return the versions of the files with accounts."""
     return (await asker.ask(address, GetBrokerClusterAcl())).header
 
 

@@ -52,7 +52,6 @@ async def query_messages(asker: Asker, address: str, request: QueryMessage) -> l
 
 
 async def min_offset(asker: Asker, address: str, queue: MessageQueue) -> int:
-    """Return the offset of the first message."""
     answer = await asker.ask(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 

@@ -45,7 +45,6 @@ async def topic_route(asker: Asker, topic: str, address: str | None = None) -> T
 
 
 async def topic_names(asker: Asker, cluster: str | None = None) -> list[str]:
-    """Return the names of all topics, or of a cluster's."""
     request = GetAllTopicListFromNameserver() if cluster is None else GetTopicsByCluster(cluster=cluster)
     return TopicList.decode((await asker.ask_namesrv(request)).body).topic_list
 
@@ -68,9 +67,6 @@ async def hide_from_producers(asker: Asker, address: str, broker: str) -> int:
 async def show_to_producers(asker: Asker, address: str, broker: str) -> int:
     """Give a broker its write permission back in all routes; returns the number of topics."""
     return (await asker.ask_namesrv(AddWritePermOfBroker(broker), address=address)).header.add_topic_count
-
-
-# Values and settings ------------------------------------------------------------------------------------------------
 
 
 async def value_of(asker: Asker, namespace: str, key: str) -> str | None:

@@ -78,7 +78,6 @@ async def delete_topic(asker: Asker, address: str, topic: str) -> None:
 
 
 async def topic_offsets(asker: Asker, address: str, topic: str) -> dict[MessageQueue, TopicOffset]:
-    """Return the first and the next offset of each queue."""
     return TopicStats.decode((await asker.ask(address, GetTopicStats(topic=topic))).body).offset_table
 
 

@@ -42,12 +42,10 @@ async def create_user(asker: Asker, address: str, entry: UserEntry) -> None:
 
 
 async def update_user(asker: Asker, address: str, entry: UserEntry) -> None:
-    """Change the given members of a user."""
     await asker.ask(address, UpdateUser(entry.username), entry.encode())
 
 
 async def delete_user(asker: Asker, address: str, name: str) -> None:
-    """Delete a user and its policies."""
     await asker.ask(address, DeleteUser(name))
 
 
@@ -65,7 +63,6 @@ async def all_policies(
 
 
 async def create_policies(asker: Asker, address: str, subject: str, given: list[Policy]) -> None:
-    """Add entries to the policies of a subject."""
     await asker.ask(address, CreateAcl(subject), UserPolicies(subject, given).encode())
 
 

@@ -46,8 +46,7 @@ class Copying:
 def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
     """Copy rows that have the columns COLUMNS; returns when all are stored.
 
-    Raises:
-        PythonException: a task failed for good.
+    Raises: PythonException, a task failed for good.
     """
     tasks = max(1, min(_MOST_TASKS, len(copying.targets)))
     ordered = rows.select(*COLUMNS).repartition(tasks, *_QUEUE).sortWithinPartitions(*_QUEUE, "queueOffset")

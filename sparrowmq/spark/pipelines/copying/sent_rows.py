@@ -58,7 +58,6 @@ class SentRows(msgspec.Struct):
         return SentRows(self.runs)
 
     def without(self, rows: DataFrame) -> DataFrame:
-        """The rows that were not sent yet."""
         if not self.next:
             return rows
         sent = rows.sparkSession.createDataFrame(self.next, f"{', '.join(_PLACE)}, _sent bigint")

@@ -64,8 +64,7 @@ def demand_absent(to: str | Path) -> None:
 def new_folder(to: str | Path) -> Iterator[Path]:
     """Yield a folder for files, which becomes `to` when all are in it; one that a killed run has left is removed.
 
-    Raises:
-        ConfigError: as `demand_absent`.
+    Raises: ConfigError, as `demand_absent`.
     """
     demand_absent(to)
     whole = local_path(to)

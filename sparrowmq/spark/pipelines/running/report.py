@@ -100,7 +100,6 @@ class Report:
                     self.lost += lost
 
     def tell_metrics(self, figures: Figures, name: str) -> None:
-        """Declare the figures of the pipeline `name`."""
         for entry, help in _MEANINGS.items():
             figures.counters(
                 f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry)
@@ -112,7 +111,6 @@ class Report:
         return [((name,), float(getattr(self, entry) or 0))]
 
     def line(self) -> str:
-        """The report as one line of JSON."""
         shown = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
         shown["seconds"] = round(self.seconds, 3)
         if self.restarts:

@@ -22,13 +22,9 @@ MOST_WITH_AN_END: Final = 5  # failures in a row: half a minute of pauses
 
 @dataclass
 class Restarts:
-    """The failures in a row of one stream.
+    """The failures in a row of one stream."""
 
-    Attributes:
-        most: of them before it is given up; None for no limit.
-    """
-
-    most: int | None = None
+    most: int | None = None  # of them before it is given up; None for no limit
     _failures: int = 0
 
     def pause_s(self, error: Exception, *, went_on: bool) -> float | None:

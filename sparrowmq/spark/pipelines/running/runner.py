@@ -102,8 +102,7 @@ class Runner:
     def at_work(self, folder: Path, name: str = "") -> Iterator[None]:
         """Hold the folder of a pipeline's state, and answer Prometheus about the pipeline `name`.
 
-        Raises:
-            ConfigError: another run holds the folder, or the address cannot be used.
+        Raises: ConfigError, another run holds the folder, or the address cannot be used.
         """
         with ExitStack() as stack:
             stack.enter_context(locked(folder))

@@ -65,8 +65,7 @@ def since_until(since: str | None, until: str | None) -> dict[str, str]:
 def span_of(given: Mapping[str, str]) -> Span:
     """Return the rows that a batch with these options of the source would read now.
 
-    Raises:
-        ConfigError, NoRoute, RowsLost, NetworkError: as the source itself.
+    Raises: ConfigError, NoRoute, RowsLost, NetworkError, as the source itself.
     """
     options = parse(SourceOptions, given)
     with connect(options) as network:

@@ -36,8 +36,7 @@ _WIDE: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
 def fitting(kind: t.DataType) -> Convert:
     """Return a function that makes a decoded value one of a type, and raises Misfit; null stays null.
 
-    Raises:
-        ConfigError: no decoded value becomes this type.
+    Raises: ConfigError, no decoded value becomes this type.
     """
     convert, shown, plain = _exact(kind), kind.simpleString(), _PLAIN.get(type(kind))
 

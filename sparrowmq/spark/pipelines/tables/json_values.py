@@ -50,8 +50,7 @@ class Misfit(Exception):
 def converter(kind: t.DataType) -> Convert:
     """Return a function that makes a JSON value one of a type, and raises Misfit; null stays null.
 
-    Raises:
-        ConfigError: no JSON value becomes this type.
+    Raises: ConfigError, no JSON value becomes this type.
     """
     convert, shown = _exact(kind), kind.simpleString()
     if len(shown) > _LONGEST_SHOWN:

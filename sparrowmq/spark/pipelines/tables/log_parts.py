@@ -104,8 +104,7 @@ class LogParts:
     def add(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
         """Add what the table lacks of these parts of files.
 
-        Raises:
-            ConfigError: a run was stopped while it added a file, and that is not there.
+        Raises: ConfigError, a run was stopped while it added a file, and that is not there.
         """
         self._finish(found, writer, read)
         for span in found:

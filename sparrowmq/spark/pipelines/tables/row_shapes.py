@@ -132,8 +132,7 @@ def arrow_types(fields: Mapping[str, str]) -> dict[str, pa.DataType]:
 def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
     """The columns of a schema that a user wrote, as `id bigint, name string`. `spark` is what reads DDL.
 
-    Raises:
-        ConfigError: it is no schema, or one that no table can have.
+    Raises: ConfigError, it is no schema, or one that no table can have.
     """
     del spark  # it is active while it exists
     try:

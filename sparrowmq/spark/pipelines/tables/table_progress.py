@@ -51,8 +51,7 @@ class TableProgress:
         """Compare the tables with the checkpoint in `folder`, and prepare for writing.
 
         Returns: The offsets where a new checkpoint is to begin; None if Spark may go on, or the table is a new one.
-        Raises:
-            ConfigError: it is not known which messages the table has.
+        Raises: ConfigError, it is not known which messages the table has.
         """
         settled, last = self._settled, {name: each.last_batch() for name, each in self._tables.items()}
         records = {name: placed(each.record()) for name, each in self._tables.items()}
