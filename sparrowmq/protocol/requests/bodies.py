@@ -49,6 +49,7 @@ class TopicRoute(Body):
     queue_datas: list[QueueRoute] = []
     order_topic_conf: str | None = None
     filter_server_table: dict[str, list[str]] = {}
+    names_brokers: bool | None = None  # ours: these are a proxy's addresses, so requests name their broker
 
 
 class ClusterTable(Body):
@@ -56,6 +57,7 @@ class ClusterTable(Body):
 
     broker_addr_table: dict[str, BrokerRoute] = {}
     cluster_addr_table: dict[str, list[str]] = {}
+    names_brokers: bool | None = None  # as in a TopicRoute
 
 
 class TopicList(Body):
@@ -82,10 +84,7 @@ class ToldCondition(Body):
 
 
 class LostBroker(Body):
-    """A broker that died, in the values of a name server. Ours (namesrv/lost_brokers.py).
-
-    `topics` are those that it had.
-    """
+    """A broker that died, and its topics, in the values of a name server. Ours (namesrv/lost_brokers.py)."""
 
     cluster: str = ""
     address: str = ""
@@ -110,15 +109,10 @@ class DataVersion(Body):  # the wire's word
 
 
 class JournalMark(Body):
-    """The part of a broker's journal that a table has. Ours; other programs ignore it (broker/state/replay.py).
+    """The part of a broker's journal that a table has. Ours; other programs ignore it (broker/state/replay.py)."""
 
-    Attributes:
-        next: the queue offset of the first record that it does not have.
-        is_ahead: whether it has a change that the log could not take.
-    """
-
-    next: int = 0
-    is_ahead: bool = False
+    next: int = 0  # the queue offset of the first record that it does not have
+    is_ahead: bool = False  # whether it has a change that the log could not take
 
 
 class TopicConfig(Body):

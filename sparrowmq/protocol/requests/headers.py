@@ -8,12 +8,12 @@ which Java demands (CFNotNull) and every client sends.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec import field
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
 # Sending ------------------------------------------------------------------------------------------------------------
 
@@ -34,10 +34,9 @@ class SendMessageReply(Header):
     trace_on: str = field(name="TRACE_ON", default="true")
 
 
+@request(RequestCode.SEND_MESSAGE)
 class SendMessage(Request[SendMessageReply]):
     """Send one message, or a batch of them (`batch`)."""
-
-    code: ClassVar[int] = RequestCode.SEND_MESSAGE
 
     producer_group: str
     topic: str
@@ -55,14 +54,13 @@ class SendMessage(Request[SendMessageReply]):
     may_be_stored: bool | None = field(name="MAY_BE_STORED", default=None)
 
 
+@request(RequestCode.SEND_MESSAGE_V2)
 class SendMessageV2(Request[SendMessageReply]):
     """As `SendMessage`, with one-letter names on the wire.
 
     `may_be_stored` is ours: it was sent before, and the answer got lost. Brokers of Apache ignore it.
     The numbers have no bounds here, which would cost a message 0.2 us: making the record checks them.
     """
-
-    code: ClassVar[int] = RequestCode.SEND_MESSAGE_V2
 
     producer_group: str = field(name="a")
     topic: str = field(name="b")
@@ -81,22 +79,19 @@ class SendMessageV2(Request[SendMessageReply]):
     may_be_stored: bool | None = field(name="MAY_BE_STORED", default=None)
 
 
+@request(RequestCode.SEND_BATCH_MESSAGE)
 class SendBatchMessage(SendMessageV2):
     """A batch of messages to one queue."""
 
-    code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
 
-
+@request(RequestCode.SEND_REPLY_MESSAGE)
 class SendReply(SendMessage):
     """The answer to a request: it goes on to the client that its property REPLY_TO_CLIENT names."""
 
-    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
 
-
+@request(RequestCode.SEND_REPLY_MESSAGE_V2)
 class SendReplyV2(SendMessageV2):
     """As `SendReply`, with one-letter names on the wire."""
-
-    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE_V2
 
 
 # Pulling ------------------------------------------------------------------------------------------------------------
@@ -109,6 +104,7 @@ class PullMessageReply(Header):
     max_offset: Long
 
 
+@request(RequestCode.PULL_MESSAGE)
 class PullMessage(Request[PullMessageReply]):
     """Records of one queue from an offset on; `sys_flag` bits as in `PullFlag`.
 
@@ -116,8 +112,6 @@ class PullMessage(Request[PullMessageReply]):
         incarnation: of the topic that is meant. The broker refuses to read another topic of the name. Ours; Java's
             brokers ignore it.
     """
-
-    code: ClassVar[int] = RequestCode.PULL_MESSAGE
 
     consumer_group: str
     topic: str
@@ -134,16 +128,14 @@ class PullMessage(Request[PullMessageReply]):
     incarnation: Long | None = None
 
 
+@request(RequestCode.LITE_PULL_MESSAGE)
 class LitePullMessage(PullMessage):
     """As `PullMessage`, from a lite pull consumer."""
 
-    code: ClassVar[int] = RequestCode.LITE_PULL_MESSAGE
 
-
+@request(RequestCode.STAGE_BATCH)
 class StageBatch(Request[NoFields]):
     """Store messages for one queue, in a batch's body, which stay invisible until their batch is committed. Ours."""
-
-    code: ClassVar[int] = RequestCode.STAGE_BATCH
 
     topic: str
     queue_id: Long
@@ -165,6 +157,7 @@ class CommitBatchReply(Header):
     others: str | None = None
 
 
+@request(RequestCode.COMMIT_BATCH)
 class CommitBatch(Request[CommitBatchReply]):
     """Publish a batch: the body has, as JSON, how many requests each of its attempts has staged. Ours.
 
@@ -173,8 +166,6 @@ class CommitBatch(Request[CommitBatchReply]):
     Attributes:
         plan: names what the batch was made of; if the writer repeats the batch, it is the same again.
     """
-
-    code: ClassVar[int] = RequestCode.COMMIT_BATCH
 
     writer: str
     run: str
@@ -193,6 +184,7 @@ class CopyBatchReply(Header):
     reached: Long
 
 
+@request(RequestCode.COPY_BATCH)
 class CopyBatch(Request[CopyBatchReply]):
     """Store copies of messages, if they follow the copies that are there. The body is one of copied_batch.py. Ours.
 
@@ -201,8 +193,6 @@ class CopyBatch(Request[CopyBatchReply]):
         follows: the end of the copies before these, as an offset of the source; `reaches`: the end after these.
         begins: whether to store them also if the broker does not know what is there. Then the client has looked.
     """
-
-    code: ClassVar[int] = RequestCode.COPY_BATCH
 
     topic: str
     queue_id: Long
@@ -216,10 +206,9 @@ class RecallMessageReply(Header):
     msg_id: str
 
 
+@request(RequestCode.RECALL_MESSAGE)
 class RecallMessage(Request[RecallMessageReply]):
     """Do not deliver the message of which a send's answer gave this handle (5.x)."""
-
-    code: ClassVar[int] = RequestCode.RECALL_MESSAGE
 
     topic: str
     recall_handle: str
@@ -231,10 +220,9 @@ class QueryMessageReply(Header):
     index_last_update_phyoffset: Long
 
 
+@request(RequestCode.QUERY_MESSAGE)
 class QueryMessage(Request[QueryMessageReply]):
     """Records by key; with the extField `_UNIQUE_KEY_QUERY` the key is a unique id. At most 64 from one broker."""
-
-    code: ClassVar[int] = RequestCode.QUERY_MESSAGE
 
     topic: str
     key: str
@@ -244,10 +232,9 @@ class QueryMessage(Request[QueryMessageReply]):
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
 
 
+@request(RequestCode.VIEW_MESSAGE_BY_ID)
 class ViewMessage(Request[NoFields]):
     """The record at a physical offset."""
-
-    code: ClassVar[int] = RequestCode.VIEW_MESSAGE_BY_ID
 
     offset: Long
     topic: str | None = None
@@ -271,10 +258,9 @@ class OffsetReply(Header):
     incarnation: Long | None = None
 
 
+@request(RequestCode.QUERY_CONSUMER_OFFSET)
 class QueryConsumerOffset(Request[OffsetReply]):
     """Ask for a group's offset. Code 22 if it has none and the queue's beginning is gone."""
-
-    code: ClassVar[int] = RequestCode.QUERY_CONSUMER_OFFSET
 
     consumer_group: str
     topic: str
@@ -282,10 +268,9 @@ class QueryConsumerOffset(Request[OffsetReply]):
     set_zero_if_not_found: bool | None = None
 
 
+@request(RequestCode.UPDATE_CONSUMER_OFFSET)
 class UpdateConsumerOffset(Request[NoFields]):
     """Set a group's offset."""
-
-    code: ClassVar[int] = RequestCode.UPDATE_CONSUMER_OFFSET
 
     consumer_group: str
     topic: str
@@ -296,10 +281,9 @@ class UpdateConsumerOffset(Request[NoFields]):
 FIRST_AT_OR_AFTER: Final = "LOWER"  # Apache's brokers up to 4.9 answer the nearest message instead
 
 
+@request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
 class SearchOffset(Request[OffsetReply]):
     """The queue offset of the message nearest to a time; `boundary_type` LOWER or UPPER is 5.x."""
-
-    code: ClassVar[int] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 
     topic: str
     queue_id: Long
@@ -307,6 +291,7 @@ class SearchOffset(Request[OffsetReply]):
     boundary_type: str | None = None
 
 
+@request(RequestCode.GET_MAX_OFFSET)
 class GetMaxOffset(Request[OffsetReply]):
     """The queue offset that the next message will get.
 
@@ -314,18 +299,15 @@ class GetMaxOffset(Request[OffsetReply]):
         with_incarnation: whether the answer names the topic's incarnation. Ours; Java's brokers ignore it.
     """
 
-    code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
-
     topic: str
     queue_id: Long
     committed: bool | None = None
     with_incarnation: bool | None = None
 
 
+@request(RequestCode.GET_MIN_OFFSET)
 class GetMinOffset(Request[OffsetReply]):
     """The queue offset of the oldest message that is kept."""
-
-    code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
 
     topic: str
     queue_id: Long
@@ -335,10 +317,9 @@ class GetEarliestMsgStoretimeReply(Header):
     timestamp: Long
 
 
+@request(RequestCode.GET_EARLIEST_MSG_STORETIME)
 class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
     """When the oldest message of a queue was stored."""
-
-    code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
 
     topic: str
     queue_id: Long
@@ -359,52 +340,45 @@ class HeartBeatReply(Header):
     repeat_window_ms: Long | None = field(name="REPEAT_WINDOW_MS", default=None)
 
 
+@request(RequestCode.HEART_BEAT)
 class HeartBeat(Request[HeartBeatReply]):
     """I am here, with these groups and subscriptions. The body is a `Heartbeat`."""
 
-    code: ClassVar[int] = RequestCode.HEART_BEAT
 
-
+@request(RequestCode.UNREGISTER_CLIENT)
 class UnregisterClient(Request[NoFields]):
     """A client leaves with one or both of its groups; the C++ client sends an empty name for none."""
-
-    code: ClassVar[int] = RequestCode.UNREGISTER_CLIENT
 
     client_id: str = field(name="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
+@request(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 class GetConsumerListByGroup(Request[NoFields]):
     """The members of a group. The answer's body is a `ConsumerList`; code 1 if there is none."""
-
-    code: ClassVar[int] = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
     consumer_group: str
 
 
+@request(RequestCode.LOCK_BATCH_MQ)
 class LockBatchMq(Request[NoFields]):
     """Lock queues for one orderly consumer. The bodies are `LockQueues` and `LockedQueues`."""
 
-    code: ClassVar[int] = RequestCode.LOCK_BATCH_MQ
 
-
+@request(RequestCode.UNLOCK_BATCH_MQ)
 class UnlockBatchMq(Request[NoFields]):
     """Free queues. The body is a `LockQueues`."""
 
-    code: ClassVar[int] = RequestCode.UNLOCK_BATCH_MQ
 
-
+@request(RequestCode.CHECK_CLIENT_CONFIG)
 class CheckClientConfig(Request[NoFields]):
     """Is this subscription understood? The body is a `ClientConfigCheck`."""
 
-    code: ClassVar[int] = RequestCode.CHECK_CLIENT_CONFIG
 
-
+@request(RequestCode.CONSUMER_SEND_MSG_BACK)
 class ConsumerSendMsgBack(Request[NoFields]):
     """Deliver this message again later; C++ sends only the first three. Offsets are physical here."""
-
-    code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK
 
     offset: Long
     group: str
@@ -415,10 +389,9 @@ class ConsumerSendMsgBack(Request[NoFields]):
     max_reconsume_times: Long | None = None
 
 
+@request(RequestCode.END_TRANSACTION)
 class EndTransaction(Request[NoFields]):
     """Commit (8) or roll back (12) a half message, or say that the result is still unknown (0)."""
-
-    code: ClassVar[int] = RequestCode.END_TRANSACTION
 
     producer_group: str
     tran_state_table_offset: Long
@@ -430,10 +403,9 @@ class EndTransaction(Request[NoFields]):
     transaction_id: str | None = None
 
 
+@request(RequestCode.RESUME_CHECK_HALF_MESSAGE)
 class ResumeCheckHalfMessage(Request[NoFields]):
     """Resume the check-backs of a transaction that had too many: `msg_id` is the offset id of its message."""
-
-    code: ClassVar[int] = RequestCode.RESUME_CHECK_HALF_MESSAGE
 
     msg_id: str | None = None
     topic: str | None = None
@@ -442,10 +414,9 @@ class ResumeCheckHalfMessage(Request[NoFields]):
 # A broker to its clients --------------------------------------------------------------------------------------------
 
 
+@request(RequestCode.CHECK_TRANSACTION_STATE)
 class CheckTransactionState(Request[NoFields]):
     """Ask a producer for the result of a half message. Its record is the body; the answer is an `EndTransaction`."""
-
-    code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
 
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -455,10 +426,9 @@ class CheckTransactionState(Request[NoFields]):
     offset_msg_id: str | None = None
 
 
+@request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
 class PushReply(Request[NoFields]):
     """Somebody has answered your request. The body is the answer's, as it was sent; hosts are `ip:port`."""
-
-    code: ClassVar[int] = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 
     producer_group: str
     topic: str
@@ -476,18 +446,16 @@ class PushReply(Request[NoFields]):
     store_timestamp: Long | None = None
 
 
+@request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
 class NotifyConsumerIdsChanged(Request[NoFields]):
     """Somebody joined or left the group: rebalance."""
-
-    code: ClassVar[int] = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
     consumer_group: str
 
 
+@request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
 class ResetConsumerClientOffset(Request[NoFields]):
     """Go on from other offsets. The body is a `ResetOffsets`; Java sends the names in the header too."""
-
-    code: ClassVar[int] = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
 
     topic: str | None = None
     group: str | None = None
@@ -495,30 +463,27 @@ class ResetConsumerClientOffset(Request[NoFields]):
     is_force: bool | None = None
 
 
+@request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
 class GetConsumerStatus(Request[NoFields]):
     """Ask a client for its offsets in a topic."""
-
-    code: ClassVar[int] = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
 
     topic: str
     group: str
     client_addr: str | None = None
 
 
+@request(RequestCode.GET_CONSUMER_RUNNING_INFO)
 class GetConsumerRunning(Request[NoFields]):
     """Show what a consumer is doing; asked of a broker, which asks the client. The answer is a `ConsumerRunning`."""
-
-    code: ClassVar[int] = RequestCode.GET_CONSUMER_RUNNING_INFO
 
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
 
 
+@request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 class ConsumeMessageDirectly(Request[NoFields]):
     """Consume this one message now; asked of a broker, which asks the client."""
-
-    code: ClassVar[int] = RequestCode.CONSUME_MESSAGE_DIRECTLY
 
     consumer_group: str
     client_id: str | None = None

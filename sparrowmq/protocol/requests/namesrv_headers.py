@@ -2,54 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from sparrowmq.errors import RemoteError, WrongServer
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
 # Routes -------------------------------------------------------------------------------------------------------------
 
 
+@request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 class GetRoute(Request[NoFields]):
     """Which brokers have this topic? The answer's body is a `TopicRoute`; code 17 if none has."""
-
-    code: ClassVar[int] = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
     topic: str
     accept_standard_json_only: bool | None = None
 
 
+@request(RequestCode.GET_BROKER_CLUSTER_INFO)
 class GetBrokerCluster(Request[NoFields]):
     """All clusters and brokers. The answer's body is a `ClusterTable`."""
 
-    code: ClassVar[int] = RequestCode.GET_BROKER_CLUSTER_INFO
 
-
+@request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 class GetAllTopicListFromNameserver(Request[NoFields]):
     """The names of all topics, as a `TopicList`."""
 
-    code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 
-
+@request(RequestCode.GET_TOPICS_BY_CLUSTER)
 class GetTopicsByCluster(Request[NoFields]):
     """The names of a cluster's topics, as a `TopicList`."""
-
-    code: ClassVar[int] = RequestCode.GET_TOPICS_BY_CLUSTER
 
     cluster: str
 
 
+@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 class GetSystemTopicListFromNs(Request[NoFields]):
     """The names of clusters and brokers, which are topics too, as a `TopicList` with one broker's address."""
 
-    code: ClassVar[int] = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
 
-
+@request(RequestCode.DELETE_TOPIC_IN_NAMESRV)
 class DeleteTopicInNamesrv(Request[NoFields]):
     """Forget a topic's route, in one cluster or in all."""
-
-    code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_NAMESRV
 
     topic: str
     cluster_name: str | None = None
@@ -65,10 +59,9 @@ class RegisterBrokerReply(Header):
     master_addr: str | None = None
 
 
+@request(RequestCode.REGISTER_BROKER)
 class RegisterBroker(Request[RegisterBrokerReply]):
     """A broker announces itself. The body is a `RegisterBrokerBody`, perhaps compressed."""
-
-    code: ClassVar[int] = RequestCode.REGISTER_BROKER
 
     broker_name: str
     broker_addr: str
@@ -81,10 +74,9 @@ class RegisterBroker(Request[RegisterBrokerReply]):
     enable_acting_master: bool | None = None
 
 
+@request(RequestCode.UNREGISTER_BROKER)
 class UnregisterBroker(Request[NoFields]):
     """A broker leaves."""
-
-    code: ClassVar[int] = RequestCode.UNREGISTER_BROKER
 
     broker_name: str
     broker_addr: str
@@ -98,10 +90,9 @@ class QueryDataVersionReply(Header):
     changed: bool
 
 
+@request(RequestCode.QUERY_DATA_VERSION)
 class QueryDataVersion(Request[QueryDataVersionReply]):
     """Does the name server know this version of the broker's topics? The body is a `DataVersion`."""
-
-    code: ClassVar[int] = RequestCode.QUERY_DATA_VERSION
 
     broker_name: str
     broker_addr: str
@@ -113,10 +104,9 @@ class WipeWritePermOfBrokerReply(Header):
     wipe_topic_count: Long
 
 
+@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
 class WipeWritePermOfBroker(Request[WipeWritePermOfBrokerReply]):
     """Let no producer find the broker, so that it can be emptied and stopped."""
-
-    code: ClassVar[int] = RequestCode.WIPE_WRITE_PERM_OF_BROKER
 
     broker_name: str
 
@@ -125,10 +115,9 @@ class AddWritePermOfBrokerReply(Header):
     add_topic_count: Long
 
 
+@request(RequestCode.ADD_WRITE_PERM_OF_BROKER)
 class AddWritePermOfBroker(Request[AddWritePermOfBrokerReply]):
     """Let producers find the broker again."""
-
-    code: ClassVar[int] = RequestCode.ADD_WRITE_PERM_OF_BROKER
 
     broker_name: str
 
@@ -136,10 +125,9 @@ class AddWritePermOfBroker(Request[AddWritePermOfBrokerReply]):
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
+@request(RequestCode.PUT_KV_CONFIG)
 class PutKVConfig(Request[NoFields]):
     """Keep a value by namespace and key."""
-
-    code: ClassVar[int] = RequestCode.PUT_KV_CONFIG
 
     namespace: str
     key: str
@@ -150,42 +138,37 @@ class GetKVConfigReply(Header):
     value: str | None = None
 
 
+@request(RequestCode.GET_KV_CONFIG)
 class GetKVConfig(Request[GetKVConfigReply]):
     """The value of a key; code 22 if there is none."""
 
-    code: ClassVar[int] = RequestCode.GET_KV_CONFIG
-
     namespace: str
     key: str
 
 
+@request(RequestCode.DELETE_KV_CONFIG)
 class DeleteKVConfig(Request[NoFields]):
     """Forget the value of a key."""
 
-    code: ClassVar[int] = RequestCode.DELETE_KV_CONFIG
-
     namespace: str
     key: str
 
 
+@request(RequestCode.GET_KVLIST_BY_NAMESPACE)
 class GetKVListByNamespace(Request[NoFields]):
     """All values of a namespace, as a `KVTable`; code 22 if there are none."""
-
-    code: ClassVar[int] = RequestCode.GET_KVLIST_BY_NAMESPACE
 
     namespace: str
 
 
+@request(RequestCode.UPDATE_NAMESRV_CONFIG)
 class UpdateNamesrvConfig(Request[NoFields]):
     """Change some of the name server's settings; the body is properties text."""
 
-    code: ClassVar[int] = RequestCode.UPDATE_NAMESRV_CONFIG
 
-
+@request(RequestCode.GET_NAMESRV_CONFIG)
 class GetNamesrvConfig(Request[NoFields]):
     """The name server's settings, as properties text."""
-
-    code: ClassVar[int] = RequestCode.GET_NAMESRV_CONFIG
 
 
 # Name servers of all versions answer these.

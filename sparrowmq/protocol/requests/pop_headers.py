@@ -6,14 +6,14 @@ of records, as that of a pull. A broker holds a pop that finds nothing for `poll
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 import msgspec
 
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request
+from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
 ANY_QUEUE: Final = -1
 FROM_OLDEST: Final = 0  # `init_mode` of a group that has never consumed the topic
@@ -38,6 +38,7 @@ class PopMessageReply(Header):
     most_msg_nums: Long | None = None
 
 
+@request(RequestCode.POP_MESSAGE)
 class PopMessage(Request[PopMessageReply]):
     """Messages of one queue, or of any; no other consumer of the group gets them within `invisible_time` ms.
 
@@ -46,8 +47,6 @@ class PopMessage(Request[PopMessageReply]):
         order: a queue gives no more messages until those before are acknowledged or visible again.
         attempt_id: the same one gets the same messages of an orderly pop again, after a lost answer.
     """
-
-    code: ClassVar[int] = RequestCode.POP_MESSAGE
 
     consumer_group: str
     topic: str
@@ -63,10 +62,9 @@ class PopMessage(Request[PopMessageReply]):
     attempt_id: str | None = None
 
 
+@request(RequestCode.ACK_MESSAGE)
 class AckMessage(Request[NoFields]):
     """Acknowledge a popped message. Topic, queue and offset are those of its handle."""
-
-    code: ClassVar[int] = RequestCode.ACK_MESSAGE
 
     consumer_group: str
     topic: str
@@ -86,10 +84,9 @@ class BatchAckReply(Header):
     left_out: Long | None = None
 
 
+@request(RequestCode.BATCH_ACK_MESSAGE)
 class BatchAckMessage(Request[BatchAckReply]):
     """Acknowledge many messages. The body is a `BatchAcks`."""
-
-    code: ClassVar[int] = RequestCode.BATCH_ACK_MESSAGE
 
 
 class ChangeInvisibleTimeReply(Header):
@@ -112,10 +109,9 @@ class ChangeInvisibleTimeReply(Header):
         return str(made), made
 
 
+@request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
 class ChangeInvisibleTime(Request[ChangeInvisibleTimeReply]):
     """Let a popped message become visible so many ms from now."""
-
-    code: ClassVar[int] = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
 
     consumer_group: str
     topic: str
@@ -133,10 +129,9 @@ class ChangeInvisibleTime(Request[ChangeInvisibleTimeReply]):
         return cls(group, *place, text, handle.queue_offset, invisible_ms)
 
 
+@request(RequestCode.PEEK_MESSAGE)
 class PeekMessage(Request[PopMessageReply]):
     """As a pop, and the messages stay visible."""
-
-    code: ClassVar[int] = RequestCode.PEEK_MESSAGE
 
     topic: str
     queue_id: Long
@@ -149,10 +144,9 @@ class NotificationReply(Header):
     polling_full: bool | None = None
 
 
+@request(RequestCode.NOTIFICATION)
 class Notification(Request[NotificationReply]):
     """Wait up to `poll_time` ms until a pop would find a message."""
-
-    code: ClassVar[int] = RequestCode.NOTIFICATION
 
     consumer_group: str
     topic: str
@@ -167,32 +161,28 @@ class PollingReply(Header):
     polling_num: Long
 
 
+@request(RequestCode.POLLING_INFO)
 class Polling(Request[PollingReply]):
     """The number of pops of a queue that the broker holds. (Java: PollingInfo)"""
-
-    code: ClassVar[int] = RequestCode.POLLING_INFO
 
     consumer_group: str
     topic: str
     queue_id: Long
 
 
+@request(RequestCode.QUERY_ASSIGNMENT)
 class QueryAssignment(Request[NoFields]):
     """The queues of one member. The body is an `AssignmentQuery`, that of the answer `Assignments`."""
 
-    code: ClassVar[int] = RequestCode.QUERY_ASSIGNMENT
 
-
+@request(RequestCode.SET_MESSAGE_REQUEST_MODE)
 class SetRequestMode(Request[NoFields]):
     """Let a group pull or pop a topic. The body is a `RequestMode`."""
 
-    code: ClassVar[int] = RequestCode.SET_MESSAGE_REQUEST_MODE
 
-
+@request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
 class GetAllRequestModes(Request[NoFields]):
     """All modes, as a `RequestModeTable`."""
-
-    code: ClassVar[int] = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
 
 
 _BATCH_ACK: Final = {

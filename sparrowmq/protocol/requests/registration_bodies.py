@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import field
 
@@ -38,17 +38,15 @@ class RegisterBrokerBody(Body):
     topic_config_serialize_wrapper: TopicConfigTable = field(default_factory=TopicConfigTable)
     filter_server_list: list[str] = field(default_factory=list)
 
+    MOST_BYTES: ClassVar[int] = 16 << 20  # tens of thousands of topics
+
     @property
     def topics(self) -> TopicConfigTable:
         return self.topic_config_serialize_wrapper
 
     @classmethod
     def unpack(cls, raw: bytes | bytearray | memoryview) -> RegisterBrokerBody:
-        """From the packed form.
-
-        Raises:
-            RemoteProtocolError: it is damaged, or too large.
-        """
+        """From the packed form. Raises: RemoteProtocolError, it is damaged, or too large."""
         pieces = _Pieces(_inflate(raw))
         version = json.decode(pieces.next(), DataVersion)
         topics = [_parse_topic(pieces.next()) for _ in range(pieces.count())]

@@ -162,6 +162,7 @@ _SERVED = (
         admin.GetBrokerConfig,
         admin.UpdateBrokerConfig,
         admin.GetBrokerRuntime,
+        admin.GetHaStatus,
         admin.HandOverLead,
         admin.ElectMember,
         admin.RestartBroker,
@@ -257,19 +258,21 @@ _UNSERVED = (
         RequestCode.GET_TIMER_METRICS,
     ),
     *_unserved(
-        "not yet: forbids one topic to a group; no command of mqadmin sends this",
+        "never: forbids one topic to a group, as a policy does for users; no command of mqadmin sends this",
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
     ),
     *_unserved(
         "not yet: 5.x asks this of brokers that count their replicas and change roles by themselves",
-        RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.GET_BROKER_EPOCH_CACHE,
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-        RequestCode.GET_BROKER_MEMBER_GROUP,
         RequestCode.BROKER_HEARTBEAT,
+    ),
+    *_unserved(
+        "never: only brokers that act as another master ask this; 106 answers the same to tools",
+        RequestCode.GET_BROKER_MEMBER_GROUP,
     ),
     *_unserved(
         "not yet: needs topics whose queues move between brokers (5.x static topics)",

@@ -6,7 +6,7 @@ case. Members are written in the order of their names, as fastjson does, without
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import msgspec
 
@@ -21,6 +21,8 @@ DIALECT_BYTES: Final = 8 * 1024
 class Body(msgspec.Struct, rename="camel"):
     """The body of a request or reply, or a part of one."""
 
+    MOST_BYTES: ClassVar[int] = REQUEST_BYTES  # the limit of a request's body
+
     @classmethod
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
         """Parse a body. Raises: RemoteProtocolError, the bytes are no JSON, or a member does not fit."""
@@ -30,14 +32,13 @@ class Body(msgspec.Struct, rename="camel"):
     def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
         """Parse the body of a request, at a server. Only a small one may be in a dialect.
 
-        Raises:
-            RemoteProtocolError: as `decode`, or it is too large.
+        Raises: RemoteProtocolError, as `decode`, or it is too large.
         """
         if len(raw) <= DIALECT_BYTES:
             return cls.decode(raw)
-        if len(raw) > REQUEST_BYTES:
+        if len(raw) > cls.MOST_BYTES:
             raise json.NotJson(
-                f"the body takes {len(raw)} bytes, and this request may have {REQUEST_BYTES}; split it"
+                f"the body takes {len(raw)} bytes, and this request may have {cls.MOST_BYTES}; split it"
             )
         return json.decode_standard(raw, cls)
 

@@ -17,7 +17,8 @@ from sparrowmq.protocol.wire.header import Request
 
 W = TypeVar("W")
 
-Sign = Callable[[Request[Any], bytes], dict[str, str]]
+# From the extFields and the body of a request to extFields that are added to it.
+Sign = Callable[[dict[str, str], bytes], dict[str, str]]
 
 _MAX_OPAQUE = 0x7FFFFFFF
 
@@ -42,8 +43,7 @@ class Connection(Generic[W]):
     def receive(self, chunk: bytes) -> list[Command]:
         """The commands that `chunk` completes, requests and replies in order of arrival.
 
-        Raises:
-            RemoteProtocolError: the peer does not speak the protocol; close the connection.
+        Raises: RemoteProtocolError, the peer does not speak the protocol; close the connection.
         """
         decode = codec.decode
         return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk)]
@@ -64,7 +64,6 @@ class Connection(Generic[W]):
         return self._waiting.pop(reply.opaque, None)
 
     def forget(self, opaque: int) -> None:
-        """Forget the waiter of a request."""
         self._waiting.pop(opaque, None)
 
     def expired(self, is_late: Callable[[W], bool]) -> list[W]:
@@ -104,7 +103,7 @@ class Connection(Generic[W]):
         return self._reader.has_more
 
     def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
-        extra = self._sign(request, body) if self._sign else None
+        extra = self._sign(request.ext_fields(), body) if self._sign else None
         return codec.encode_request(
             request, request.code, opaque, len(body), oneway=oneway, extra=extra, serializer=self._serializer
         )

@@ -7,6 +7,7 @@ their JSON.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from sparrowmq.protocol.wire.fields import text_of
 
 R = TypeVar("R", bound="Header")
+Q = TypeVar("Q", bound="Request[Any]")
 
 # A number in a header, as Java's. A larger one is refused when the header is decoded, before it reaches a handler or a
 # file.
@@ -37,8 +39,8 @@ class NoFields(Header):
 class Request(Header, Generic[R]):
     """The header of a request. The type argument is the header of its reply.
 
+    @request(RequestCode.GET_MAX_OFFSET)
     class GetMaxOffset(Request[GetMaxOffsetReply]):
-        code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
         topic: str
         queue_id: int
     """
@@ -51,3 +53,13 @@ class Request(Header, Generic[R]):
         for base in cls.__dict__.get("__orig_bases__", ()):
             if get_origin(base) is Request and isinstance(reply := get_args(base)[0], type):
                 cls.Reply = reply
+
+
+def request(code: int) -> Callable[[type[Q]], type[Q]]:
+    """Give a request its code."""
+
+    def give(kind: type[Q]) -> type[Q]:
+        kind.code = code
+        return kind
+
+    return give

@@ -37,8 +37,7 @@ class NotJson(RemoteProtocolError, ValueError):
 def loads(raw: bytes | bytearray | memoryview | str) -> Any:
     """Parse to a plain value: dict, list, text, number, boolean or None.
 
-    Raises:
-        NotJson: names the place and the expected token.
+    Raises: NotJson, names the place and the expected token.
     """
     try:
         return msgspec.json.decode(raw)
@@ -49,8 +48,7 @@ def loads(raw: bytes | bytearray | memoryview | str) -> Any:
 def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     """Parse to `kind`, leniently: "7" is a number, "1" is true, unknown members are ignored.
 
-    Raises:
-        NotJson: as `loads`, or a member does not fit.
+    Raises: NotJson, as `loads`, or a member does not fit.
     """
     try:
         return _decoder(kind).decode(raw)
@@ -65,8 +63,7 @@ def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
 def decode_standard(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     """As `decode`, but without the dialects. So a text that is refused costs no more than others.
 
-    Raises:
-        NotJson: as `decode`.
+    Raises: NotJson, as `decode`.
     """
     try:
         return _decoder(kind).decode(raw)
@@ -99,19 +96,23 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
 
 def dumping(value: object) -> Steps[bytes]:
     """Do `dumps` in steps, for tables of thousands of members."""
-    try:
-        standard = yield from _standardising(value)
-        return _quote(standard)
-    except TypeError:
-        parts: list[bytes] = []
-        yield from _writing(value, parts)
-        return b"".join(parts)
+    whole = bytearray()
+    parts: list[bytes] = []
+    for _ in _writing(value, parts):
+        if len(parts) > _MOST_PARTS:  # to join and free a million of them at the end would be one long step
+            last = parts.pop()  # `_close` may replace it
+            whole += b"".join(parts)
+            parts[:] = (last,)
+        yield
+    whole += b"".join(parts)
+    return bytes(whole)
 
 
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _MEMBERS: dict[type[msgspec.Struct], list[tuple[bytes, str]]] = {}
 _quote = msgspec.json.encode
 _PLAIN: Final = (str, int, float, bool)
+_MOST_PARTS: Final = 1000
 
 
 class _Shape:
@@ -166,49 +167,31 @@ def _standard(value: object) -> object:
     return value
 
 
-def _standardising(value: object) -> Steps[object]:
-    """Do `_standard` in steps. Raises: TypeError, a key is neither a text nor a number."""
+def _is_table(value: object) -> bool:
+    """Whether a value may have thousands of members, or has a member that may."""
     if isinstance(value, msgspec.Struct):
         found, special = _shaped(value)
-        for name in special:
-            if (member := found[name]) is None:
-                del found[name]
-            else:
-                found[name] = yield from _standardising(member)
-        return found
-    if isinstance(value, dict | Mapping):
-        table: dict[object, object] = {}
-        for key, member in value.items():
-            if not isinstance(key, str | int):
-                raise TypeError(key)
-            table[key] = yield from _standardising(member)
-            yield
-        return table
-    if isinstance(value, list | tuple | AbstractSet):
-        items: list[object] = []
-        for item in sorted(value) if isinstance(value, AbstractSet) else value:
-            items.append((yield from _standardising(item)))
-            yield
-        return items
-    return value
+        return any(_is_table(found[name]) for name in special)
+    return isinstance(value, Mapping | list | tuple | AbstractSet)
 
 
 def _writing(value: object, parts: list[bytes]) -> Steps[None]:
+    if not _is_table(value):
+        parts.append(dumps(value))
+        return
     if isinstance(value, msgspec.Struct):
         pairs = ((key, getattr(value, name)) for key, name in _members(type(value)))
         members = ((key, member) for key, member in pairs if member is not None)
     elif isinstance(value, Mapping):
         members = ((_key(key, False), member) for key, member in value.items())
-    elif isinstance(value, list | tuple | AbstractSet):
+    else:
+        assert isinstance(value, list | tuple | AbstractSet)
         parts.append(b"[")
         for item in sorted(value) if isinstance(value, AbstractSet) else value:
             yield from _writing(item, parts)
             parts.append(b",")
             yield
         _close(parts, b"]")
-        return
-    else:
-        parts.append(_quote(value))
         return
     parts.append(b"{")
     for key, member in members:

@@ -58,11 +58,11 @@ def test_only_those_who_waited_too_long_expire() -> None:
 
 def test_requests_are_signed_when_asked() -> None:
     client: Connection[str] = Connection(
-        sign=lambda request, body: {"Signature": f"{request.code}:{len(body)}"}
+        sign=lambda fields, body: {"Signature": f"{fields['topic']}:{len(body)}"}
     )
     _, head = client.request(PULL, b"xyz", "waiter")
     [command] = Connection[str]().receive(head + b"xyz")
-    assert command.ext_fields()["Signature"] == "11:3"
+    assert command.ext_fields()["Signature"] == f"{PULL.topic}:3"
 
 
 def test_oneway_requests_wait_for_nothing() -> None:

@@ -230,9 +230,9 @@ def test_a_large_table_is_written_without_looking_at_each_value(monkeypatch: pyt
     )
 
 
-@pytest.mark.guards("json._standardising: drop raise TypeError(key)")
+@pytest.mark.guards("json.dumping: drop parts[:]", "json.dumping: drop whole += b''.join(parts) #2")
 def test_tables_are_written_in_steps_as_they_are_at_once() -> None:
-    queues = {MessageQueue("T", "b", number): TopicOffset(0, number, 1) for number in range(50)}
+    queues = {MessageQueue("T", "b", number): TopicOffset(0, number, 1) for number in range(500)}
     for body in (
         TopicStats(queues),
         TopicStats({}),
@@ -243,5 +243,5 @@ def test_tables_are_written_in_steps_as_they_are_at_once() -> None:
         TopicConfigTable(DataVersion(), {"T": TopicConfig("T", 4, 4, 6, attributes={"a": "b"})}),
     ):
         assert at_once(body.encoding()) == body.encode()
-    assert sum(1 for _ in TopicStats(queues).encoding()) >= 50
-    assert sum(1 for _ in LockedQueues(list(queues)).encoding()) >= 50
+    assert sum(1 for _ in TopicStats(queues).encoding()) >= 500
+    assert sum(1 for _ in LockedQueues(list(queues)).encoding()) >= 500
