@@ -77,14 +77,26 @@ class Writer:
             StoreFailed, DiskFull: nothing was stored.
         """
         for entry in entries:
-            for detour in self._detours:
-                if entry.properties.has(detour.mark) and detour.park(entry):
-                    raise RemoteError(
-                        ResponseCode.MESSAGE_ILLEGAL,
-                        f"a batch cannot hold a message with the property {detour.mark[1:-1]}; send it by itself",
-                    )
-            self._complete(entry)
+            self.prepare(entry)
         return self._store.append(*entries)
+
+    def prepare(self, entry: Entry) -> None:
+        """Make a message of a batch ready for `put_prepared`. Raises: RemoteError, as `put_batch`."""
+        for detour in self._detours:
+            if entry.properties.has(detour.mark) and detour.park(entry):
+                raise RemoteError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"a batch cannot hold a message with the property {detour.mark[1:-1]}; send it by itself",
+                )
+        self._complete(entry)
+
+    def put_prepared(self, entries: Sequence[Entry]) -> list[Placed]:
+        """Append messages of one queue that are ready. Raises: StoreFailed, DiskFull."""
+        return self._store.append(*entries)
+
+    def demand_room(self, size: int) -> None:
+        """Make room in the log for a batch, before its first part is put. Raises: StoreFailed, DiskFull."""
+        self._store.intake.demand_room(size)
 
     def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.
@@ -95,8 +107,10 @@ class Writer:
             places: the places, in the form of `batch.places`.
         """
         batch = self.plain(shared, content, places)
-        if batch is None:
-            return None
+        return None if batch is None else self.put_scanned(batch)
+
+    def put_scanned(self, batch: PlainBatch) -> PlacedBatch:
+        """Append what `plain` has returned. Raises: StoreFailed, DiskFull."""
         placed = self._store.append(batch)[0]
         return PlacedBatch(batch.offsets, placed.queue_offset, placed.end)
 

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from time import perf_counter
 from typing import Final, TypeAlias, TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 
@@ -70,6 +71,14 @@ def each(items: Iterable[T], work: Callable[[T], object]) -> Steps[None]:
     """Call `work` for each item; each call is a step."""
     for item in items:
         work(item)
+        yield
+
+
+def emptied(table: dict[K, T] | list[T]) -> Steps[None]:
+    """Remove the members one by one: to free thousands of them at once would be one long step."""
+    remove = table.popitem if isinstance(table, dict) else table.pop
+    while table:
+        remove()
         yield
 
 

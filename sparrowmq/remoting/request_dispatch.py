@@ -8,9 +8,9 @@ A handler is a method bound with `@handles(PullMessage)`. It returns
     Answer            anything else: another code, a remark, a body
     After             the reply, once its message is safe: no task is made for any number of waiting requests
     Later             the reply, once the handler calls its `answer`: no task either
-    a coroutine       which returns one of the others, except After; the only form that costs a task
-Errors become replies here and in no other module. With access control, an `Audit` notes requests for administrators
-and denials.
+    a coroutine       which returns one of the others; the only form that costs a task
+Errors become replies here and in no other module; only `Unanswered` becomes none. With access control, an `Audit`
+notes requests for administrators and denials.
 """
 
 from __future__ import annotations
@@ -80,6 +80,13 @@ class Answer:
         self.body = body
 
 
+class Unanswered(SparrowError):
+    """A request was done in part, so no code says what became of it. It gets no answer: its sender is in doubt.
+
+    Raise it from the reason.
+    """
+
+
 @mypyc_attr(acyclic=True, free_list_len=1)
 class After:
     """The reply to one request, to send once the log is as safe as `safety` promises up to `end`.
@@ -139,11 +146,11 @@ class Later:
         return True
 
 
-Result = Header | Answer | After | Later | Awaitable["Header | Answer | Later | None"] | None
+Finished = Header | Answer | After | Later | None
+Result = Finished | Awaitable[Finished]
 
 
 def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
-    """The steps to an answer with a body that may be large."""
     content = yield from body.encoding()
     return Answer(header=header, body=content)
 
@@ -191,13 +198,9 @@ Done = Callable[[int, str | None], None]
 
 
 class Audit(Protocol):
-    """Notes requests (auth/audit_log.py).
+    """Notes requests (auth/audit_log.py)."""
 
-    Attributes:
-        codes: the requests of which every answer is noted.
-    """
-
-    codes: frozenset[int]
+    codes: frozenset[int]  # the requests of which every answer is noted
 
     def begin(self, peer: Peer, command: Command, header: Request[Any]) -> Done:
         """Note a request that is handled now. The result is called with the answer's code and remark."""
@@ -300,7 +303,7 @@ class Dispatcher:
         self,
         session: Session,
         command: Command,
-        result: Awaitable[Header | Answer | Later | None],
+        result: Awaitable[Finished],
         done: Done | None,
     ) -> None:
         began, latencies = session.last_read, self.latencies
@@ -409,12 +412,15 @@ class Dispatcher:
         began: float,
         handled: float,
         done: Done | None,
-        result: Header | Answer | Later | None,
+        result: Finished,
         error: Exception | None,
     ) -> None:
         session.hold(-1)
         if isinstance(result, Later):
             self._hold(session, command, result, began)
+            return
+        if isinstance(result, After):
+            self._reply_after(session, command, result)
             return
         if error is not None:
             result = self._failed(error, command, session)
@@ -436,6 +442,13 @@ class Dispatcher:
         """Count an error, and return the reply for it."""
         if self.audit is not None and isinstance(error, AccessDenied):
             self.audit.denied(session, command, header, error)
+        if isinstance(error, Unanswered):
+            command.flag |= ONEWAY_FLAG
+            reason = error.__cause__ or error
+            log.error(
+                "request %s from %s gets no answer: %s: %s", command.code, session.address, error, reason
+            )
+            error = reason
         self.refused[reason_of(error)] += 1
         return failure(error, command, session)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Steps, each, in_slices, pause, to_end
+from sparrowmq.loop.slices import SLICE_S, Steps, each, emptied, in_slices, pause, to_end
 
 
 class Ticks:
@@ -116,3 +116,11 @@ async def test_works_that_begin_in_one_turn_of_the_loop_share_a_slice() -> None:
 async def test_work_is_done_without_a_pause_where_it_must_be() -> None:
     seen: list[int] = []
     assert slices.at_once(counted(seen, 3)) == "done" and seen == [0, 1, 2]
+
+
+def test_tables_and_lists_are_emptied_step_by_step() -> None:
+    table, items = {1: "a", 2: "b"}, [1, 2, 3]
+    assert len(list(emptied(table))) == 2
+    assert len(list(emptied(items))) == 3
+    assert not table
+    assert not items

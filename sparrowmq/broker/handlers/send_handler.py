@@ -8,20 +8,22 @@ Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from librt.strings import BytesWriter
 
+from sparrowmq.broker import large_batch
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats
-from sparrowmq.broker.repeated.repeated_batch import in_a_row, put_missing, written
+from sparrowmq.broker.repeated.repeated_batch import demand_few, in_a_row, put_missing, written
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -48,15 +50,10 @@ _ASKS: Final = mark(Property.REPLY_TO_CLIENT)
 
 @dataclass(frozen=True)
 class SendRules:
-    """The limits of sends.
+    """The limits of sends."""
 
-    Attributes:
-        max_body_bytes: the limit for one message or one whole batch.
-        store_host: this broker's address in the format of offset ids.
-    """
-
-    max_body_bytes: int
-    store_host: bytes
+    max_body_bytes: int  # the limit for one message or one whole batch
+    store_host: bytes  # this broker's address in the format of offset ids
     broker_name: str
 
 
@@ -98,8 +95,7 @@ class SendHandler:
         self._open.clear()
 
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
-    def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After:
-        """Store one message or one batch."""
+    def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After | Awaitable[After]:
         if len(body) > self._rules.max_body_bytes:
             self._refuse_size(len(body))
         name = header.topic
@@ -124,8 +120,9 @@ class SendHandler:
             header.reconsume_times or 0,
         )
         entry.group = header.producer_group
-        if peer.principal is not None:
-            entry.owner = owner_of(peer)
+        principal = peer.principal
+        if principal is not None:
+            entry.owner = principal.access_key
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
@@ -167,7 +164,7 @@ class SendHandler:
         properties: Properties,
         body: bytes,
         peer: Peer,
-    ) -> After:
+    ) -> After | Awaitable[After]:
         if header.topic.startswith("%RETRY%"):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
@@ -176,18 +173,41 @@ class SendHandler:
             header.topic, queue_id, b"", properties, header.born_timestamp, peer.host, 0, header.sys_flag
         )
         places = batch.places(body)
+        shared.owner = owner_of(peer)
         if header.may_be_stored or header.topic in self._retried.topics:
-            shared.owner = owner_of(peer)
-            return self._send_missing(shared, body, places, bool(header.may_be_stored))
+            return in_slices(self._send_missing(shared, body, places, bool(header.may_be_stored)))
+        if len(places) > large_batch.PART_BYTES:
+            return in_slices(self._send_large(shared, body, places))
         placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
         self._received.value += len(placed.offsets)
         reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
         return After(self._store.safety(properties.wants_safety), placed.end, reply)
 
-    def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> After:
+    def _send_large(self, shared: Entry, body: bytes, places: bytes) -> Steps[After]:
+        ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)
+        if shared.topic in self._retried.topics:  # by now: the batch may have been sent again, and stored
+            return (yield from self._send_missing(shared, body, places, False))
+        with self._repeats.storing(ready.keys):
+            parts = yield from large_batch.put_in_parts(self._writer, ready)
+        ids: list[str] = []
+        for part in parts:
+            self._received.value += len(part.offsets)
+            ids.append(self._ids.joined(part.offsets))
+            yield
+        reply = SendMessageReply(",".join(ids), shared.queue_id, parts[0].queue_offset)
+        if not large_batch.in_a_row(parts):
+            reply.stored_at = large_batch.written(shared.queue_id, parts)
+        return After(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
+
+    def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
-        entries = _singles(shared, body, places)
-        found, stored_count = put_missing(self._writer, self._repeats, entries, is_repeated)
+        if is_repeated:
+            demand_few(len(places) // batch.PLACE_BYTES)
+        entries: list[Entry] = []
+        for few in large_batch.pieces(places, large_batch.PART_OF_ENTRIES):
+            entries += _singles(shared, body, few)
+            yield
+        found, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
         self._received.value += stored_count
         first = found[0]
         reply = SendMessageReply(
@@ -201,8 +221,7 @@ class SendHandler:
 
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
         """Store a batch message by message, because some of them are not plain."""
-        stored = self._writer.put_batch(_singles(shared, body, places))
-        return PlacedBatch([placed.offset for placed in stored], stored[0].queue_offset, stored[-1].end)
+        return large_batch.as_one(self._writer.put_batch(_singles(shared, body, places)))
 
     def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
         """Return the handle that recalls the message; None for a retry or without a unique id."""
@@ -272,6 +291,8 @@ class SendHandler:
 def _singles(shared: Entry, body: bytes, places: bytes) -> list[Entry]:
     """The messages of a batch. Raises: RemoteError, one belongs to a transaction."""
     entries = batch.entries(shared, body, places)
+    for entry in entries:
+        entry.owner = shared.owner
     if any(half_message.is_half(entry.properties) for entry in entries):
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL,

@@ -18,9 +18,11 @@ Unlike Java, which stores each repeated send again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.repeated.retried_ids import RetriedIds
+from sparrowmq.broker.repeated.retried_ids import Key, RetriedIds
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
@@ -59,19 +61,13 @@ _AHEAD_MS: Final = 60_000  # the store's time may be ahead of the clock
 
 
 class Before(NamedTuple):
-    """The place of a message that was stored before, as its first answer named it.
-
-    Attributes:
-        queue_id: of its topic, also while the message waits elsewhere.
-        end: the end of its record in the log.
-        due_ms: the delivery time of a timer; 0 for others.
-    """
+    """The place of a message that was stored before, as its first answer named it."""
 
     offset: int
-    queue_id: int
+    queue_id: int  # of its topic, also while the message waits elsewhere
     queue_offset: int
-    end: int
-    due_ms: int
+    end: int  # the end of its record in the log
+    due_ms: int  # the delivery time of a timer; 0 for others
 
 
 class Repeats:
@@ -116,6 +112,13 @@ class Repeats:
         Raises:
             RemoteError: SYSTEM_BUSY, the broker cannot find out.
         """
+        retried = self.retried
+        if (retried.pending or retried.first) and retried.is_under_way({key(entry)}):
+            raise _looked_up()
+        return self.found(entry, is_repeated)
+
+    def found(self, entry: Entry, is_repeated: bool) -> Before | None:
+        """As `before`, for a message of a batch that is looked up now."""
         unique_id = entry.properties.unique_key
         if unique_id is None or not self._window_ms:
             return None
@@ -131,6 +134,35 @@ class Repeats:
             ) from error
         self._counts["stored_now" if found is None else "stored_before"] += 1
         return found
+
+    @contextmanager
+    def looking(self, entries: Iterable[Entry]) -> Iterator[None]:
+        """Let the messages of a batch be looked up and stored in slices: the same messages are refused meanwhile.
+
+        Raises:
+            RemoteError: SYSTEM_BUSY, another request does this with one of the messages.
+        """
+        keys = {key(entry) for entry in entries}
+        if self.retried.is_under_way(keys):
+            raise _looked_up()
+        self.retried.begin(keys)
+        try:
+            yield
+        finally:
+            self.retried.end(keys)
+
+    @contextmanager
+    def storing(self, keys: set[Key]) -> Iterator[None]:
+        """Let a large batch be stored in slices. If it is sent again meanwhile, that is refused.
+
+        It must not have been sent before. Its topic must not be in `retried.topics`: then a repeat may have come first.
+        """
+        first = self.retried.first
+        first.append(keys)
+        try:
+            yield
+        finally:
+            first[:] = [each for each in first if each is not keys]
 
     def note(self, entry: Entry, topic: str, offset: int) -> None:
         """Note a repeated send that was stored at a log offset, as its first send may still come."""
@@ -155,6 +187,18 @@ class Repeats:
                 if before is not None:
                     return before
         return None
+
+
+def key(entry: Entry) -> Key:
+    """The key by which a message is recognised; the same for all messages of one sender without a unique id."""
+    return entry.owner, entry.topic, entry.properties.unique_key or ""
+
+
+def _looked_up() -> RemoteError:
+    return RemoteError(
+        ResponseCode.SYSTEM_BUSY,
+        "the broker still looks for this message, or stores it, which is in another request; try again",
+    )
 
 
 def _topics(entry: Entry) -> tuple[str, ...]:

@@ -9,44 +9,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from sparrowmq.broker.large_batch import PART_OF_ENTRIES, in_doubt
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 
 MOST: Final = 4096  # of our client's batches; each message is looked up
 
 
+def demand_few(count: int) -> None:
+    """Raises: RemoteError, a batch that is sent again has too many messages."""
+    if count > MOST:
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a batch that is sent again holds at most {MOST} messages, and this has {count}",
+        )
+
+
 def put_missing(
     writer: Writer, repeats: Repeats, entries: Sequence[Entry], is_repeated: bool
-) -> tuple[list[Before], int]:
+) -> Steps[tuple[list[Before], int]]:
     """Store the messages of a batch that were not stored before, in the queue of those that were.
 
     Returns: the place of each message, and the number of those that were stored now.
-    Raises: RemoteError, as `Repeats.before` and `Writer.put_batch`; nothing was stored.
+    Raises:
+        RemoteError: as `Repeats.before` and `Writer.put_batch`; nothing was stored.
+        StoreFailed, DiskFull: nothing was stored, or the sender is in doubt anyway.
+        Unanswered: the batch was not sent before, and the disk became full, or broke, between two parts.
     """
-    if is_repeated and len(entries) > MOST:
-        raise RemoteError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"a batch that is sent again holds at most {MOST} messages, and this has {len(entries)}",
-        )
-    found = [repeats.before(entry, is_repeated) for entry in entries]
-    known = next((each for each in found if each is not None), None)
-    missing = [entry for entry, before in zip(entries, found, strict=True) if before is None]
-    if known is not None:
-        for entry in missing:
-            entry.queue_id = known.queue_id
-    places = iter(writer.put_batch(missing) if missing else ())
-    whole: list[Before] = []
-    for entry, before in zip(entries, found, strict=True):
-        if before is None:
-            placed = next(places)
-            before = Before(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
-            if is_repeated:
-                repeats.note(entry, entry.topic, placed.offset)
-        whole.append(before)
-    return whole, len(missing)
+    with repeats.looking(entries):
+        found: list[Before | None] = []
+        for entry in entries:
+            found.append(repeats.found(entry, is_repeated))
+            yield
+        known = next((each for each in found if each is not None), None)
+        missing = [index for index, before in enumerate(found) if before is None]
+        for index in missing:
+            if known is not None:
+                entries[index].queue_id = known.queue_id
+            writer.prepare(entries[index])
+            yield
+        for at in range(0, len(missing), PART_OF_ENTRIES):
+            part = missing[at : at + PART_OF_ENTRIES]
+            with in_doubt(at > 0 and not is_repeated):
+                stored = writer.put_prepared([entries[index] for index in part])
+            for index, placed in zip(part, stored, strict=True):
+                entry = entries[index]
+                found[index] = Before(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
+                if is_repeated:
+                    repeats.note(entry, entry.topic, placed.offset)
+            yield
+    return [each for each in found if each is not None], len(missing)
 
 
 def in_a_row(found: Sequence[Before]) -> bool:

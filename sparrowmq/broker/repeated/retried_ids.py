@@ -26,6 +26,9 @@ class RetriedIds:
 
     Attributes:
         topics: the topics with ids. The sends of others need no look.
+        pending: the ids of messages of which it is not known yet whether they were stored.
+        first: the ids of large batches that are being stored for the first time, by batch. Their topics are not in
+            `topics`, as they concern only messages that are sent again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -35,6 +38,8 @@ class RetriedIds:
         self._counts: dict[str | None, int] = {}
         self._turned_s = 0.0
         self.topics: set[str] = set()
+        self.pending: set[Key] = set()
+        self.first: list[set[Key]] = []
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -47,6 +52,19 @@ class RetriedIds:
             self._young[owner, topic, unique_id] = offset
             self._counts[owner] = count + 1
             self.topics.add(topic)
+
+    def begin(self, keys: set[Key]) -> None:
+        """Add ids to `pending`."""
+        self.pending |= keys
+        self.topics |= {topic for _, topic, _ in keys}
+
+    def end(self, keys: set[Key]) -> None:
+        """Remove ids from `pending`."""
+        self.pending -= keys
+
+    def is_under_way(self, keys: set[Key]) -> bool:
+        """Whether another request stores one of these messages now, or looks for it."""
+        return not all(each.isdisjoint(keys) for each in (self.pending, *self.first))
 
     def offset(self, owner: str | None, topic: str, unique_id: str) -> int | None:
         """The log offset of the message with a noted id; None if the id is not noted."""
@@ -63,4 +81,4 @@ class RetriedIds:
             return
         self._old = self._young if passed_s < 2 * GENERATION_S else {}
         self._young, self._counts, self._turned_s = {}, {}, now_s
-        self.topics = {topic for _, topic, _ in self._old}
+        self.topics = {topic for _, topic, _ in (*self._old, *self.pending)}

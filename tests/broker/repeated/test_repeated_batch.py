@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparrowmq.broker.repeated import repeated_batch
+from sparrowmq.broker.repeated.recognition import Repeats, key
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop import slices
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
-from tests.broker.live import Live, live_broker
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
+from tests.broker.live import Live, live_broker, send_request
 
 PARTS = [BatchPart(b"body-%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(5)]
 
@@ -68,7 +75,7 @@ async def test_messages_of_a_batch_may_be_sent_again_one_by_one(tmp_path: Path) 
         assert len(await bodies(live)) == 5
 
 
-@pytest.mark.guards("repeated_batch.put_missing: drop len(entries) > MOST")
+@pytest.mark.guards("SendHandler._send_missing: drop demand_few")
 async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_batch, "MOST", 4)
     async with live_broker(tmp_path) as live:
@@ -76,3 +83,44 @@ async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pyt
             await put(live, PARTS, may_be_stored=True)
         await put(live, PARTS)
         assert len(await bodies(live)) == 5
+
+
+@pytest.mark.guards("Repeats.looking: drop raise _looked_up()", "Repeats.before: drop raise _looked_up()")
+async def test_messages_that_are_still_looked_up_are_not_stored_by_another_request(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        store = live.broker.store
+        repeats = Repeats(store, SystemClock(), 60_000, Figures())
+        entry = Entry("orders", 0, b"body-4", Properties("UNIQ_KEY\x01id-4\x02"), 0, bytes(8))
+        with repeats.looking([entry]):
+            assert repeats.retried.topics == {"orders"}
+            for is_repeated in (True, False):
+                with pytest.raises(RemoteError, match="still looks for this message"):
+                    repeats.before(entry, is_repeated)
+            with pytest.raises(RemoteError, match="still looks for this message"), repeats.looking([entry]):
+                pass
+        assert repeats.before(entry, True) is None
+
+
+async def test_a_large_batch_that_is_stored_for_the_first_time_slows_no_other_send_down(
+    tmp_path: Path,
+) -> None:
+    async with live_broker(tmp_path) as live:
+        repeats = Repeats(live.broker.store, SystemClock(), 60_000, Figures())
+        entry = Entry("orders", 0, b"body-4", Properties("UNIQ_KEY\x01id-4\x02"), 0, bytes(8))
+        with repeats.storing({key(entry)}), repeats.storing({key(entry)}):
+            assert repeats.retried.topics == set()
+            with pytest.raises(RemoteError, match="or stores it"):
+                repeats.before(entry, True)
+        assert repeats.before(entry, True) is None
+        assert repeats.retried.first == []
+
+
+async def test_a_batch_that_is_sent_again_twice_at_once_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)  # a pause after each message
+    async with live_broker(tmp_path) as live:
+        request = send_request(batch=True, may_be_stored=True)
+        asked = [live.session.call(request, batch.encode(PARTS)) for _ in range(3)]
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert await bodies(live) == [part.body for part in PARTS]

@@ -1,0 +1,136 @@
+"""A batch of thousands of messages, stored in parts, so that it does not keep the event loop from other requests.
+
+    batch of 10,000 ── check all of it, in slices ── part, pause, part, pause, ... ── one answer
+
+A part takes about 2 ms. Its messages are side by side in the log and in the queue. Between two parts, other requests
+may add messages to the queue: then the answer names the place of each message, as for a batch that is sent again. All
+is checked before the first part is stored, and the log has room for all of them. So only a full or broken disk, or a
+crash, can separate the parts. The producer gets no answer then: any error would say that nothing was stored, and
+producers send such a batch to another broker, which doubles the first part. Without an answer ours knows that it is in
+doubt, and marks what it sends again; Java's `send` gives up, as its time is over.
+
+While the parts are stored, the ids of the messages are under way: if the batch is sent again, it has to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.loop.slices import Steps
+from sparrowmq.protocol.messages.batch import PLACE_BYTES
+from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
+from sparrowmq.protocol.messages.plain_batch import PlainBatch
+from sparrowmq.remoting.request_dispatch import Unanswered
+
+PART: Final = 1024  # messages of one part
+PART_BYTES: Final = PART * PLACE_BYTES
+PART_OF_ENTRIES: Final = 256  # likewise, of messages that are not plain
+_ADDED_BYTES: Final = 120  # of a record, besides topic, body and properties
+
+Singles = Callable[[Entry, bytes, bytes], list[Entry]]
+
+
+@dataclass(slots=True)
+class Ready:
+    """The parts of a batch, all of which are checked.
+
+    Attributes:
+        keys: (owner, topic, unique id) of its messages, by which they are recognised if they are sent again.
+        size_bytes: of its records in the log, estimated.
+    """
+
+    parts: list[PlainBatch | list[Entry]]
+    keys: set[tuple[str | None, str, str]]
+    size_bytes: int
+
+
+def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[Ready]:
+    """Check the messages of a batch.
+
+    Args:
+        singles: makes entries of messages, and refuses those that no batch may have.
+    Raises: as `Writer.put_batch`.
+    """
+    sender = shared.owner, shared.topic
+    ready = Ready([], set(), len(body) + len(places) // PLACE_BYTES * (len(shared.topic) + _ADDED_BYTES))
+    for part in pieces(places, PART):
+        plain = writer.plain(shared, body, part)
+        if plain is not None:
+            ready.parts.append(plain)
+            yield
+            ids = [plain.unique_key(index) for index in range(len(plain))]
+            ready.keys.update([(*sender, each.decode()) for each in ids if each])
+        else:
+            for few in pieces(part, PART_OF_ENTRIES):
+                entries = singles(shared, body, few)
+                named = [unique_id for entry in entries if (unique_id := entry.properties.unique_key)]
+                ready.keys.update([(*sender, unique_id) for unique_id in named])
+                for entry in entries:
+                    writer.prepare(entry)
+                ready.parts.append(entries)
+                yield
+        yield
+    return ready
+
+
+def put_in_parts(writer: Writer, ready: Ready) -> Steps[list[PlacedBatch]]:
+    """Store the messages of a batch.
+
+    Raises:
+        StoreFailed, DiskFull: nothing was stored.
+        Unanswered: the disk became full, or broke, between two parts.
+    """
+    writer.demand_room(ready.size_bytes)
+    stored: list[PlacedBatch] = []
+    for each in ready.parts:
+        with in_doubt(bool(stored)):
+            if isinstance(each, PlainBatch):
+                stored.append(writer.put_scanned(each))
+            else:
+                stored.append(as_one(writer.put_prepared(each)))
+        yield
+    return stored
+
+
+@contextmanager
+def in_doubt(is_begun: bool) -> Iterator[None]:
+    """Leave a request unanswered if a part of a batch cannot be stored while others are: no code says that."""
+    try:
+        yield
+    except (DiskFull, StoreFailed) as error:
+        if is_begun:
+            raise Unanswered("only a part of a batch was stored") from error
+        raise
+
+
+def as_one(placed: list[Placed]) -> PlacedBatch:
+    """The places of messages that are side by side."""
+    return PlacedBatch([each.offset for each in placed], placed[0].queue_offset, placed[-1].end)
+
+
+def pieces(places: bytes, count: int) -> Iterator[bytes]:
+    """Cut the places of a batch's messages into pieces of `count` messages."""
+    for at in range(0, len(places), count * PLACE_BYTES):
+        yield places[at : at + count * PLACE_BYTES]
+
+
+def in_a_row(parts: list[PlacedBatch]) -> bool:
+    """Whether no other message came between the parts."""
+    following = parts[0].queue_offset
+    for part in parts:
+        if part.queue_offset != following:
+            return False
+        following += len(part.offsets)
+    return True
+
+
+def written(queue_id: int, parts: list[PlacedBatch]) -> str:
+    """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
+    return ",".join(
+        [f"{queue_id}:{part.queue_offset + index}" for part in parts for index in range(len(part.offsets))]
+    )

@@ -1,0 +1,178 @@
+"""A batch of thousands of messages is stored in parts, and other requests run between them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker import large_batch
+from sparrowmq.broker.repeated import repeated_batch
+from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout
+from sparrowmq.loop import slices
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.entry import PlacedBatch
+from sparrowmq.store.log.commit_log import CommitLog
+from tests.broker.conftest import until
+from tests.broker.live import Live, live_broker, send_request
+
+PLAIN = [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(12)]
+WITH_ID = [
+    BatchPart(b"%d" % number, f"UNIQ_KEY\x01id-{number}\x02KEYS\x01ü\x02".encode()) for number in range(12)
+]
+OTHERS = [BatchPart(b"%d" % number, f"KEYS\x01Schlüssel-{number}\x02".encode()) for number in range(12)]
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of four messages, and a pause after each step."""
+    monkeypatch.setattr(large_batch, "PART", 4)
+    monkeypatch.setattr(large_batch, "PART_BYTES", 4 * batch.PLACE_BYTES)
+    monkeypatch.setattr(large_batch, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+
+
+async def bodies(live: Live) -> list[bytes]:
+    return [each.body for each in await live.messages()]
+
+
+@pytest.mark.guards("SendHandler._send_batch: false large_batch.PART_BYTES")
+@pytest.mark.guards("SendHandler._send_large: drop reply.stored_at")
+@pytest.mark.parametrize("parts", [PLAIN, OTHERS], ids=["plain", "not plain"])
+@pytest.mark.usefixtures("small_parts")
+async def test_other_requests_are_handled_between_the_parts(tmp_path: Path, parts: list[BatchPart]) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"before")
+        sent = live.session.call(send_request(batch=True), batch.encode(parts))
+        while not sent.done():
+            await live.send(b"other")
+        reply = (await sent).header
+        found = await live.messages()
+        own = [each for each in found if each.body not in (b"before", b"other")]
+        assert [each.body for each in own] == [part.body for part in parts]
+        assert found[0].body == b"before"
+        assert reply.msg_id.split(",") == [each.offset_id for each in own]
+        assert reply.queue_offset == own[0].queue_offset
+        assert reply.stored_at == ",".join(f"0:{each.queue_offset}" for each in own)
+        assert found.index(own[-1]) - found.index(own[0]) > 11, "a request came between two parts"
+
+
+@pytest.mark.usefixtures("small_parts")
+async def test_a_batch_that_nothing_comes_between_is_answered_as_a_small_one(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        reply = await live.send(batch.encode(PLAIN), batch=True)
+        assert (reply.queue_offset, reply.stored_at) == (0, None)
+        assert reply.msg_id.split(",") == [each.offset_id for each in await live.messages()]
+
+
+@pytest.mark.guards("large_batch.made_ready: drop writer.prepare(entry)")
+@pytest.mark.parametrize("bad", [b"TRAN_MSG\x01true\x02", b"DELAY\x013\x02"], ids=["half", "delayed"])
+@pytest.mark.usefixtures("small_parts")
+async def test_nothing_is_stored_of_a_batch_whose_last_message_is_refused(tmp_path: Path, bad: bytes) -> None:
+    async with live_broker(tmp_path) as live:
+        with pytest.raises(RemoteError, match="a batch cannot hold"):
+            await live.send(batch.encode([*PLAIN, BatchPart(b"bad", bad)]), batch=True)
+        assert await bodies(live) == []
+
+
+async def test_a_batch_of_thousands_is_stored_whole(tmp_path: Path) -> None:
+    parts = [BatchPart(b"%d" % number, b"") for number in range(5000)]
+    async with live_broker(tmp_path) as live:
+        reply = await live.send(batch.encode(parts), batch=True)
+        assert len(reply.msg_id.split(",")) == 5000
+        last = [each.body for each in await live.messages(offset=4990)]
+        assert last == [b"%d" % number for number in range(4990, 5000)]
+
+
+def test_parts_are_in_a_row_if_each_begins_where_the_one_before_ends() -> None:
+    first, second, third = (PlacedBatch([at, at + 1], at, 0) for at in (4, 6, 9))
+    assert large_batch.in_a_row([first, second])
+    assert not large_batch.in_a_row([first, third])
+    assert large_batch.written(2, [first, third]) == "2:4,2:5,2:9,2:10"
+
+
+async def sent_again(live: Live, parts: list[BatchPart]) -> Any:
+    """The answer once the broker finds out whether it has the batch."""
+    while True:
+        try:
+            return await live.send(batch.encode(parts), batch=True, may_be_stored=True)
+        except RemoteError as error:
+            assert "still looks for this message, or stores it" in str(error)
+
+
+@pytest.mark.guards("SendHandler._send_large: drop self._repeats.storing")
+@pytest.mark.parametrize("parts", [PLAIN, WITH_ID], ids=["plain", "not plain"])
+@pytest.mark.usefixtures("small_parts")
+async def test_a_batch_that_is_sent_again_while_it_is_stored_is_stored_once(
+    tmp_path: Path, parts: list[BatchPart]
+) -> None:
+    async with live_broker(tmp_path) as live:
+        sent = live.session.call(send_request(batch=True), batch.encode(parts))
+        while not live.broker.store.intake.added()[0]:
+            await asyncio.sleep(0)
+        with pytest.raises(RemoteError, match="or stores it"):
+            await live.send(b"0", properties={"UNIQ_KEY": "id-0"}, may_be_stored=True)
+        again = await sent_again(live, parts)
+        assert (await sent).header == again
+        assert await bodies(live) == [part.body for part in parts]
+        assert await sent_again(live, parts) == again
+
+
+@pytest.mark.guards("SendHandler._send_large: false shared.topic in")
+@pytest.mark.usefixtures("small_parts")
+async def test_a_batch_that_is_sent_again_before_its_first_part_is_stored_is_stored_once(
+    tmp_path: Path,
+) -> None:
+    async with live_broker(tmp_path) as live:
+        sent = live.session.call(send_request(batch=True), batch.encode(PLAIN))
+        again = await sent_again(live, PLAIN)
+        with pytest.raises(RemoteError, match="still looks"):
+            await sent
+        assert await live.send(batch.encode(PLAIN), batch=True) == again
+        assert await bodies(live) == [part.body for part in PLAIN]
+
+
+@pytest.mark.guards("large_batch.in_doubt: drop raise Unanswered")
+@pytest.mark.guards("Dispatcher._failed: drop command.flag")
+@pytest.mark.parametrize("was_sent_again", [False, True], ids=["first", "after a repeat"])
+@pytest.mark.usefixtures("small_parts")
+async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_it_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_sent_again: bool
+) -> None:
+    monkeypatch.setattr(repeated_batch, "PART_OF_ENTRIES", 4)
+    async with live_broker(tmp_path) as live:
+        intake = live.broker.store.intake
+        if was_sent_again:
+            await live.send(b"before", properties={"UNIQ_KEY": "another"}, may_be_stored=True)
+        before = intake.added()[0]
+        sent = live.session.call(send_request(batch=True), batch.encode(PLAIN), timeout_s=2)
+        while intake.added()[0] == before:
+            await asyncio.sleep(0)
+        intake.stall(DiskFull("/store", "no room"))
+        with pytest.raises(RequestTimeout):
+            await sent
+        assert intake.added()[0] - before == 4
+        await until(intake.try_again_if_due)
+        await sent_again(live, PLAIN)
+        assert [each for each in await bodies(live) if each != b"before"] == [part.body for part in PLAIN]
+
+
+@pytest.mark.guards("large_batch.put_in_parts: drop writer.demand_room")
+@pytest.mark.usefixtures("small_parts")
+async def test_nothing_is_stored_of_a_batch_for_which_the_log_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise DiskFull("/store", "no room")
+
+    async with live_broker(tmp_path, commit_log_file_bytes=8192) as live:
+        await live.send(bytes(6500))  # leaves room for one part and a bit
+        monkeypatch.setattr(CommitLog, "_file_at", no_room)
+        with pytest.raises(RemoteError, match="no room") as refused:
+            await live.send(batch.encode(PLAIN), batch=True)
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert len(await bodies(live)) == 1
