@@ -36,8 +36,6 @@ Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
 
 
 class Mending:
-    """Rebuilds files of queues from the log."""
-
     def __init__(
         self,
         commit_log: CommitLog,
@@ -59,8 +57,7 @@ class Mending:
     def mend(self, damaged: Damaged) -> None:
         """Rebuild files, which are given by their first entries.
 
-        Raises:
-            CorruptRecord: the log is damaged there too, and other brokers may have a copy of it.
+        Raises: CorruptRecord, the log is damaged there too, and other brokers may have a copy of it.
         """
         if not damaged:
             return
@@ -82,12 +79,12 @@ class Mending:
             if page is not None and self._counts(found):
                 code = tags_code(found, self._delay_levels_ms)
                 page.put(found.queue_offset, ENTRY.pack(found.physical_offset, found.size, code))
-        self._demand_sound(low, high)
+        self.demand_sound(low, high)
         for page in pages.values():
             page.finish()
 
-    def _demand_sound(self, low: int, high: int) -> None:
-        """Raises: CorruptRecord."""
+    def demand_sound(self, low: int, high: int) -> None:
+        """Refuse a gap in a queue for a damaged record that other brokers may have. Raises: CorruptRecord."""
         found = [offset for offset in self._log.suspects if low <= offset < high]
         if found and self._awaits_copy:
             file = self._log.row.find(min(found))

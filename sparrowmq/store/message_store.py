@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Self
 
@@ -129,17 +130,12 @@ class MessageStore:
         *,
         vfs: Vfs | None = None,
         clock: Clock | None = None,
-        read_only: bool = False,
         cut_at: int | None = None,
-        serves_full: bool = False,
     ) -> MessageStore:
         """Open a store, or create one if there is none. Recover it if it was left by a crash.
 
-        With `read_only`, nothing is locked, repaired or written: the messages in the queues on disk can be read.
-
         Args:
             cut_at: the offset up to which its log is the same as its master's; a longer log is cut (shortening.py).
-            serves_full: without room for recovery, open it as with `read_only`, but locked, and as failed.
         Raises:
             StoreLocked: another broker has this store open, or another store with the same log.
             CorruptRecord: bytes that had been on disk are damaged.
@@ -148,41 +144,43 @@ class MessageStore:
             LogsDiffer: the log cannot be cut at `cut_at`.
         """
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
-        if read_only:
-            return cls._for_reading(settings, vfs, clock)
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
             vfs.make_folder(folder)
         proved(settings, vfs, cut_at, partial(cls.open, vfs=vfs, clock=clock))
-        lock = StoreLock(vfs, layout)
-        try:
+        with ExitStack() as failed:
+            lock = StoreLock(vfs, layout)
+            failed.callback(lock.close)
             for folder in layout.above:
                 vfs.sync_folder(folder)
             clean = not vfs.exists(layout.abort)
             after_java = vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
             store = cls(settings, vfs, clock)
-            try:
-                store._recover(clean, cut_at, after_java)
-                vfs.write(lock.file, 0, LOCK_OF_OURS)
-            except DiskFull as full:
-                store._release()
-                if isinstance(full, OutOfResources) or not serves_full:
-                    raise
-                store = cls._for_reading(settings, vfs, clock)
-                store.flusher.begin_full(full)
-                if store._index is not None and not clean:
-                    store._index.begin_full(full)
-            except BaseException:
-                store._release()  # a member tries to open its store again
-                raise
-        except BaseException:
-            lock.close()
-            raise
+            failed.callback(store._release)  # a member tries to open its store again
+            store._recover(clean, cut_at, after_java)
+            vfs.write(lock.file, 0, LOCK_OF_OURS)
+            failed.pop_all()
         store._lock = lock
         return store
 
     @classmethod
-    def _for_reading(cls, settings: StoreSettings, vfs: Vfs, clock: Clock) -> MessageStore:
-        store = cls(settings, vfs, clock, writable=False)
+    def open_full(
+        cls, settings: StoreSettings, full: DiskFull, *, vfs: Vfs | None = None, clock: Clock | None = None
+    ) -> MessageStore:
+        """Open a store to read, as `open` has found no room for recovery: locked, and as failed. Raises: as `open`."""
+        vfs, layout = vfs or Disk(), settings.layout
+        store = cls.open_to_read(settings, vfs=vfs, clock=clock)
+        store._lock = StoreLock(vfs, layout)
+        store.flusher.begin_full(full)
+        if store._index is not None and vfs.exists(layout.abort):
+            store._index.begin_full(full)
+        return store
+
+    @classmethod
+    def open_to_read(
+        cls, settings: StoreSettings, *, vfs: Vfs | None = None, clock: Clock | None = None
+    ) -> MessageStore:
+        """Open the messages in the queues on disk, without a lock; nothing is repaired or written. Raises: BadStore."""
+        store = cls(settings, vfs or Disk(), clock or SystemClock(), writable=False)
         store.queues.load(None, writable=False)
         store._log.proved_from = store._log.row.end
         end = max((sum(queue.last_entry()) for queue in store.queues), default=0)
@@ -351,8 +349,7 @@ class MessageStore:
 
         It is also None if the record is damaged and `corruptPolicy` is quarantine; this call reports the damage.
 
-        Raises:
-            CorruptRecord: the record is damaged.
+        Raises: CorruptRecord, the record is damaged.
         """
         if offset >= self._log.written:
             self.dispatch()
@@ -572,7 +569,7 @@ class MessageStore:
             recovery.ends.deleted[topic] = min(offset, found.end)
         recovery.ends.deleted[ALL_TOPICS] = self._log.begin
         self._ends.begin(recovery.ends)
-        self.queues.files.changed.update(self.queues)
+        self.queues.files.changed.update(dict.fromkeys(self.queues))
         if not clean:
             log.warning(
                 "the store was not closed in order: %d records checked, the log ends at %d, %d bytes behind it cut",

@@ -420,6 +420,8 @@ class Recovery:
             if count % _REPLAY_BATCH == 0:
                 self.dispatch.drain(known)
                 self.dispatch.index_keys()
+        if known == self.log.begin:  # no entry is taken from files
+            self.mending.demand_sound(start, scan_from)
         start = max(start, scan_from)
         while start < end:
             try:
@@ -463,6 +465,10 @@ class Recovery:
         if positions is not None and self.ends.positions is not None:
             self._restore_queues(known)
             return known
+        if positions is not None and self.ends.is_lost and not self.after_java:
+            log.warning("the ends of queues are lost; all queues are built again from the log")
+            self.queues.load(None if self.clean else known)
+            return self.log.begin
         self.queues.load(None if self.clean else known)
         behind_last = [
             offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size

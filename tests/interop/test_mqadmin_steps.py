@@ -25,6 +25,8 @@ STEPS = steps()
 NEWER: Final = "apache-5.4.0"
 # Java's 4.9.7 does not know how brokers since 4.9.5 spell what they gave out.
 BETTER: Final = {"exportMetrics -c DefaultCluster -f {folder}", "clusterList"}
+# They have options of 5.x, too, so their usage is longer.
+WIDER: Final = {"updateSubGroup", "updateTopic"}
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -72,7 +74,15 @@ def test_our_tool_says_what_javas_says(told, command, side):
         assert "NullPointerException" in told["java", side][command]
         assert "Exception" not in told["ours", side][command]
         return
-    assert told["ours", side][command] == told["java", APACHE if side == OURS else side][command]
+    ours, javas = told["ours", side][command], told["java", APACHE if side == OURS else side][command]
+    if command.split()[0] in WIDER and javas.startswith("usage:"):
+        assert options_in(javas) < options_in(ours)
+    else:
+        assert ours == javas
+
+
+def options_in(usage: str) -> set[str]:
+    return {line for line in usage.splitlines() if line.startswith(" -")}
 
 
 def test_there_are_four_hundred_steps_and_every_command_is_among_them():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.errors import CorruptRecord
+from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
@@ -190,3 +192,76 @@ def test_a_topic_that_was_deleted_and_made_anew_after_the_checkpoint_has_its_own
 @pytest.fixture(autouse=True)
 def told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
+
+
+def lose_checksums(store: MessageStore) -> None:
+    """Damage the ends of queues, and a queue: the tags of a message, its offset, some entries, and the last ones."""
+    for path in Path(store.settings.layout.ends).iterdir():
+        overwrite(path, 0, bytes(8))
+    paths = sorted(Path(store.settings.layout.queue("Orders", 0)).iterdir())
+    overwrite(paths[0], 3 * 20 + 12, b"\1")
+    overwrite(paths[1], 5 * 20 + 6, b"\1")
+    overwrite(paths[2], 0, bytes(16 * 20))
+    overwrite(paths[4], 6 * 20, bytes(10 * 20))
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+@pytest.mark.guards("Recovery._load_queues: false self.ends.is_lost")
+@pytest.mark.parametrize("killed", [False, True])
+def test_damaged_queues_without_their_checksums_are_built_again_from_the_log(stores: Stores, killed: bool):
+    store = stores.open()
+    fill(store)
+    stores.crash(store) if killed else store.close()
+    lose_checksums(store)
+    store = stores.open()
+    queue = store.queues.obtain("Orders", 0)
+    assert {queue.read(number, 1).tags_code(0) for number in range(len(TEXTS))} == {java_hash("a")}
+    assert bodies(store) == TEXTS and put(store)[1] == len(TEXTS)
+    store.close()
+    store = stores.open()
+    assert bodies(store)[: len(TEXTS)] == TEXTS
+
+
+@pytest.mark.guards("Recovery._derive: drop self.mending.demand_sound")
+def test_without_checksums_a_damaged_record_waits_for_its_copy_and_becomes_no_gap(stores: Stores):
+    with verifying_little():
+        store = stores.open()
+        places = []
+        for number, text in enumerate(TEXTS):
+            places.append(put(store, text, tag="a")[0])
+            if number % 10 == 0:  # so that a start need not check the older ones
+                store.checkpoint()
+        place = places[10]
+        store.close()
+        log_file = next(Path(store.settings.layout.commit_log).glob("0*0"))
+        sound = log_file.read_bytes()[place + 60 : place + 61]
+        lose_checksums(store)
+        overwrite(log_file, place + 60, bytes([sound[0] ^ 1]))
+        with pytest.raises(CorruptRecord) as damage:
+            stores.open(awaits_copy=True)
+        assert damage.value.offset == place
+        overwrite(log_file, place + 60, sound)
+        assert bodies(stores.open(awaits_copy=True)) == TEXTS
+
+
+def test_a_queue_of_which_the_log_has_no_record_any_more_keeps_its_end_without_the_checksums(stores: Stores):
+    store = stores.open()
+    for text in TEXTS:
+        put(store, text, "Old")
+    for text in TEXTS * 3:
+        put(store, text * 5)
+    store.checkpoint()
+    first = store._log.row.files[3].begin
+    store.close()
+    for path in sorted(Path(store.settings.layout.commit_log).glob("0*"))[:3]:
+        path.unlink()
+    for path in Path(store.settings.layout.ends).iterdir():
+        overwrite(path, 0, bytes(8))
+    store = stores.open()
+    assert store.begin == first
+    assert put(store, b"next", "Old")[1] == len(TEXTS)

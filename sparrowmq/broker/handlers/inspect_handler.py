@@ -1,11 +1,12 @@
 """The broker itself, for tools: its settings (26) and changes to them (25), its runtime figures (28), and its message
-traffic (315). And its restart (32006), which is ours.
+traffic (315), its replication (907). And its restart (32006), which is ours.
 
-Source: AdminBrokerProcessor, Java 4.9.8.
+Source: AdminBrokerProcessor, Java 4.9.8 and 5.4.0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -20,11 +21,13 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetBrokerConfigReply,
     GetBrokerRuntime,
     GetDiagnosis,
+    GetHaStatus,
     RestartBroker,
     UpdateBrokerConfig,
     ViewBrokerStats,
 )
 from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable
+from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
@@ -37,10 +40,17 @@ _VERSION_KEY: Final = "sparrowmqVersion"  # brokerVersionDesc names the protocol
 class InspectHandler:
     """Show the broker's state to tools, and change its settings."""
 
-    def __init__(self, settings: Changing[BrokerSettings], status: Status, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        settings: Changing[BrokerSettings],
+        status: Status,
+        traffic: Traffic,
+        replication: Callable[[], HaStatus],
+    ) -> None:
         self._settings = settings
         self._status = status
         self._traffic = traffic
+        self._replication = replication
 
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
@@ -60,6 +70,11 @@ class InspectHandler:
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
         """Return about fifty figures."""
         return Answer(body=KVTable(self._status.table()))
+
+    @handles(GetHaStatus)
+    def replication(self, header: GetHaStatus, body: bytes, peer: Peer) -> Answer:
+        """Return the state of the slaves, or of this slave."""
+        return Answer(body=self._replication())
 
     @handles(GetDiagnosis)
     async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Answer:

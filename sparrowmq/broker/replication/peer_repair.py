@@ -1,6 +1,6 @@
-"""Repair a damaged log with the records of brokers that have the same log: the other members, or the master.
+"""Repair a damaged log with the records of brokers that have the same log: other members, the master or its slaves.
 
-    a member starts, and its log is damaged    the store stays closed until the records are replaced, or no broker has
+    a broker starts, its log is damaged        the store stays closed until the records are replaced, or no broker has
                                                them: then the start is refused, as without other members
     a read or the scrubber finds damage, or    the records are replaced while the broker runs
     the start has fenced it off
@@ -111,7 +111,7 @@ async def repair_closed(
         patience_s: the time to wait for a broker that has the records.
     Returns: "" if something was replaced; otherwise the reason.
     """
-    deadline, why = clock.monotonic() + patience_s, "no other member is known"
+    deadline, why = clock.monotonic() + patience_s, "no other broker is known"
     while True:
         for address in await peers():
             copy = PeerLog(pool, address)
@@ -154,6 +154,8 @@ class SelfRepair:
 
     async def look(self) -> None:
         """Repair what was found since the last look; try again after a minute what no peer has."""
+        if self._store.flushed.error is not None:
+            return
         self._store.scrubber.review()
         if not self._damaged() or self._clock.monotonic() < self._next_s:
             return

@@ -28,6 +28,7 @@ from sparrowmq.loop.watermark import Watermark
 from sparrowmq.metrics.condition_kinds import NO_SLAVE, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.ha_bodies import HaStatus, SlaveState
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -113,6 +114,17 @@ class Primary:
             (SLAVE_BEHIND, self._slave_behind),
         )
         return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks), probes=probes)
+
+    def status(self) -> HaStatus:
+        """Return the state of each slave."""
+        slaves = [self._state(link, link.acked) for link in self.links if link.acked is not None]
+        in_sync = sum(each.in_sync for each in slaves)
+        return HaStatus(True, self._shipped.value, in_sync, slaves)
+
+    def _state(self, link: SlaveLink, acked: int) -> SlaveState:
+        lacks = self._shipped.value - acked
+        is_near = lacks < self._rules.nearest_bytes
+        return SlaveState(link.address, acked, lacks, is_near, link.speed, link.position)
 
     def _no_slave(self) -> str:
         return "" if self._following() or not self._rules.is_sync or self._is_alone() else "no slave follows"

@@ -34,6 +34,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import MASTER_NOT_FOLLOWED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.requests.ha_bodies import FollowingState, HaStatus
 from sparrowmq.remoting.tls_errors import why_not
 from sparrowmq.store.message_store import MessageStore
 
@@ -99,6 +100,8 @@ class Replica:
         self._told = ""
         self._differed_at = 0.0
         self._why_ended = ""
+        self._speed = 0  # bytes in each second between the last two looks
+        self._seen = clock.monotonic(), 0.0
         self._taken = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
         figures.gauge(
             "sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following)
@@ -111,6 +114,18 @@ class Replica:
     def part(self) -> Part:
         """Return the task that follows the master while the broker runs."""
         return Part(tasks=(Task("replica", self.run),), probes=((MASTER_NOT_FOLLOWED, lambda: self.problem),))
+
+    def status(self) -> HaStatus:
+        """Return how this slave follows its master."""
+        following = FollowingState(self._address, self._speed, self._store.end)
+        if self.link is not None:
+            following.last_read_timestamp = self._ms_of(self.link.last_heard)
+            following.last_write_timestamp = self._ms_of(self.link.last_reported)
+            following.master_flush_offset = self.link.master_end
+        return HaStatus(ha_client_runtime_info=following)
+
+    def _ms_of(self, moment: float) -> int:
+        return self._clock.now_ms() - round(1000 * (self._clock.monotonic() - moment))
 
     @property
     def is_following(self) -> bool:
@@ -220,6 +235,10 @@ class Replica:
     def _look(self, link: Upstream) -> None:
         """Send a heartbeat if it is due, and leave a master that is silent."""
         now = self._clock.monotonic()
+        before, taken = self._seen
+        if now > before:
+            self._speed = int((self._taken.value - taken) / (now - before))
+            self._seen = now, self._taken.value
         if self._clock.age(link.last_heard) > self._rules.silence_s:
             link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
         elif now - link.last_reported >= self._rules.report_s:

@@ -72,6 +72,8 @@ class SlaveLink(asyncio.Protocol):
         acked: the offset up to which the slave has the log, by its last report; None until the first one.
         is_confirmed: whether a later report than the first one has come.
         member: the member's id, where the master is elected; None until the slave sends it.
+        position: the offset from which it is sent next.
+        speed: bytes that were sent in each second between the last two looks.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class SlaveLink(asyncio.Protocol):
         self._reports = Reports()
         self._transport: asyncio.Transport | None = None
         self._waiter: Waiter | None = None
-        self._position = 0
+        self.position = self._position_seen = 0
+        self.speed = 0
+        self._seen = clock.monotonic()
         self._is_paused = False
         self._is_known = rules.secret is None
         self._said = b""  # received bytes of the handshake
@@ -132,8 +136,8 @@ class SlaveLink(asyncio.Protocol):
             return
         if self.acked is None:
             self._begin(reported)
-        elif reported > self._position:
-            self.close(f"it says that it has the log up to {reported}, of which it got {self._position}")
+        elif reported > self.position:
+            self.close(f"it says that it has the log up to {reported}, of which it got {self.position}")
         elif reported > self.acked or not self.is_confirmed:
             self.acked, self.is_confirmed = max(reported, self.acked), True
             self._acknowledged(self)
@@ -159,6 +163,9 @@ class SlaveLink(asyncio.Protocol):
     def look(self) -> None:
         """Send a heartbeat if it is due, and disconnect a silent slave."""
         now = self._clock.monotonic()
+        if now > self._seen:
+            self.speed = int((self.position - self._position_seen) / (now - self._seen))
+            self._position_seen, self._seen = self.position, now
         if self._clock.age(self.last_heard) > self._rules.silence_s:
             self.close(f"it said nothing for {self._rules.silence_s:g} s")
         elif self._is_idle and now - self._last_sent >= self._rules.heartbeat_s:
@@ -221,13 +228,13 @@ class SlaveLink(asyncio.Protocol):
 
     def _begin(self, reported: int) -> None:
         begin, end = self._store.begin, self._shipped.value
-        self.acked = self._position = reported or begin
-        if not begin <= self._position <= end:
+        self.acked = self.position = self._position_seen = reported or begin
+        if not begin <= self.position <= end:
             self._refuse(reported, begin, end)
             return
-        log.info("a slave follows from %s, from offset %d on", self.address, self._position)
+        log.info("a slave follows from %s, from offset %d on", self.address, self.position)
         self._acknowledged(self)
-        if self._position == end:
+        if self.position == end:
             self._send_heartbeat()  # tells the slave at once that it lacks nothing
         self._ship(None)
 
@@ -237,7 +244,7 @@ class SlaveLink(asyncio.Protocol):
         if reported > end and self._transport is not None:
             why = "it has more than its master, so one of the two lost messages or has others"
             # A SparrowMQ slave understands this heartbeat, and logs the steps to take. A Java slave keeps reconnecting.
-            self._position = end
+            self.position = end
             self._send_heartbeat()
             self._transport.close()
             self._transport = None
@@ -258,9 +265,9 @@ class SlaveLink(asyncio.Protocol):
             return
         sent = 0
         while self._transport is not None and self.acked is not None and not self._is_paused:
-            missing = self._shipped.value - self._position
+            missing = self._shipped.value - self.position
             if missing <= 0:
-                self._waiter = self._shipped.when(self._position + 1, self._ship)
+                self._waiter = self._shipped.when(self.position + 1, self._ship)
                 return
             if sent >= _AT_ONCE:
                 asyncio.get_running_loop().call_soon(self._ship, None)
@@ -272,7 +279,7 @@ class SlaveLink(asyncio.Protocol):
 
     def _ship_piece(self, size: int) -> int:
         try:
-            piece = self._store.log_bytes(self._position, self._shipping.reach(self._position, size))
+            piece = self._store.log_bytes(self.position, self._shipping.reach(self.position, size))
         except CorruptRecord as damage:
             self._part(f"{damage}; no slave gets more until that is repaired, as the line before says")
             return 0
@@ -280,8 +287,8 @@ class SlaveLink(asyncio.Protocol):
             self.close("it reads so slowly that what it lacks was deleted here; start it with an empty store")
             return 0
         # A copy, because the file may be deleted before the slave has read it.
-        self._transport.write(b"".join((HEAD.pack(self._position, len(piece)), piece)))
-        self._position += len(piece)
+        self._transport.write(b"".join((HEAD.pack(self.position, len(piece)), piece)))
+        self.position += len(piece)
         self._last_sent = self._clock.monotonic()
         return len(piece)
 
@@ -293,5 +300,5 @@ class SlaveLink(asyncio.Protocol):
 
     def _send_heartbeat(self) -> None:
         if self._transport is not None:
-            self._transport.write(HEAD.pack(self._position, 0))
+            self._transport.write(HEAD.pack(self.position, 0))
             self._last_sent = self._clock.monotonic()

@@ -17,13 +17,12 @@ from sparrowmq.client.admin.operations import broker_operations as operations
 from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
+from sparrowmq.protocol.requests.ha_bodies import FollowingState, HaStatus
 from sparrowmq.protocol.subscription import Subscription
 
 _PROGRESS: Final = "%-64.64s  %-64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
+_SLAVE: Final = "%-32s  %-16d %16d %16.2f %16s %16d"
 _RULE: Final = "=" * 38
-
-
-# Settings -----------------------------------------------------------------------------------------------------------
 
 
 async def get_broker_config(call: Call) -> None:
@@ -54,9 +53,6 @@ async def update_broker_config(call: Call) -> None:
     await brokers_of.change_each(call, change)
 
 
-# Figures ------------------------------------------------------------------------------------------------------------
-
-
 async def broker_status(call: Call) -> None:
     if call.has("b"):
         await _show_status(call, call.text("b"), "%s%-32s: %s", "")
@@ -71,6 +67,44 @@ async def broker_status(call: Call) -> None:
 async def _show_status(call: Call, address: str, form: str, head: str) -> None:
     for name, value in sorted((await operations.broker_figures(call, address)).items()):
         call.line(form, head, name, value)
+
+
+async def ha_status(call: Call) -> None:
+    await _show_replication(call)
+    while call.has("i"):
+        await call.pause(call.number("i"))
+        await _show_replication(call)
+
+
+async def _show_replication(call: Call) -> None:
+    named = [call.text("b")] if call.has("b") else await brokers_of.masters(call, call.text("c"))
+    for address in named:
+        status = await operations.broker_ha_status(call, address)
+        if status.master:
+            _show_slaves(call, address, status)
+        else:
+            _show_slave(call, status.ha_client_runtime_info)
+
+
+def _show_slaves(call: Call, address: str, status: HaStatus) -> None:
+    call.line("\n#MasterAddr\t%s", address)
+    call.line("#MasterCommitLogMaxOffset\t%d", status.master_commit_log_max_offset)
+    call.line("#SlaveNum\t%d", len(status.ha_connection_info))
+    call.line("#InSyncSlaveNum\t%d", status.in_sync_slave_nums)
+    call.heads(_SLAVE, "#SlaveAddr|#SlaveAckOffset|#Diff|#TransferSpeed(KB/s)|#Status|#TransferFromWhere")
+    for each in status.ha_connection_info:
+        speed = each.transferred_byte_in_second / 1024
+        word = "OK" if each.in_sync else " ".join(("Fall", "Behind"))  # Java's words
+        call.line(_SLAVE, each.addr, each.slave_ack_offset, each.diff, speed, word, each.transfer_from_where)
+
+
+def _show_slave(call: Call, slave: FollowingState) -> None:
+    call.line("\n#MasterAddr\t%s", slave.master_addr)
+    call.line("#CommitLogMaxOffset\t%d", slave.max_offset)
+    call.line("#TransferSpeed(KB/s)\t%.2f", slave.transferred_byte_in_second / 1024)
+    call.line("#LastReadTime\t%s", java.when_exactly(slave.last_read_timestamp))
+    call.line("#LastWriteTime\t%s", java.when_exactly(slave.last_write_timestamp))
+    call.line("#MasterFlushOffset\t%d", slave.master_flush_offset)
 
 
 async def broker_consume_stats(call: Call) -> None:
@@ -140,9 +174,6 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
     told["tagsSet"] = java.names(subscription.tags)
     told["codeSet"] = java.hashed(sorted(subscription.codes), lambda code: code & 0xFFFFFFFF)
     return dict(sorted(told.items()))
-
-
-# Cleaning -----------------------------------------------------------------------------------------------------------
 
 
 async def clean_expired_cq(call: Call) -> None:

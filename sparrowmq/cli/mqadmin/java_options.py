@@ -41,7 +41,7 @@ class WrongOptions(Exception):
 
 def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
     """Return the values by letter; "" for a flag. Raises: WrongOptions."""
-    by_key = _by_key(options)
+    by_key = {key: option for option in options for key in (option.letter, option.name)}
     given: dict[str, str] = {}
     left = _split(words, by_key)
     while left:
@@ -68,10 +68,6 @@ def usage(command: str, options: Iterable[Option]) -> str:
     for head, option in zip(heads, ordered, strict=True):
         lines += _wrap(head.ljust(column) + option.meaning, column)
     return "".join(line + "\n" for line in lines)
-
-
-def _by_key(options: Iterable[Option]) -> dict[str, Option]:
-    return {key: option for option in options for key in (option.letter, option.name)}
 
 
 def _key(word: str) -> str:

@@ -22,22 +22,16 @@ from sparrowmq.cli.mqadmin.java_options import HELP, NAMESRV, Option
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command.
-
-    Attributes:
-        place: its module, and its function there.
-        java: the class that implements it in Java.
-    """
+    """One command."""
 
     name: str
-    place: str
-    java: str
+    place: str  # its module, and its function there
+    java: str  # the class that implements it in Java
     meaning: str
     own: tuple[Option, ...]
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """Its own options, and those that all commands have."""
         own = {option.letter for option in self.own}
         return (*(each for each in (HELP, NAMESRV) if each.letter not in own), *self.own)
 
@@ -361,6 +355,11 @@ setConsumeMode group_subcommands:set_consume_mode SetConsumeModeSubCommand
     *g groupName : consumer group name
     *m mode : consume mode. PULL/POP
      q popShareQueueNum : num of queue which share in pop mode
+haStatus broker_subcommands:ha_status HAStatusSubCommand
+    : Fetch ha runtime status data.
+    |c clusterName : which cluster
+    |b brokerAddr : which broker to fetch
+     i interval : the interval(second) of get info
 createUser user_subcommands:create_user CreateUserSubCommand
     : Create user to cluster.
     |b brokerAddr : create user to which broker

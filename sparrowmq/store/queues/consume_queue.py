@@ -61,13 +61,13 @@ class OpenFiles(FewFiles):
     """The open files of all queues of a store, and the state that queues share.
 
     Attributes:
-        changed: the queues that were written to since their ends were last asked for.
+        changed: the queues that were written to since their ends were last asked for; a set in their order.
         mend: builds a queue file again, given its first entry; called for a damaged file.
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
         super().__init__(vfs, limit, unsynced)
-        self.changed: set[ConsumeQueue] = set()
+        self.changed: dict[ConsumeQueue, None] = {}
         self.mend: Callable[[ConsumeQueue, int], None] | None = None
 
 
@@ -138,12 +138,10 @@ class ConsumeQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no entry is on disk."""
         return self._last < 0 or self.end.value == self.begin
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the queue's files."""
         return [self._path(begin) for begin in self._file_begins()]
 
     def add(self, offset: int, size: int, tags_code: int) -> None:
@@ -158,8 +156,7 @@ class ConsumeQueue:
     def write_fresh(self) -> None:
         """Write the fresh entries and raise `end`; all of them stay fresh if that fails.
 
-        Raises:
-            DiskFull: try again later.
+        Raises: DiskFull, try again later.
         """
         start = self.end.value
         content = self.fresh.getvalue()
@@ -174,7 +171,7 @@ class ConsumeQueue:
 
     def write(self, start: int, content: bytes) -> None:
         """Write entries from the queue's end, `start`, on. Readers do not see them yet."""
-        self._files.changed.add(self)
+        self._files.changed[self] = None
         try:
             self._write(start, content)
         except BaseException:
@@ -199,8 +196,7 @@ class ConsumeQueue:
     def read(self, start: int, count: int) -> Entries:
         """Return at most `count` entries from `start` on, from one file. A damaged file is built again first.
 
-        Raises:
-            BadStore: the file is damaged, and cannot be built again.
+        Raises: BadStore, the file is damaged, and cannot be built again.
         """
         begin = start - start % self.file_entries
         count = min(count, self.end.value - start, begin + self.file_entries - start)
@@ -245,7 +241,9 @@ class ConsumeQueue:
         try:
             self._files.mend(self, begin)
         except (OSError, CorruptRecord) as error:
-            raise BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}") from error
+            bad = BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}")
+            bad.__cause__ = error  # recovery looks at it; mypyc forgets the error of `from`
+            raise bad from error
         finally:
             self._made_anew.discard(begin)
         return True
@@ -321,7 +319,7 @@ class ConsumeQueue:
             self._files.vfs.sync_folder(self._folder)
             self._files.vfs.unlink(self._path(self.begin))
             self._files.unsynced.folders.add(self._folder)
-            self._files.changed.add(self)
+            self._files.changed[self] = None
             self._unproved.discard(self.begin)
             self._full.pop(0)
             self.begin += self.file_entries
@@ -378,7 +376,7 @@ class ConsumeQueue:
         vfs.write(file, 0, content)
         vfs.close(file)
         self._files.unsynced.files.add(path)
-        self._files.changed.add(self)
+        self._files.changed[self] = None
         self._unproved.discard(begin)
         if begin == self._last:
             self._crc = crc32(content)
@@ -431,8 +429,7 @@ class ConsumeQueue:
         crash, the entries of records before the log offset `known` were on disk. The end is then the first entry that
         makes no sense: offsets must rise, and sizes must be positive.
 
-        Raises:
-            BadStore: a file is missing between others.
+        Raises: BadStore, a file is missing between others.
         """
         begins = self._find_files(known, writable)
         if not begins:
@@ -509,7 +506,7 @@ class ConsumeQueue:
             vfs.close(file)
             self._files.unsynced.files.add(file.path)
         self._crc = _UNKNOWN
-        self._files.changed.add(self)
+        self._files.changed[self] = None
         self.end.value = self.next_offset = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
 

@@ -62,12 +62,14 @@ class Known:
         positions: the checkpoint's positions when the last chunk was written; None if there was none.
         ends: of each queue, for the records before `positions.dispatched`.
         deleted: by topic, the log offset before which its records belong to a deleted topic of that name.
+        is_lost: whether there was a file, but none could be read. Then the checksums of queue files are lost.
     """
 
     positions: Positions | None = None
     log_ms: int = 0
     ends: dict[Key, QueueEnd] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
+    is_lost: bool = False
 
 
 class QueueEnds:
@@ -88,14 +90,15 @@ class QueueEnds:
 
     def load(self) -> Known:
         """Return the content of the newest readable file. The next `write` creates another. Raises: OutOfResources."""
-        for number in self._folder.numbers():
+        numbers = self._folder.numbers()
+        for number in numbers:
             file = self._folder.open(number, writable=False)
             known = _read(self._vfs.read(file, 0, file.size))
             self._vfs.close(file)
             if known.positions is not None:
                 return known
-            log.warning("%s is damaged; the ends of queues are taken from their files alone", file.path)
-        return Known()
+            log.warning("%s is damaged", file.path)
+        return Known(is_lost=bool(numbers))
 
     def begin(self, known: Known) -> None:
         """Continue from content that is known to be right. The next `write` creates a new file."""
@@ -119,8 +122,7 @@ class QueueEnds:
     def delete(self, topic: str, log_end: int) -> None:
         """Write the deletion of a topic: its queues, and that records before `log_end` do not belong to a later topic.
 
-        Raises:
-            DiskFull, OSError: the deletion is in memory only.
+        Raises: DiskFull, OSError, the deletion is in memory only.
         """
         with self._lock:
             self._deleted[topic] = log_end

@@ -90,7 +90,7 @@ class QueueTable:
 
     def take_changed(self) -> dict[tuple[str, int], QueueEnd]:
         """Return the ends of the queues that changed since the last call."""
-        changed, self.files.changed = self.files.changed, set()
+        changed, self.files.changed = self.files.changed, {}
         ends = {}
         for queue in changed:
             key = queue.topic, queue.queue_id
@@ -102,8 +102,8 @@ class QueueTable:
     def remove_topic(self, topic: str, but: Sequence[ConsumeQueue] = ()) -> None:
         """Delete the topic's queues but some; its messages stay in the log until that is old enough."""
         if but:
-            self.files.changed.update(but)
-            for queue in set(self.of_topic(topic)) - set(but):
+            self.files.changed.update(dict.fromkeys(but))
+            for queue in [each for each in self.of_topic(topic) if each not in but]:
                 self.remove(queue)
             return
         for queue in self._by_topic.pop(topic, {}).values():

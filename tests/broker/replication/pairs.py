@@ -41,13 +41,18 @@ class Pair:
         )
         self.pool = Pool(SystemClock())
         self._stacks: dict[str, AsyncExitStack] = {}
+        self._brokers: dict[str, Broker] = {}
+
+    def broker(self, who: str) -> Broker:
+        """One that runs."""
+        return self._brokers[who]
 
     async def start(self, who: str, **changes: Any) -> Broker:
         """Start "master" or "slave", with other settings if need be."""
         settings: BrokerSettings = getattr(self, f"{who}_settings")
         stack = AsyncExitStack()
         broker = await stack.enter_async_context(Broker(replace(settings, **changes)))
-        self._stacks[who] = stack
+        self._stacks[who], self._brokers[who] = stack, broker
         return broker
 
     async def stop(self, who: str) -> None:

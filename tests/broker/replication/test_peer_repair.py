@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparrowmq.broker import member_start
+from sparrowmq.broker import store_opening
 from sparrowmq.broker.broker_settings import SlaveAck
 from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.replication.peer_repair import LOOK_S
 from sparrowmq.errors import CorruptRecord, RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.record_layout import MAGIC_V1
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, Flush
@@ -69,7 +71,7 @@ async def has_all(members: Members, number: int) -> None:
     assert [body for body in await members.bodies(number) if body != b"?"] == TEXTS
 
 
-@pytest.mark.guards("MemberStart.broker: drop self._repair")
+@pytest.mark.guards("store_opening.opened: peers = None")
 async def test_a_member_with_rot_takes_the_records_from_another_before_it_serves(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -80,7 +82,7 @@ async def test_a_member_with_rot_takes_the_records_from_another_before_it_serves
     for text in (TEXTS[7], TEXTS[8], TEXTS[29]):
         flip(members, 1, text)
     starting = asyncio.ensure_future(members.start(1, **SAFE))
-    await until(lambda: "the records are taken from another member" in caplog.text)
+    await until(lambda: "the records are taken from another broker" in caplog.text)
     assert not starting.done()
     await members.start(2, **SAFE)
     await starting
@@ -98,9 +100,33 @@ async def test_damage_that_no_other_member_can_repair_ends_the_start(
     await members.stop(2)
     await members.stop(1)
     flip(members, 1, TEXTS[3])
-    monkeypatch.setattr(member_start, "_PATIENCE_LEASES", 0.2)
-    with pytest.raises(CorruptRecord, match="No other member can repair it: no other member is known"):
+    monkeypatch.setattr(store_opening, "_PATIENCE_LEASES", 0.2)
+    with pytest.raises(CorruptRecord, match="No other broker can repair it: no other broker is known"):
         await members.start(1, **SAFE)
+
+
+async def test_a_broker_that_has_other_records_repairs_nothing_and_is_named(members: Members) -> None:
+    await members.start(1)
+    await members.leader()
+    for text in TEXTS:
+        await members.send(1, text)
+    await members.stop(1)
+    place = flip(members, 1, TEXTS[3])
+    members.change(3, name=f"{members.name}-other")
+    other = await members.start(3)
+
+    async def peers() -> list[str]:
+        return [other.address]
+
+    why = "cannot connect"
+    async with asyncio.timeout(15):
+        while "cannot connect" in why:
+            why = await store_opening.repaired(members.settings(1), SystemClock(), 0, peers=peers)
+    found = re.fullmatch(
+        rf"the broker at {other.address} does not have the records from offset (\d+) to (\d+)", why
+    )
+    assert found and int(found[1]) <= place < int(found[2]), why
+    assert flip(members, 1, b"3" * 5) == place
 
 
 @pytest.mark.guards("Candidacy.reason: first = ''")

@@ -16,6 +16,8 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.protocol.requests.admin_headers import GetHaStatus
+from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.store.store_settings import Flush
 from tests.broker.live import Live, live_broker
@@ -88,6 +90,18 @@ async def test_the_first_report_of_a_slave_acknowledges_nothing(tmp_path: Path) 
             assert not sending.done()
             other.report(end)
             assert await sending == ResponseCode.SUCCESS
+
+
+async def test_state_of_replication_is_shown_at_both_ends(tmp_path: Path) -> None:
+    async with master(tmp_path, role=BrokerRole.ASYNC_MASTER) as live, following(live) as slave:
+        await live.send(b"x" * 1000)
+        offset, content = await slave.piece()
+        end = offset + len(content)
+        status = HaStatus.decode((await live.session.call(GetHaStatus())).body)
+        (shown,) = status.ha_connection_info
+        assert status.master and status.in_sync_slave_nums == 1
+        assert (status.master_commit_log_max_offset, shown.slave_ack_offset, shown.diff) == (end, 0, end)
+        assert shown.in_sync and shown.transfer_from_where == end and shown.addr.startswith("127.0.0.1:")
 
 
 async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -> None:

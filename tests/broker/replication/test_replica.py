@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import COMPARE_AGAIN_S, Replica, ReplicaRules
+from sparrowmq.cli.mqadmin.main import run as mqadmin
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.figures import Figures
@@ -48,6 +51,31 @@ async def test_a_slave_finds_its_master_by_the_name_server_and_takes_its_log(tmp
         await both.send(b"last")
         await both.same()
         assert (await both.bodies("slave", max_msg_nums=32))[-1] == b"last"
+
+
+async def test_tool_shows_the_state_of_replication_at_both_ends(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        master = await both.start("master")
+        await both.start("slave")
+        await both.send(b"x" * 1000)
+        await both.same()
+        end = len(both.log("master"))
+
+        async def shown(who: str) -> list[str]:
+            address = getattr(both, f"{who}_settings").port
+            out = io.StringIO()
+            words = ["haStatus", "-b", f"127.0.0.1:{address}", "-n", both.namesrv]
+            assert await asyncio.to_thread(mqadmin, words, out, io.StringIO()) == 0
+            return out.getvalue().splitlines()
+
+        while (row := (await shown("master"))[-1].split())[2] != "0":
+            await asyncio.sleep(0.05)
+        assert (row[1], row[4], row[5]) == (str(end), "OK", str(end))
+        of_slave = await shown("slave")
+        assert f"#MasterAddr\t{master.ha_address}" in of_slave
+        assert f"#CommitLogMaxOffset\t{end}" in of_slave and f"#MasterFlushOffset\t{end}" in of_slave
+        (read,) = [line for line in of_slave if line.startswith("#LastReadTime\t")]
+        assert abs(datetime.fromisoformat(read.split("\t")[1]) - datetime.now()) < timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("ack", SlaveAck)

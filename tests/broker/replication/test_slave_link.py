@@ -142,7 +142,7 @@ async def test_each_report_that_says_more_is_an_acknowledgement(master: Master, 
     assert master.acknowledged == [0, end - 7, end]
 
 
-@pytest.mark.guards("SlaveLink.data_received: false _position")
+@pytest.mark.guards("SlaveLink.data_received: false position")
 async def test_who_acknowledges_what_it_never_got_is_let_go(master: Master, slave: ScriptedSlave) -> None:
     end = master.fill(10)
     slave.report(0)
@@ -152,7 +152,7 @@ async def test_who_acknowledges_what_it_never_got_is_let_go(master: Master, slav
     assert end + 1 not in master.acknowledged
 
 
-@pytest.mark.guards("SlaveLink._begin: begin <= self._position <= end -> begin <= self._position")
+@pytest.mark.guards("SlaveLink._begin: begin <= self.position <= end -> begin <= self.position")
 async def test_a_slave_with_more_than_its_master_is_told_where_the_log_ends_and_let_go(
     master: Master, slave: ScriptedSlave, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,6 +188,21 @@ async def test_an_idle_slave_gets_signs_of_life(master: Master, slave: ScriptedS
     assert offset == end and content
 
 
+async def test_speed_is_that_between_two_looks(master: Master, slave: ScriptedSlave) -> None:
+    begin = master.fill(2)
+    slave.report(begin)
+    await until(lambda: master.acknowledged == [begin])
+    master.links[0].look()
+    end = master.fill(10)
+    await until(lambda: master.links[0].position == end)
+    await master.clock.advance(2)
+    master.links[0].look()
+    assert master.links[0].speed == (end - begin) // 2
+    await master.clock.advance(1)
+    master.links[0].look()
+    assert master.links[0].speed == 0
+
+
 async def test_a_silent_slave_is_let_go_and_one_that_reports_is_not(
     master: Master, slave: ScriptedSlave
 ) -> None:
@@ -215,11 +230,11 @@ async def test_a_slave_that_does_not_read_holds_up_nobody_and_gets_all_in_the_en
         await until(lambda: bool(master.acknowledged))
         await asyncio.sleep(0.05)
         link = master.links[0]
-        assert link._position < end  # the rest stays in the log until there is room
+        assert link.position < end  # the rest stays in the log until there is room
         assert await slave.follow(end) == master.log()
 
 
-@pytest.mark.guards("SlaveLink._ship_piece: self._shipping.reach(self._position, size) -> size")
+@pytest.mark.guards("SlaveLink._ship_piece: self._shipping.reach(self.position, size) -> size")
 async def test_what_rotted_is_not_shipped_and_what_lies_before_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

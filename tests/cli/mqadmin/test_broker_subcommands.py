@@ -23,6 +23,21 @@ def test_figures_are_shown_by_name(admin):
     assert len(of_cluster) == len(rows) and all(row.startswith(admin.broker) for row in of_cluster)
 
 
+def test_replication_of_a_master_without_slaves_is_shown(admin):
+    for where in ("-b {broker}", "-c DefaultCluster"):
+        first, *rows = admin.ok(f"haStatus {where}").splitlines()
+        assert first == "" and rows[0] == f"#MasterAddr\t{admin.broker}"
+        assert rows[2:4] == ["#SlaveNum\t0", "#InSyncSlaveNum\t0"]
+        assert rows[4].split() == [
+            "#SlaveAddr",
+            "#SlaveAckOffset",
+            "#Diff",
+            "#TransferSpeed(KB/s)",
+            "#Status",
+            "#TransferFromWhere",
+        ]
+
+
 def test_the_progress_of_all_groups_is_shown(admin, topic):
     admin.send(topic, b"x", b"y", b"z")
     rows = admin.ok("brokerConsumeStats -b {broker}").splitlines()

@@ -5,9 +5,9 @@ import pytest
 from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS, COMMANDS_OF_4, Command, find
 
 
-def test_there_are_the_56_commands_of_4_9_8_and_13_of_5_4_0() -> None:
+def test_there_are_the_56_commands_of_4_9_8_and_14_of_5_4_0() -> None:
     assert len({command.name.lower() for command in COMMANDS_OF_4}) == 56
-    assert len({command.name.lower() for command in COMMANDS}) == 56 + 13
+    assert len({command.name.lower() for command in COMMANDS}) == 56 + 14
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -89,7 +89,7 @@ def test_one_wrong_byte_voids_the_chunk_and_what_follows(ends: QueueEnds, folder
     assert again(folder) == first
     content[position] ^= 1
     path.write_bytes(content)
-    assert again(folder) == Known()
+    assert again(folder) == Known(is_lost=True)
 
 
 def test_what_could_not_be_synced_is_an_error_and_nothing_is_remembered_of_it(folder: str):

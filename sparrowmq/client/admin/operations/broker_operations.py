@@ -17,6 +17,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     GetBrokerConsumeStats,
     GetBrokerRuntime,
     GetDiagnosis,
+    GetHaStatus,
     GetProducerConnectionList,
     QueryConsumeQueue,
     RestartBroker,
@@ -32,6 +33,7 @@ from sparrowmq.protocol.requests.bodies import (
     ProducerTable,
     QueueEntries,
 )
+from sparrowmq.protocol.requests.ha_bodies import HaStatus
 
 _VERY_PATIENT = 10  # a broker goes through all groups and queues
 
@@ -39,6 +41,11 @@ _VERY_PATIENT = 10  # a broker goes through all groups and queues
 async def broker_figures(asker: Asker, address: str) -> dict[str, str]:
     """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
     return KVTable.decode((await asker.ask(address, GetBrokerRuntime())).body).table
+
+
+async def broker_ha_status(asker: Asker, address: str) -> HaStatus:
+    """Return the state of replication at a broker."""
+    return HaStatus.decode((await asker.ask(address, GetHaStatus())).body)
 
 
 async def broker_diagnosis(asker: Asker, address: str) -> dict[str, str]:
@@ -77,20 +84,17 @@ async def progress_of_all_groups(
 
 
 async def producers(asker: Asker, address: str) -> dict[str, list[ProducerEntry]]:
-    """Return the online producers by group."""
     return ProducerTable.decode((await asker.ask(address, GetAllProducers())).body).data
 
 
 async def producer_connections(asker: Asker, address: str, group: str) -> ProducerConnections:
-    """Return the online producers of one group."""
     return ProducerConnections.decode((await asker.ask(address, GetProducerConnectionList(group))).body)
 
 
 async def queue_entries(asker: Asker, address: str, request: QueryConsumeQueue) -> QueueEntries:
     """Return entries of a consume queue: where its messages are stored, and the hashes of their tags.
 
-    Raises:
-        RemoteError: the queue has no entry at this index. Apache's broker says so in the remark of a success.
+    Raises: RemoteError, the queue has no entry at this index. Apache's broker says so in the remark of a success.
     """
     answer = await asker.ask(address, request)
     if not answer.body:

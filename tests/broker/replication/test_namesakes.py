@@ -1,0 +1,28 @@
+"""A broker finds the other brokers of its name by its name servers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.replication.namesakes import namesakes
+from tests.broker.replication.pairs import pair
+from tests.interop.apache import free_ports
+
+
+@pytest.mark.guards("namesakes.namesakes: known.cluster == settings.cluster -> True")
+async def test_the_others_of_the_same_name_and_cluster_are_found_at_the_first_name_server_that_answers(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as both:
+        master, slave = (await both.start("master")).address, (await both.start("slave")).address
+        settings, away = both.master_settings, f"127.0.0.1:{free_ports(1)[0]}"
+        assert await namesakes(settings, master, both.pool) == [slave]
+        assert await namesakes(both.slave_settings, slave, both.pool) == [master]
+        two = replace(settings, namesrv=(away, *settings.namesrv))
+        assert await namesakes(two, master, both.pool) == [slave]
+        assert await namesakes(replace(settings, namesrv=(away,)), master, both.pool) == []
+        assert await namesakes(replace(settings, cluster="another"), master, both.pool) == []
+        assert await namesakes(replace(settings, name="another"), master, both.pool) == []
