@@ -58,6 +58,7 @@ from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
+from sparrowmq.broker.replication.namesakes import namesakes
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
@@ -65,6 +66,7 @@ from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.broker.storage import room, storage, was_full, while_writable
+from sparrowmq.broker.store_opening import opened
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
 from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
@@ -79,6 +81,7 @@ from sparrowmq.metrics.denials import declare_denials
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.machine_conditions import Machine
 from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -93,7 +96,6 @@ from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import SAVE_AGAIN_S, Changing
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.store_settings import CorruptPolicy
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term
@@ -133,6 +135,7 @@ class Broker:
         self.settings = settings
         self.term = term
         self._replica: Replica | None = None
+        self._ha_status: Callable[[MessageStore], HaStatus] = lambda store: HaStatus(True, store.end)
         self._starts_again = False
         self._master_address = ""  # of a slave's master, as far as it is known
         self._changing = Changing(settings, file)
@@ -167,7 +170,6 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The address for clients."""
         return self.settings.address(self._server.port)
 
     @property
@@ -228,16 +230,8 @@ class Broker:
         self._metrics = metrics_door(self.settings, self.settings.bind_address, self.settings.insecure)
         if self._metrics is not None:
             stack.callback(self._metrics.close)
-        kept = replace(
-            self.settings.store(self._server.port),
-            open_queue_files=self._share.queue_files,
-            awaits_copy=self.term is not None and self.settings.corrupt_policy is CorruptPolicy.FAIL,
-        )
-        if self.term is None:
-            self.store = MessageStore.open(kept, clock=self._clock, serves_full=True)
-        else:  # Open it in a thread, because a task of this event loop renews the lease of a master meanwhile.
-            cut_at = self.term.cut_at
-            self.store = await asyncio.to_thread(MessageStore.open, kept, clock=self._clock, cut_at=cut_at)
+        kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
+        self.store = await opened(self.settings, kept, self._clock, self.term)
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)
         await self._start_parts(stack, self.store)
@@ -265,7 +259,7 @@ class Broker:
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
-            SelfRepair(store, pool, self._clock, self._peers).part(),
+            SelfRepair(store, pool, self._clock, partial(self._peers, pool)).part(),
             spare,
             registration.part(),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
@@ -276,8 +270,8 @@ class Broker:
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
-            # With failover a failed store ends the broker, so another member can become the master.
-            goes_on = task.needs_writing and self.term is None
+            # With failover a store that fails ends the broker, so another member can become the master.
+            goes_on = task.needs_writing and (self.term is None or was_full(store))
             tasks.spawn(while_writable(work, task.name) if goes_on else work, task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
         tasks.spawn(self._tls.watch(), "TLS files")
@@ -301,7 +295,8 @@ class Broker:
     def _tell_failure(self) -> None:
         """Raise the failure of the store to the caller. Raises: StoreFailed, a write or sync has failed."""
         failure = self.store.flushed.error
-        if isinstance(failure, StoreFailed) and not self._starts_again:
+        starts_again = self._starts_again or (self.term is not None and was_full(self.store))
+        if isinstance(failure, StoreFailed) and not starts_again:
             raise StoreFailed(str(failure)) from failure  # the same object could become its own context
 
     async def _state(self, store: MessageStore) -> KeptState:
@@ -414,7 +409,7 @@ class Broker:
             progress,
             QueryHandler(store, clients),
             CleaningHandler(store, topics),
-            InspectHandler(self._changing, status, traffic),
+            InspectHandler(self._changing, status, traffic, lambda: self._ha_status(store)),
             LeadershipHandler(self.term, figures),
             RelayHandler(store, clients, settings.name),
         )
@@ -476,6 +471,7 @@ class Broker:
                 rules = replace(rules, shipping=replace(rules.shipping, epoch=self.term.epoch))
             primary = Primary(store, self._slaves, self._clock, rules, figures, in_sync, self._tls)
             parts.append(primary.part())
+            self._ha_status = lambda _: primary.status()
         return parts, timed.is_over
 
     def _slave(
@@ -492,9 +488,12 @@ class Broker:
         from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
 
         replica = Replica(store, self._clock, self._replica_rules(), figures)
+        if was_full(store):
+            replica.stop()  # its reports would say that what its queues show is on disk
         mirror = Mirror(store, state, delayed, pool, self._clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
         self._replica, term = replica, self.term
+        self._ha_status = lambda _: replica.status()
 
         same = SameSettings(self.settings, replica, pool, self._clock)
 
@@ -518,10 +517,13 @@ class Broker:
         parts = [delayed.part_of_slave(self._save_periods_s[1]), replica.part(), mirror.part(), same.part()]
         return parts, lambda _due_ms: False  # it recalls no messages
 
-    async def _peers(self) -> Sequence[str]:
+    async def _peers(self, pool: Pool) -> Sequence[str]:
         """The addresses of brokers that should have the same log."""
-        members = await self.term.peers() if self.term is not None else ()
-        return (self._master_address, *members) if self._master_address else members
+        if self.term is not None:
+            others = await self.term.peers()
+        else:
+            others = await namesakes(self.settings, self.address, pool)
+        return (self._master_address, *others) if self._master_address else others
 
     def _probes(self) -> Iterable[Probe]:
         """Yield what keeps the broker from its work, apart from its parts."""
@@ -555,7 +557,9 @@ class Broker:
         master until its epoch is settled.
         """
         rules, term = pull_rules(settings), self.term
-        return replace(rules, serves=False) if term is not None and term.hides_log else rules
+        if term is None or not (term.hides_log or (was_full(self.store) and term.has_more(self.store.end))):
+            return rules
+        return replace(rules, serves=False)
 
     def _replica_rules(self) -> ReplicaRules:
         rules, term = replica_rules(self.settings), self.term

@@ -33,17 +33,12 @@ from typing import Final
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
+from sparrowmq.broker.failover.disk_watch import RoomWatch, SlowWatch
 from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.found import Found, found_in
-from sparrowmq.broker.failover.group_state import (
-    GroupState,
-    Leader,
-    elected,
-    handed_over,
-    new_line,
-)
-from sparrowmq.broker.failover.handover import HAND_OVER_S, RoomWatch, drained, next_master, refused
+from sparrowmq.broker.failover.group_state import GroupState, Leader, elected, handed_over, new_line
+from sparrowmq.broker.failover.handover import HAND_OVER_S, check_lost, drained, next_master, on_disk, refused
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.member_presence import FOLDER, UNKNOWN, Presence, Present
@@ -56,7 +51,6 @@ from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer, RemoteError, S
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.settings.live_settings import with_live
-from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -112,16 +106,21 @@ class Member:
         self._stack = AsyncExitStack()
         self._tasks = Background()
         self._room = RoomWatch(self._clock, settings.lease_s)
+        self._slow = SlowWatch(self._clock, settings.lease_s)
         self._start = MemberStart(self._own, self._clock, file, self._look_for_peers)
 
     @property
     def address(self) -> str:
-        """The address for clients."""
         return self.settings.address(self.settings.port)
 
     @property
     def leads(self) -> bool:
         return self._lease is not None and self._lease.is_valid
+
+    @property
+    def _in_sync(self) -> InSync | None:
+        """The members in sync, at a master."""
+        return self.broker.term.in_sync if self.broker is not None and self.broker.term is not None else None
 
     async def __aenter__(self) -> Member:
         await self._tasks.__aenter__()
@@ -143,10 +142,8 @@ class Member:
         try:
             suppressed = await self._stack.__aexit__(*error)  # type: ignore[arg-type]
         finally:
-            if (
-                self._lease is not None
-            ):  # All acknowledged messages are at the other members: one of them can be elected at once.
-                await self._lease.end()
+            if self._lease is not None:
+                await self._lease.end()  # other members have all acknowledged messages: one can lead at once
             await self._presence.end()
             await self._tasks.__aexit__(None, None, None)
         return suppressed
@@ -179,10 +176,14 @@ class Member:
             elif self.broker is not None and self._room.is_short(self.broker.store):
                 with suppress(RemoteError):  # no other member is in sync
                     await self._hand_over(0, stays=True)
+            elif self.broker is not None and (problem := self._slow.problem(self.broker.store)):
+                await self._leave(problem)
             return
         await self._look()
         leader = self._found.leader
-        if leader is None:
+        if self._start.has_room():
+            await self._follow()
+        elif leader is None:
             await self._try_to_lead()
         elif leader.member == self.settings.broker_id:
             await self._end_earlier_life(leader)
@@ -214,7 +215,7 @@ class Member:
 
     async def _try_to_lead(self) -> None:
         """Become the master if we may and no other member is faster. Raises: EtcdFailed, StoreFailed."""
-        if self.broker is None:
+        if self.broker is None or self._start.full:
             return
         found, store = self._found, self.broker.store
         reason = self._candidacy.reason(found.state, found.state_version, store.end, found.others)
@@ -247,7 +248,7 @@ class Member:
         """Try to become the master. Raises: EtcdFailed, StoreFailed."""
         settings, found, own = self.settings, self._found, self._own
         end = broker.stop_following()
-        await _on_disk(broker.store, end)
+        await on_disk(broker.store, end)
         if self._candidacy.is_chosen(found.state_version):
             state = new_line(settings.broker_id, own, end, found.state.epoch if found.state else 0)
         else:
@@ -260,8 +261,8 @@ class Member:
             shipping=settings.ha_address(settings.ha_port or 0),
         )
         lease, keys = Lease(self._etcd, self._clock, settings.lease_s), self._keys
-        await lease.begin()
         try:
+            await lease.begin()
             is_elected = await self._etcd.change(
                 {keys + "leader": 0, keys + "state": found.state_version},
                 {keys + "leader": leader.encode(), keys + "state": state.encode()},
@@ -269,8 +270,9 @@ class Member:
             )
             if is_elected:
                 await self._look()
-        except EtcdFailed:
+        except EtcdFailed as error:
             await lease.end()
+            self._candidacy.failed(str(error))
             raise
         if not is_elected or self._found.leader != leader:
             await lease.end()
@@ -312,6 +314,7 @@ class Member:
         )
         await self._become(settings.role, 0, term)
         self._candidacy.succeeded()
+        self._slow.begin()
 
     async def _give_up(self, lease: Lease, error: Exception) -> None:
         """Let another member lead, because we cannot start as the master."""
@@ -362,9 +365,9 @@ class Member:
     async def _step_down(self) -> None:
         assert self._lease is not None
         log.error("not the master of %s any more", self.settings.name)
-        self._note_acknowledged()
         lease, self._lease = self._lease, None
         await lease.end()
+        self._note_acknowledged()  # last, as a disk that hangs does not return
         self._found = Found()
         with suppress(EtcdFailed):
             await self._look()
@@ -375,9 +378,7 @@ class Member:
 
     def _note_acknowledged(self) -> None:
         """Save the offset up to which all members in sync had the log, at the end of our time as master."""
-        in_sync = (
-            self.broker.term.in_sync if self.broker is not None and self.broker.term is not None else None
-        )
+        in_sync = self._in_sync
         if in_sync is None or in_sync.replicated.value <= self._own.acknowledged:
             return
         try:
@@ -397,8 +398,7 @@ class Member:
             RemoteError: we do not lead, the member is not in sync, or the others do not get the log in time.
             EtcdFailed: the lead may be handed over, or not.
         """
-        broker, lease = self.broker, self._lease
-        in_sync = broker.term.in_sync if broker is not None and broker.term is not None else None
+        broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
             raise refused("this member does not lead, or hands over the lead already")
         if broker.store.flushed.error is not None:
@@ -427,6 +427,21 @@ class Member:
         self._changed.set()
         return successor
 
+    async def _leave(self, problem: str) -> None:
+        """Let another member in sync lead, because our disk is slow."""
+        in_sync = self._in_sync
+        if in_sync is None or not in_sync.is_settled or in_sync.members <= {self.settings.broker_id}:
+            return
+        self._slow.leaves()
+        log.critical("%s: another member in sync is to lead", problem)
+        try:
+            await self._hand_over(0, stays=True)
+        except (RemoteError, EtcdFailed) as error:
+            log.warning("the lead is given up, as it cannot be handed over: %s", error)
+            self._candidacy.failed(problem)
+            self._is_deposed = self._awaits_successor = True
+            self._changed.set()
+
     async def _successor(self) -> None:
         """Wait until the member that the lead was handed over to leads, at most for a while. Raises: EtcdFailed."""
         begun = self._clock.monotonic()
@@ -444,15 +459,7 @@ class Member:
         if self._lease is not None:
             raise refused("this member is the master")
         await self._look()
-        leader, state = self._found.leader, self._found.state
-        if leader is not None:
-            raise refused(f"member {leader.member} is the master; stop it first")
-        if state is not None and not is_forced:
-            in_sync = ", ".join(map(str, state.in_sync))
-            raise refused(
-                f"in sync: {in_sync}. One of these members leads as soon as it is back with its store. This member may "
-                "lack acknowledged messages; --force gives them up"
-            )
+        check_lost(self._found.leader, self._found.state, is_forced)
         log.warning("an operator has decided that this member begins a new line of epochs")
         self._candidacy.choose(self._found.state_version)
         self._changed.set()
@@ -493,6 +500,7 @@ class Member:
         term = Term(
             *(member, epoch, leader),
             cut_at=cut_at,
+            is_shared=(own.epoch, own.line) == (epoch, line),
             joined=joined,
             problem=self._obstacle,
             peers=self._look_for_peers,
@@ -537,9 +545,8 @@ class Member:
 
     def _obstacle(self) -> str:
         """The problem that prevents us from leading or following, for `brokerStatus`; "" if there is none."""
-        if self._problem or not self._told:
-            return self._problem
-        return f"who is the master cannot be seen: {self._told}"
+        problem = self._start.full or self._problem
+        return problem if problem or not self._told else f"who is the master cannot be seen: {self._told}"
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
         """Stop the present broker, and start another one. Raises: as a Broker."""
@@ -572,16 +579,10 @@ class Member:
             await self._clock.sleep(self.settings.lease_s / 4)
 
     def _present(self, broker: Broker) -> Present:
-        own, end = self._own, broker.store.end if self._found.leader is None else UNKNOWN
-        return Present(
-            member=self.settings.broker_id,
-            store=own.store,
-            address=self.address,
-            epoch=own.epoch,
-            line=own.line,
-            end=end,
-            problem="" if self._is_able else self._problem,
-        )
+        full = self._start.full  # then the end of the log is not known
+        end = broker.store.end if self._found.leader is None and not full else UNKNOWN
+        problem = full or ("" if self._is_able else self._problem)
+        return Present.of(self.settings.broker_id, self._own, self.address, end, problem)
 
     def _note(self, problem: str) -> None:
         """Log each change between a reachable etcd and a problem once."""
@@ -590,10 +591,3 @@ class Member:
         elif self._told and not problem:
             log.info("etcd answers again")
         self._told = problem
-
-
-async def _on_disk(store: MessageStore, end: int) -> None:
-    """Return when the log is on disk up to `end`. So an epoch that begins there survives a power cut."""
-    if store.flushed.value < end:
-        store.flusher.kick()
-        await store.flushed.reached(end)

@@ -3,7 +3,8 @@
 When a write or a sync fails, or the disk has no room for a start, the broker refuses messages, and goes on serving
 reads until it is stopped:
 
-    a start without room on the disk ── the store begins as failed ── once there is room, `Broker.serve` returns
+    a start without room on the disk ── the store begins as failed ── once there is room, `Broker.serve` returns, and
+                                        a member with failover starts another broker (member_start.py)
     the store fails ── waiting requests get the error ── name servers learn that clients cannot send here
                     ── parts that store something end (`while_writable`); the others, and reads, go on
                     ── at the stop the broker raises the failure: its exit status is 1
@@ -126,12 +127,25 @@ def was_full(store: MessageStore) -> bool:
     return failure is not None and isinstance(failure.__cause__, DiskFull)
 
 
+class FreedRoom:
+    """Notices that a full disk has got room for a start, from now on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._wanted = _free_bytes(path) + ROOM_BYTES
+
+    def has_come(self) -> bool:
+        if _free_bytes(self._path) < self._wanted:
+            return False
+        log.warning("the disk has room again: the broker starts again")
+        return True
+
+
 async def room(path: Path, clock: Clock) -> None:
     """Return when a full disk has got room for a start."""
-    wanted = _free_bytes(path) + ROOM_BYTES
-    while _free_bytes(path) < wanted:
+    freed = FreedRoom(path)
+    while not freed.has_come():
         await clock.sleep(_ROOM_PERIOD_S)
-    log.warning("the disk has room again: the broker starts again")
 
 
 async def while_writable(work: Coroutine[Any, Any, object], name: str) -> None:

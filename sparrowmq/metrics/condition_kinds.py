@@ -17,24 +17,16 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sort of condition.
+    """One sort of condition."""
 
-    Attributes:
-        name: as in metrics, alerts and the page of conditions.
-        remedy: what an operator does about it.
-        is_unready: whether /readyz says no while it lasts.
-    """
-
-    name: str
+    name: str  # as in metrics, alerts and the page of conditions
     severity: Severity
-    remedy: str
-    is_unready: bool = False
+    remedy: str  # what an operator does about it
+    is_unready: bool = False  # whether /readyz says no while it lasts
 
 
 # A function that returns what is wrong now; "" if nothing is.
 Probe: TypeAlias = tuple[Kind, Callable[[], str]]
-
-# The store ----------------------------------------------------------------------------------------------------------
 
 STORE_FAILED: Final = Kind(
     "store_failed",
@@ -62,8 +54,9 @@ DISK_HANGS: Final = Kind(
 LOG_DAMAGED: Final = Kind(
     "log_damaged",
     Severity.CRITICAL,
-    "stop the broker and run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` with its settings and a slave or "
-    "master of it; members of a group repair themselves from others that run",
+    "start a slave, the master or another member of this broker: it repairs itself from one that the name servers or "
+    "etcd know. Otherwise stop the broker and run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` with its "
+    "settings and a broker that has the same log",
 )
 LOG_FENCED: Final = Kind(
     "log_fenced",
@@ -110,8 +103,6 @@ TRANSACTIONS_OPEN: Final = Kind(
     "checks a transaction ends by itself",
 )
 
-# Other servers ------------------------------------------------------------------------------------------------------
-
 UNREGISTERED: Final = Kind(
     "unregistered",
     Severity.CRITICAL,
@@ -153,8 +144,6 @@ NO_MASTER: Final = Kind(
     Severity.CRITICAL,
     "`sparrowmq cluster` shows what each member waits for; docs/operate/failover.md has the cases",
 )
-
-# The broker itself --------------------------------------------------------------------------------------------------
 
 DRAINED: Final = Kind(
     "drained",
@@ -208,8 +197,6 @@ CLOCK_WRONG: Final = Kind(
     "corrected clock after ten minutes",
 )
 
-# Clients ------------------------------------------------------------------------------------------------------------
-
 CONNECTIONS_FULL: Final = Kind(
     "connections_full",
     Severity.CRITICAL,
@@ -227,6 +214,12 @@ DENIALS: Final = Kind(
     "give that client the right keys, or its account the permission (`sparrowmq acl`); close the port to it if it is "
     "a stranger",
 )
+USERS_NOT_READ: Final = Kind(
+    "users_not_read",
+    Severity.WARNING,
+    "start that broker, or see why it refuses: the account of mqproxy must be a Super user of each broker, and the "
+    "broker needs authenticationEnabled=true",
+)
 
 KINDS: Final = (
     *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, LOG_CUT),
@@ -241,5 +234,5 @@ KINDS: Final = (
         PROCESS_PAUSED,
         CLOCK_WRONG,
     ),
-    *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS),
+    *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS, USERS_NOT_READ),
 )

@@ -119,6 +119,15 @@ class Intake:
         self._enter(queue, entry, placed)
         return [placed]
 
+    def demand_room(self, size: int) -> None:
+        """Make room for `size` bytes, or as many as a file has, if the caller appends them now.
+
+        Raises: DiskFull, StoreFailed, as `append`.
+        """
+        if not self._dispatch.dirty:
+            self._begin_burst()
+        self._make_room(min(size, self._log.file_size - BLANK_SIZE))
+
     def added(self) -> tuple[int, int]:
         """Two numbers that rise with each message that is added to a queue: by 1, and by its size in bytes.
 
@@ -141,8 +150,7 @@ class Intake:
 
         These bytes are encoded records with their offsets already, so they do not go through `append`.
 
-        Raises:
-            DiskFull, StoreFailed: as `append`.
+        Raises: DiskFull, StoreFailed, as `append`.
         """
         self._follows_master = True
         if not self._is_raw_due:
@@ -207,7 +215,6 @@ class Intake:
         return self._log.wanted_bytes
 
     def index_keys(self) -> None:
-        """Put the collected keys into the index."""
         self._dispatch.index_keys()
 
     # Inside ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
-"""The start of a member's broker, by itself. Its repair from other members: replication/test_peer_repair.py."""
+"""The start of a member's broker, and what it does on a full disk. Its repair: replication/test_peer_repair.py."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,14 @@ from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_start import MemberStart
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import KVTable
+from tests.broker.members import LEASE_S, OK, Members
+from tests.crash.not_here import skipped_without
+from tests.crash.small_disk import SmallDisk
+from tests.interop.etcd import needs_etcd
 
 
 def leave_open(settings: BrokerSettings) -> None:
@@ -43,3 +51,65 @@ async def test_a_store_that_was_closed_in_order_is_in_no_doubt_and_another_one_i
         with pytest.raises(ConfigError):
             await start.broker(stack, replace(settings, port=taken.getsockname()[1]), Term(2, 0))
         assert OwnEpoch.load(settings.config_path).doubt == RECOVERING
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[SmallDisk]:
+    with skipped_without("a file system in memory"):
+        disk = SmallDisk(tmp_path, 64 << 20)
+        disk.__enter__()
+    yield disk
+    disk.__exit__()
+
+
+async def on_full_disk(members: Members, small: SmallDisk) -> list[bytes]:
+    """All three have some messages and are in sync, but none runs; the disk of 2 is full."""
+    members.change(2, store_path=small.folder / "store")
+    texts = [b"%d" % number for number in range(20)]
+    await members.all_in_sync()
+    for text in texts:
+        assert await members.send(1, text) == OK
+    await members.same(1, 2, 3)
+    await members.power_cut(1, 2, 3)
+    small.fill()
+    return texts
+
+
+@needs_etcd
+@pytest.mark.guards(
+    "store_opening._open: drop return MessageStore.open_full",
+    "Member._try_to_lead: self.broker is None or self._start.full -> self.broker is None",
+    "Member._step: false self._start.has_room()",
+)
+async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_once_there_is_room(
+    small: SmallDisk, members: Members
+) -> None:
+    texts = await on_full_disk(members, small)
+    second = await members.start(2)
+    assert second.broker is not None and "the disk was full at the start" in second.broker.unready()
+    await members.shows(2, "the disk was full at the start")
+    await asyncio.sleep(4 * LEASE_S)
+    assert (await members.state()).epoch == 1, "it was elected"
+    await members.start(3)
+    assert await members.leader() == 3
+    async with asyncio.timeout(20):
+        while second._followed != 2:
+            await asyncio.sleep(0.05)
+    assert [body for body in await members.bodies(2) if body != b"?"] == texts
+    told = KVTable.decode((await members.order(2, GetBrokerRuntime())).body).table
+    assert "the disk was full at the start" in told["condition.disk_full"]
+    small.free()
+    await members.in_sync(2, 3)
+    assert await members.send(3, b"after") == OK
+    await members.same(2, 3)
+    assert await members.problem(2) == ""
+
+
+async def test_a_member_that_cannot_start_the_first_time_ends_and_says_why(members: Members) -> None:
+    await members.start(1)
+    await members.leader()
+    port = members.settings(2).port
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(SparrowError, match=str(port)):
+        await asyncio.wait_for(members.start(2), 20)
+    await members.start(2)
+    await members.in_sync(1, 2)

@@ -1,5 +1,6 @@
 import pytest
 
+from sparrowmq.loop.turn import Turn
 from sparrowmq.store.intake import Intake
 from sparrowmq.testing import ManualClock
 from tests.store.stores import bodies, message, put, put_batch
@@ -52,3 +53,28 @@ def test_store_timestamps_do_not_go_back_when_the_clock_did_while_the_store_was_
     put(store)
     store.close() if leave == "close" else stores.crash(store)
     assert put(stores.open(clock=ManualClock(now_ms=1000)))[3] == 5000
+
+
+def test_many_pieces_of_a_masters_log_are_one_burst(stores, tmp_path):
+    master = stores.open()
+    for number in range(30):
+        put(master, b"%d" % number)
+    slave = stores.open(path=tmp_path / "slave")
+    slave.intake.turn = turn = Turns()
+    while slave.end < master.end:
+        for _ in range(3):
+            slave.follow(slave.end, master.log_bytes(slave.end, 333) or b"")
+        assert turn.writes == 1
+        turn.writes = 0
+        slave.dispatch()
+
+
+class Turns(Turn):
+    """A turn that only counts the writes that were asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.writes = 0
+
+    def write(self, step):
+        self.writes += 1

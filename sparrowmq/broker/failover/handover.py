@@ -4,13 +4,14 @@ sends refused         as by a slave, so our clients wait and try again
 drained               all members in sync have the log up to its end, so all sends before are answered
 one change in etcd    there is no leader, and the state names the successor, which other members let go first
 
-A master without room for messages hands the lead over by itself, once it has refused messages for a lease time.
+A master whose disk is full, hangs or is slow hands the lead over by itself (disk_watch.py).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -18,8 +19,6 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.store.message_store import MessageStore
 
 HAND_OVER_S: Final = 3.0  # the limit of each step
-FORGETS_S: Final = 5.0  # without a refused message: the store tries again every second
-PAUSE_S: Final = 30.0  # between two attempts
 _LOOK_S: Final = 0.01
 
 
@@ -44,31 +43,22 @@ async def drained(store: MessageStore, in_sync: InSync, clock: Clock) -> None:
         await clock.sleep(_LOOK_S)
 
 
-class RoomWatch:
-    """Notices that the disk of a master has had no room for messages for a while.
+async def on_disk(store: MessageStore, end: int) -> None:
+    """Return when the log is on disk up to `end`. So an epoch that begins there survives a power cut."""
+    if store.flushed.value < end:
+        store.flusher.kick()
+        await store.flushed.reached(end)
 
-    Args:
-        patience_s: the time for which it must have refused messages.
-    """
 
-    def __init__(self, clock: Clock, patience_s: float) -> None:
-        self._clock = clock
-        self._patience_s = patience_s
-        self._first = 0.0
-        self._last = clock.monotonic() - FORGETS_S - 1
-
-    def is_short(self, store: MessageStore) -> bool:
-        """Look at the store; call it about twice a second. After True it waits for a while."""
-        if store.intake.full is None:
-            return False
-        now = self._clock.monotonic()
-        if now - self._last > FORGETS_S:
-            self._first = now
-        self._last = now
-        if now - self._first < self._patience_s:
-            return False
-        self._first = now + PAUSE_S
-        return True
+def check_lost(leader: Leader | None, state: GroupState | None, is_forced: bool) -> None:
+    """Check that only an operator's decision can give the group a master. Raises: RemoteError."""
+    if leader is not None:
+        raise refused(f"member {leader.member} is the master; stop it first")
+    if state is not None and not is_forced:
+        raise refused(
+            f"in sync: {_listed(list(state.in_sync))}. One of these members leads as soon as it is back with its "
+            "store. This member may lack acknowledged messages; --force gives them up"
+        )
 
 
 def refused(why: str) -> RemoteError:

@@ -44,6 +44,18 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     end: int = UNKNOWN
     problem: str = ""
 
+    @classmethod
+    def of(cls, member: int, own: OwnEpoch, address: str, end: int, problem: str) -> Present:
+        return cls(
+            member=member,
+            store=own.store,
+            address=address,
+            epoch=own.epoch,
+            line=own.line,
+            end=end,
+            problem=problem,
+        )
+
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
 

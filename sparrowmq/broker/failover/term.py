@@ -24,6 +24,7 @@ class Term:
         leader: the master to follow; None for the master itself, and while no master is known.
         in_sync: the members in sync; only at a master.
         cut_at: the offset up to which the log is proved equal to the master's; the rest is moved aside.
+        is_shared: whether the whole log is proved equal to the begin of the master's.
         holds: whether this period still lasts; a master announces itself only then.
         takes: whether the master takes messages and changes; not while it hands over the lead.
         joined: called before anything is appended, once the log is known to be the beginning of the master's.
@@ -38,6 +39,7 @@ class Term:
     leader: Leader | None = None
     in_sync: InSync | None = None
     cut_at: int | None = None
+    is_shared: bool = False
     holds: Callable[[], bool] = lambda: True
     joined: Callable[[], object] = lambda: None
     problem: Callable[[], str] = lambda: ""
@@ -53,6 +55,10 @@ class Term:
         if self.in_sync is not None:
             return self.in_sync.hides_log
         return self.leader is None
+
+    def has_more(self, end: int) -> bool:
+        """Whether a log that ends at `end`, and could not be cut, may have messages that the master lacks."""
+        return not self.is_shared and (self.cut_at is None or end > self.cut_at)
 
     def told(self) -> dict[str, str]:
         """Return the entries of `brokerStatus` about the leader."""

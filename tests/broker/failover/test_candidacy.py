@@ -13,13 +13,14 @@ import pytest
 
 from sparrowmq.broker import broker
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover import candidacy
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.replication import ha_port
 from sparrowmq.broker.replication.ha_port import port_for_slaves
-from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.errors import DiskFull, EtcdFailed, RemoteError
 from sparrowmq.protocol.requests.admin_headers import ElectMember
 from sparrowmq.remoting.door import Door
 from sparrowmq.store.message_store import MessageStore
@@ -88,6 +89,30 @@ async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_on
     assert "cannot start as the master: no room for the start of a master" in caplog.text
     await members.in_sync(2, 3)  # the one that failed follows
     assert await members.bodies(next_one) == [b"all"]
+
+
+@pytest.mark.guards("Member._leave: (RemoteError, EtcdFailed) -> RemoteError")
+async def test_a_member_that_leaves_because_of_its_disk_lets_others_go_first_also_if_etcd_fails(
+    members: Members,
+) -> None:
+    await members.two_in_sync()
+    first = members.member(1)
+    endpoints, first._etcd._endpoints = first._etcd._endpoints, ["127.0.0.1:1"]
+    await first._leave("the disk hangs")
+    first._etcd._endpoints = endpoints
+    assert await members.leader() == 2
+    await members.in_sync(1, 2)
+
+
+@pytest.mark.guards("Member._stand: drop self._candidacy.failed")
+async def test_a_candidate_that_cannot_ask_etcd_lets_others_go_first(members: Members) -> None:
+    async with Member(members.settings(1)) as member:
+        assert member.broker is not None
+        member._etcd._endpoints = ["127.0.0.1:1"]
+        with pytest.raises(EtcdFailed):
+            await member._stand(member.broker)
+        await member._try_to_lead()  # does not ask etcd
+        assert member._problem.startswith("it could not start as the master: etcd cannot be asked")
 
 
 async def second_death(members: Members) -> None:

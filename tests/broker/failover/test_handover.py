@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.handover import RoomWatch, next_master
+from sparrowmq.broker.failover.handover import next_master
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
@@ -22,8 +22,6 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
-from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.testing import ManualClock
 from tests.broker.members import OK, Members
 from tests.interop.etcd import needs_etcd
@@ -116,6 +114,17 @@ async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Membe
     assert sorted(map(int, await members.all_bodies(leader))) == list(range(len(results)))
 
 
+async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Members) -> None:
+    await members.all_in_sync()
+    answers = await asyncio.gather(
+        *(members.order(1, HandOverLead(number)) for number in (2, 3)), return_exceptions=True
+    )
+    (refused,) = [each for each in answers if isinstance(each, RemoteError)]
+    assert "hands over the lead already" in str(refused)
+    assert await members.leader(2, 3) == (3 if refused is answers[0] else 2)
+    assert (await members.state()).epoch == 2
+
+
 async def test_a_handover_that_is_impossible_changes_nothing(members: Members) -> None:
     await members.start(1)
     await members.leader()
@@ -143,26 +152,6 @@ async def test_a_master_without_room_hands_the_lead_to_a_member_that_has_some(me
     assert await members.leader(2) == 2
     await members.in_sync(1, 2)
     assert await members.send(2, b"there") == OK
-
-
-async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
-        watch = RoomWatch(clock, 4)
-        for full, seconds, is_short in (
-            (False, 9, False),
-            (True, 3, False),
-            (False, 9, False),
-            (True, 5, True),
-        ):
-            found = []
-            for _ in range(2 * seconds):
-                store.intake.full = DiskFull("no room") if full else None
-                found.append(watch.is_short(store))
-                await clock.advance(0.5)
-            assert any(found) == is_short, (full, seconds)
-        assert not watch.is_short(store)  # it has just said so
-        store.intake.full = None
 
 
 def test_the_member_with_most_leads_next() -> None:

@@ -29,3 +29,8 @@ def test_a_master_tells_who_is_in_sync_too():
     in_sync.members |= {3, 2}
     told = Term(1, 7, in_sync=in_sync).told()
     assert told["inSyncMembers"] == "1,2,3"
+
+
+def test_a_log_that_cannot_be_cut_may_have_more_than_is_proved_to_be_the_master_s():
+    assert not Term(2, 7, cut_at=100).has_more(100) and Term(2, 7, cut_at=100).has_more(101)
+    assert Term(2, 7).has_more(1) and not Term(2, 7, is_shared=True).has_more(1)

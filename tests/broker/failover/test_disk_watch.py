@@ -1,0 +1,195 @@
+"""A master leaves the lead to another member in sync when its disk is full, hangs or is slow; not for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.failover import disk_watch
+from sparrowmq.broker.failover.disk_watch import LEAVES_AGAIN_S, STAYS_S, RoomWatch, SlowWatch
+from sparrowmq.errors import DiskFull
+from sparrowmq.store import vfs
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import Flush, StoreSettings
+from sparrowmq.testing import ManualClock
+from tests.broker.conftest import until
+from tests.broker.members import OK, Members
+from tests.interop.etcd import needs_etcd
+from tests.store.stores import put
+
+
+async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watch = RoomWatch(clock, 4)
+        for full, seconds, is_short in (
+            (False, 9, False),
+            (True, 3, False),
+            (False, 9, False),
+            (True, 5, True),
+        ):
+            found = []
+            for _ in range(2 * seconds):
+                store.intake.full = DiskFull("no room") if full else None
+                found.append(watch.is_short(store))
+                await clock.advance(0.5)
+            assert any(found) == is_short, (full, seconds)
+        assert not watch.is_short(store)  # it has just said so
+        store.intake.full = None
+
+
+class Watched:
+    """A store whose log comes to the disk when a test says so, and the watch of its disk."""
+
+    def __init__(self, store: MessageStore, clock: ManualClock) -> None:
+        self.store = store
+        self.watch = SlowWatch(clock, 4)
+        self._clock = clock
+
+    async def looks(self, seconds: float, sync_s: float = 1e9) -> list[str]:
+        """The problems that are seen while messages come all the time, and a sync takes so long."""
+        found, syncing_s = [], 0.0
+        for _ in range(int(2 * seconds)):
+            put(self.store)
+            syncing_s += 0.5
+            if syncing_s >= sync_s:
+                self.store.flush()
+                syncing_s = 0.0
+            found.append(self.watch.problem(self.store))
+            await self._clock.advance(0.5)
+        return [each for each in found if each]
+
+
+async def test_a_disk_that_hangs_is_a_reason_to_leave_even_right_after_an_election(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watched = Watched(store, clock)
+        assert await watched.looks(4.5) == []  # below the patience of 4 s
+        found = await watched.looks(1)
+        assert found and found[0].endswith("no message came to the disk")
+        store.flush()
+        assert watched.watch.problem(store) == ""
+        assert await watched.looks(3) == []
+        assert await watched.looks(3) != []
+
+
+@pytest.mark.guards("SlowWatch.begin: drop self._slow_from", "SlowWatch.leaves: drop self._slow_from")
+async def test_a_member_leaves_the_lead_for_a_slow_disk_again_only_after_a_while(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watched = Watched(store, clock)
+        assert await watched.looks(STAYS_S - 3, sync_s=3) == []  # right after the election
+        assert await watched.looks(30, sync_s=3) != []
+        watched.watch.leaves()
+        watched.watch.begin()
+        assert await watched.looks(LEAVES_AGAIN_S - STAYS_S, sync_s=3) == []
+        assert await watched.looks(2 * STAYS_S, sync_s=3) != []
+
+
+@pytest.mark.guards(
+    "SlowWatch.problem: now >= self._hang_from -> now >= self._slow_from",
+    "SlowWatch.leaves: true self._hangs",
+)
+@pytest.mark.parametrize("elected", [False, True])
+async def test_a_disk_that_was_slow_and_then_hangs_is_a_reason_to_leave_at_once(
+    tmp_path: Path, elected: bool
+) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watched = Watched(store, clock)
+        assert await watched.looks(60, sync_s=3) != []
+        watched.watch.leaves()
+        if elected:
+            watched.watch.begin()
+        assert [each for each in await watched.looks(6) if each.endswith("no message came to the disk")]
+
+
+@pytest.mark.guards("SlowWatch.begin: drop self._hang_from", "SlowWatch.leaves: false self._hangs")
+async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_hang(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watched = Watched(store, clock)
+        assert await watched.looks(6) != []
+        watched.watch.leaves()
+        watched.watch.begin()
+        assert await watched.looks(STAYS_S - 1) == []
+        assert await watched.looks(3) != []
+        watched.watch.leaves()
+        await clock.advance(LEAVES_AGAIN_S)
+        watched.watch.begin()
+        assert await watched.looks(6) != []
+
+
+@pytest.mark.parametrize(("sync_s", "is_slow"), [(0.5, False), (1.0, False), (3.0, True)])
+async def test_syncs_that_take_seconds_for_a_while_are_a_reason_to_leave(
+    tmp_path: Path, sync_s: float, is_slow: bool
+) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watched = Watched(store, clock)
+        await clock.advance(STAYS_S)
+        found = await watched.looks(90, sync_s)
+        assert bool(found) == is_slow
+        assert all("messages waited for the disk" in each for each in found)
+
+
+async def test_an_idle_disk_is_not_slow(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watch = SlowWatch(clock, 4)
+        for _ in range(3):
+            put(store)
+            store.flush()
+            for _ in range(200):
+                assert watch.problem(store) == ""
+                await clock.advance(0.5)
+            put(store)
+            assert watch.problem(store) == ""
+            store.flush()
+
+
+@needs_etcd
+@pytest.mark.guards("Member._leave: drop self._is_deposed", "Member._step: drop await self._leave(problem)")
+async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "STAYS_S", 0.0)
+    members.change(1, flush=Flush.SYNC)
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    works, sync_data, folder = threading.Event(), vfs._sync_data, str(members.settings(1).store_path)
+
+    def hang(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(folder):
+            works.wait(20)
+        sync_data(descriptor)
+
+    monkeypatch.setattr(vfs, "_sync_data", hang)
+    waits = asyncio.ensure_future(members.send(1, b"not on a disk"))
+    try:
+        await until(lambda: members.member(2).leads, 30)
+    finally:
+        works.set()
+    assert await waits != OK
+    assert await members.leader(2) == 2
+    await members.in_sync(1, 2)
+    assert await members.send(2, b"there") == OK
+    assert b"both" in await members.all_bodies(2) and b"not on a disk" not in await members.all_bodies(2)
+
+
+@needs_etcd
+@pytest.mark.guards("Member._leave: false in_sync.members")
+async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_watch, "STAYS_S", 0.0)
+    monkeypatch.setattr(SlowWatch, "problem", lambda *_: "the disk hangs")
+    first = await members.start(1)
+    await members.leader()
+    await asyncio.sleep(2)
+    assert first.leads and (await members.state()).epoch == 1
+    assert first.leads
