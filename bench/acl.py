@@ -1,6 +1,6 @@
-"""What do access control and TLS cost a broker for each message that it takes?
+"""What do access control, quotas and TLS cost a broker for each message that it takes?
 
-    ./run bench acl [--quick] [--peers ours,ours+acl,apache-4.9.7+acl] [--bodies 128] [--windows 1,64,256]
+    ./run bench acl [--quick] [--peers ours,ours+acl,ours+quotas] [--bodies 128] [--windows 1,64,256]
 
 As `./run bench send`, with ASYNC_FLUSH; the generator signs each message, or encrypts the connection, in C. Ours
 without either takes its turn in the same rounds, and the sentence below the table has what both cost by the medians.
@@ -15,9 +15,9 @@ from __future__ import annotations
 from statistics import median
 from typing import Final
 
-from bench.rounds import Run, arguments, names, numbers
+from bench.rounds import Run, arguments, numbers
 from bench.send import MEASURES, measure_sends
-from bench.servers import ACL, OURS, REFERENCE, TLS
+from bench.servers import ACL, OURS, QUOTAS, REFERENCE, TLS
 
 CPU: Final = MEASURES[1]
 
@@ -25,7 +25,7 @@ CPU: Final = MEASURES[1]
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
     parser.set_defaults(
-        peers=names(",".join([OURS, *(f"{name}{way}" for way in (ACL, TLS) for name in (OURS, REFERENCE))]))
+        peers=(OURS, OURS + QUOTAS, *(name + way for way in (ACL, TLS) for name in (OURS, REFERENCE)))
     )
     parser.add_argument("--bodies", type=numbers, default=(128,), help="body sizes in bytes")
     parser.add_argument("--windows", type=numbers, default=(1, 64, 256), help="requests in flight")
@@ -36,7 +36,7 @@ def main() -> None:
 
 def _worth(run: Run) -> str:
     said = []
-    for way, what in ((ACL, "signed"), (TLS, "by TLS")):
+    for way, what in ((ACL, "signed"), (QUOTAS, "with quotas"), (TLS, "by TLS")):
         times = [
             f"{median(map(CPU.value, peers[OURS + way])) / median(map(CPU.value, peers[OURS])):.2f}"
             for peers in run.figures.values()

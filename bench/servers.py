@@ -1,6 +1,7 @@
 """The brokers that benchmarks compare, each a process of its own: ours, compiled or from source, and Apache's in Java.
 
 `ours+acl` and `apache-4.9.7+acl` have access control, and what is sent to them is signed. `+tls`: it is encrypted.
+`ours+quotas` has quotas for each address and topic, which no load uses up.
 `before:PATH` is ours as it stands in another checkout, where `./run setup` was done: what a change is worth.
 
     with serving("ours", "SYNC_FLUSH") as broker:
@@ -45,6 +46,9 @@ _UPDATE_AND_CREATE_TOPIC: Final = 17
 
 ACL: Final = "+acl"
 TLS: Final = "+tls"
+QUOTAS: Final = "+quotas"
+_WAYS: Final = (ACL, TLS, QUOTAS)
+_RULES: Final = "; ".join(f"{each}:* requests=100000000/s bytes=100GB/s" for each in ("address", "topic"))
 KEYS: Final = ("benchmarks", "secretOfBenchmarks")
 _ADMIN: Final = ("administrator", "secretOfAdministrator")
 _ACCOUNTS: Final = f"""accounts:
@@ -94,9 +98,11 @@ def serving(name: str, flush: str = "ASYNC_FLUSH", **others: object) -> Iterator
             accounts = store.with_name("plain_acl.yml")
             accounts.write_text(_ACCOUNTS)
             settings |= {"aclEnable": "true", "aclFile": accounts}
+        if name.endswith(QUOTAS):
+            settings["quotas"] = _RULES
         with_tls = name.endswith(TLS)
         tls = _certificates(store.parent) if with_tls else None
-        name, _, checkout = name.removesuffix(ACL).removesuffix(TLS).partition(":")
+        name, _, checkout = _without_ways(name).partition(":")
         namesrv = _namesrv(name)
         stack.enter_context(namesrv)
         address = f"127.0.0.1:{namesrv.port}"
@@ -245,9 +251,15 @@ def _ours(script: str, home: str, settings: dict[str, object], checkout: str = "
     return [str(scripts / script), "-c", str(conf)]
 
 
+def _without_ways(name: str) -> str:
+    for way in _WAYS:
+        name = name.removesuffix(way)
+    return name
+
+
 def is_known(name: str) -> bool:
     """Whether there is such a broker."""
-    name = name.removesuffix(ACL).removesuffix(TLS)
+    name = _without_ways(name)
     kind, _, checkout = name.partition(":")
     return name in (*PEERS, FROM_SOURCE) or (
         kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file()

@@ -25,7 +25,7 @@ from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
-from sparrowmq.protocol.signature import ACCESS_KEY
+from sparrowmq.protocol.signature import ACCESS_KEY, ACCESS_KEY_AT, TOPIC_AT, SigningKey, send_values
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -34,6 +34,7 @@ Check = Callable[[Caller, Command, Row, Request[Any]], None]
 
 _PUB: Final = int(Perm.PUB)
 _MOST_ADDRESSES: Final = 10_000
+_MOST_TOPICS: Final = 10_000  # of an account, that are remembered
 
 
 class AccountCheck:
@@ -47,21 +48,22 @@ class AccountCheck:
         self._files = files
         self._topic_at = topic_at
         self._is_white: dict[bytes, bool] = {}
+        self._senders: dict[str, _Sender] = {}
         files.on_change = self._renew
         self._renew()
         decode_in_one_pass(SignedSend.code, SignedSend)
 
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
-        self.authorise(self.authenticate(peer, command, header), peer, command, row, header)
+        # Of thousands of requests nearly all are sends, so no dict of fields is made for them.
+        if not isinstance(header, SignedSend) or not self.is_known_send(peer, command, header):
+            self.authorise(self.authenticate(peer, command, header), peer, command, row, header)
 
     def authenticate(self, peer: Caller, command: Command, header: Request[Any]) -> Account | None:
         """Return the account that the request names. It becomes `peer.principal` if it signed the request."""
-        if isinstance(
-            header, SignedSend
-        ):  # of thousands of requests nearly all are, so no dict of fields is made
+        if isinstance(header, SignedSend):
             account = self._by_key.get(header.access_key)
-            if account is not None and account.key.has_signed_send(header, command.body):
+            if account is not None and account.key.has_signed_send(send_values(header), command.body):
                 peer.principal = account
                 return account
         fields = command.ext_fields()
@@ -82,6 +84,7 @@ class AccountCheck:
             topic, perm = header.topic, account.perms.get(header.topic)
             may_send = account.may(topic, _PUB) if perm is None else perm & _PUB != 0
             if may_send and not topic.startswith(RETRY):
+                self._remember(account, topic)
                 return
         if self._some_are_white and self._has_white_address(peer):
             return
@@ -91,6 +94,28 @@ class AccountCheck:
             self._allow_unsigned(account, peer, row)
         elif not (account.addresses and self._is_at_home(account, peer, row)):
             self._check_permissions(account, command, row, header)
+
+    def is_known_send(self, peer: Caller, command: Command, header: SignedSend) -> bool:
+        """Whether an account signed a send to a topic that it has sent to before. It becomes `peer.principal` then.
+
+        If not, `authenticate` and `authorise` decide.
+        """
+        values = send_values(header)
+        sender = self._senders.get(values[ACCESS_KEY_AT])
+        if sender is None or values[TOPIC_AT] not in sender.topics:
+            return False
+        if not sender.key.has_signed_send(values, command.body):
+            return False
+        peer.principal = sender.account
+        return True
+
+    def _remember(self, account: Account, topic: str) -> None:
+        """Note that the account may send to the topic, until accounts change."""
+        sender = self._senders.get(account.access_key)
+        if sender is None:
+            sender = self._senders[account.access_key] = _Sender(account)
+        if len(sender.topics) < _MOST_TOPICS:
+            sender.topics.add(topic)
 
     def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:
         permissions.check(account, row, list(permissions.needs(row, header, command.body, self._topic_at)))
@@ -123,6 +148,18 @@ class AccountCheck:
         self._by_certificate = self._accounts.by_certificate
         self._some_are_white = bool(self._accounts.addresses)
         self._is_white.clear()
+        self._senders.clear()
+
+
+class _Sender:
+    """An account that sends, and the topics that it may send to by a signature alone."""
+
+    __slots__ = ("account", "key", "topics")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.key: SigningKey = account.key
+        self.topics: set[str] = set()
 
 
 class Guard:
@@ -136,8 +173,7 @@ class Guard:
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         if self._accounts is not None:
-            account = self._accounts.authenticate(peer, command, header)
-            self._accounts.authorise(account, peer, command, row, header)
+            self._accounts(peer, command, row, header)
         for check in self._others:
             check(peer, command, row, header)
 

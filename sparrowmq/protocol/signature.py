@@ -20,9 +20,7 @@ import msgspec
 from librt.base64 import b64encode
 
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.protocol.requests.signed_send import SignedSend
 from sparrowmq.protocol.wire.connection import Sign
-from sparrowmq.protocol.wire.header import Request
 
 SIGNATURE: Final = "Signature"
 ACCESS_KEY: Final = "AccessKey"
@@ -33,7 +31,14 @@ _BLOCK: Final = 64  # of SHA-1, in bytes
 _SMALL_NUMBERS: Final = 32  # prepared as text: most fields are small numbers
 _SMALL: Final = [str(number) for number in range(_SMALL_NUMBERS)]
 _SEND_FIELDS: Final = len(SendMessageV2.__struct_fields__) - 1  # those of one letter
-_values_of: Final = msgspec.structs.astuple
+# The values of a send's header, all at once: to read them one by one costs more than what is done with them.
+send_values: Final = msgspec.structs.astuple
+TOPIC_AT: Final = 1
+_MAY_BE_STORED_AT: Final = 14
+ACCESS_KEY_AT: Final = 15
+_ONS_CHANNEL_AT: Final = 16
+_SECURITY_TOKEN_AT: Final = 17
+_SIGNATURE_AT: Final = 18
 # The methods of a hash, looked up once: each request calls six of them.
 _Hash: Final = type(hashlib.sha1())
 _copy: Final = _Hash.copy
@@ -67,9 +72,10 @@ class SigningKey:
         """Whether this key signed the request. Takes the same time for a wrong signature."""
         return self._is_signature(fields.get(SIGNATURE, ""), content(fields, body))
 
-    def has_signed_send(self, header: SignedSend, body: Buffer) -> bool:
-        """`has_signed`, from a decoded header. False, too, if the sender does not write values as Java does."""
-        return self._is_signature(header.signature, send_content(header, body))
+    def has_signed_send(self, values: tuple[Any, ...], body: Buffer) -> bool:
+        """`has_signed`, from `send_values`. False, too, if the sender does not write values as Java does."""
+        signature: str = values[_SIGNATURE_AT]
+        return self._is_signature(signature, send_content(values, body))
 
     def has_signed_in_hex(self, signed: bytes, claimed: str) -> bool:
         """Whether this key signed the content, with the signature in hexadecimal digits of either case."""
@@ -93,8 +99,8 @@ def signer(access_key: str, secret_key: str, security_token: str | None = None) 
 
     key = SigningKey(secret_key)
 
-    def sign_request(request: Request[Any], body: bytes) -> dict[str, str]:
-        return signed_fields(request.ext_fields(), body, access_key, key, security_token)
+    def sign_request(fields: dict[str, str], body: bytes) -> dict[str, str]:
+        return signed_fields(fields, body, access_key, key, security_token)
 
     return sign_request
 
@@ -115,20 +121,21 @@ def signed_fields(
 
 
 def content(fields: Mapping[str, str], body: Buffer) -> bytes:
-    """The signed bytes of a request."""
     names = tuple(fields)
     in_order = _ORDERS.get(names) or _order(names)
     return "".join(in_order(fields)).encode("utf-8", "replace") + body
 
 
-def send_content(header: SignedSend, body: Buffer) -> bytes:
-    """The `content` of a send, with its fields as Java writes them."""
+def send_content(values: tuple[Any, ...], body: Buffer) -> bytes:
+    """The `content` of a send, with its fields as Java writes them. Its values are from `send_values`."""
     # The names of a send's own fields are letters in their order; those in capitals come before them.
-    texts = [header.access_key]
-    if header.may_be_stored is not None:
-        texts.append("true" if header.may_be_stored else "false")
-    texts += (header.ons_channel or "", header.security_token or "")
-    for value in _values_of(header)[:_SEND_FIELDS]:
+    access_key: str = values[ACCESS_KEY_AT]
+    texts = [access_key]
+    may_be_stored = values[_MAY_BE_STORED_AT]
+    if may_be_stored is not None:
+        texts.append("true" if may_be_stored else "false")
+    texts += (values[_ONS_CHANNEL_AT] or "", values[_SECURITY_TOKEN_AT] or "")
+    for value in values[:_SEND_FIELDS]:
         if type(value) is str:
             texts.append(value)
         elif type(value) is int:
@@ -136,7 +143,8 @@ def send_content(header: SignedSend, body: Buffer) -> bytes:
             texts.append(_SMALL[number] if 0 <= number < _SMALL_NUMBERS else str(number))
         elif value is not None:
             texts.append("true" if value else "false")
-    return "".join(texts).encode("utf-8", "replace") + body
+    text = "".join(texts)
+    return (text.encode() if text.isascii() else text.encode("utf-8", "replace")) + body
 
 
 # Requests of one kind have the same fields, so their names are sorted once. Ever new names clear the table.

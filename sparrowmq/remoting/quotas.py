@@ -5,7 +5,8 @@
     a pull that waits, a new topic, a new connection: hold, create_topic, connect
 
 A bucket holds what may be used at once and fills evenly. The time is that at which the request was read, so a check
-costs no reading of the clock: some additions and a lookup for each kind of rule. Without rules a broker asks nothing.
+costs no reading of the clock. A connection keeps what applied to its last request, so the next one with the same topic
+costs some additions and no lookup. Without rules a broker asks nothing.
 
 A refused send or other request gets SYSTEM_BUSY, and a pull FLOW_CONTROL: clients try both again. Requests of
 administrators and heartbeats are never refused; neither are servers of the cluster, which have accounts of
@@ -17,7 +18,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Iterable
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -26,10 +27,13 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.peer import Peer, Principal
 from sparrowmq.remoting.quota_rules import ACCOUNT, ADDRESS, EACH, LIMITS, TOPIC, Network, QuotaRule, Rate
 from sparrowmq.remoting.session import Session
 from sparrowmq.safe_text import shown
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,7 @@ PORT_BYTES: Final = 4
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE})
 # Without them a client would count as gone, and its queues would move.
 _NEVER_REFUSED: Final = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
+_CREATE_TOPIC: Final = 17  # UPDATE_AND_CREATE_TOPIC; as a literal it is compiled in
 
 
 class Bucket:
@@ -111,6 +116,24 @@ def _bucket(rate: Rate | None, now: float) -> Bucket | None:
     return None if rate is None else Bucket(rate.amount, rate.seconds, now)
 
 
+class Applied:
+    """The usages that applied to the last request of a connection: those of its account, address and topic.
+
+    Attributes:
+        epoch: of the quotas, when the usages were looked up.
+    """
+
+    __slots__ = ("epoch", "principal", "topic", "usages")
+
+    def __init__(
+        self, epoch: i64, principal: Principal | None, topic: str | None, usages: list[Usage]
+    ) -> None:
+        self.epoch = epoch
+        self.principal = principal
+        self.topic = topic
+        self.usages = usages
+
+
 class _Rules:
     """The rules for one kind of subject, and the usage of each that one of them is for."""
 
@@ -124,14 +147,14 @@ class _Rules:
 
     def find(self, key: str | bytes, now: float) -> Usage | None:
         """Return the usage of an account, an address (4 or 16 bytes) or a topic; None if no rule is for it."""
-        if len(self.known) >= MOST_KNOWN:
-            self.known = {
-                key: use for key, use in self.known.items() if use is not None and not use.is_idle(now)
-            }
         name = str(_address(key)) if isinstance(key, bytes) else key
         rule = self._rule(key) or self.rules.get(EACH)
         found = self.known[key] = None if rule is None else Usage(rule, name, now)
         return found
+
+    def forget_idle(self, now: float) -> None:
+        """Forget the usages that use nothing now."""
+        self.known = {key: use for key, use in self.known.items() if use is not None and not use.is_idle(now)}
 
     def _rule(self, key: str | bytes) -> QuotaRule | None:
         if isinstance(key, str):
@@ -162,6 +185,7 @@ class Quotas:
         self.recent = Recent(clock)
         self._lines = LogLimit(clock)
         self._rules: tuple[QuotaRule, ...] = ()
+        self._epoch: i64 = 0  # rises when usages that connections keep may have been replaced
         self._set(tuple(rules))
 
     def use(self, rules: tuple[QuotaRule, ...]) -> None:
@@ -176,22 +200,25 @@ class Quotas:
             _Rules(list(rules), subject) for subject in (ACCOUNT, ADDRESS, TOPIC)
         )
         self.is_on = len(rules) > 0
+        self._has_topics = len(self._topics.rules) > 0
+        self._epoch += 1
 
     def check(self, session: Session, command: Command, header: Request[Any]) -> None:
         """Count a request. Raises: RemoteError, a quota is used up."""
-        principal = session.principal
-        if principal is not None and principal.is_admin:
-            return
-        if self._topics.rules:
-            topic = getattr(header, "topic", None)
-            if topic:
-                self._use(self._of(self._topics, topic, session.last_read), session, command)
-        if principal is not None and self._accounts.rules:
-            self._use(self._of(self._accounts, principal.access_key, session.last_read), session, command)
-        if self._addresses.rules:
-            address = session.host[:-PORT_BYTES]
-            self._use(self._of(self._addresses, address, session.last_read), session, command)
-        if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+        topic: str | None = getattr(header, "topic", None) if self._has_topics else None
+        applied: Applied | None = session.applied_quotas
+        if (
+            applied is None
+            or applied.epoch != self._epoch
+            or applied.principal is not session.principal
+            or applied.topic != topic
+        ):
+            usages = self._usages(session, topic or "", session.last_read)
+            applied = Applied(self._epoch, session.principal, topic, usages)
+            session.applied_quotas = applied
+        for usage in applied.usages:
+            self._use(usage, session, command)
+        if command.code == _CREATE_TOPIC:
             self.create_topic(session)
 
     def pulled(self, peer: Peer, topic: str, size: int) -> None:
@@ -236,6 +263,9 @@ class Quotas:
     def _of(self, rules: _Rules, key: str | bytes, now: float) -> Usage | None:
         if key in rules.known:
             return rules.known[key]
+        if len(rules.known) >= MOST_KNOWN:
+            rules.forget_idle(now)
+            self._epoch += 1
         return rules.find(key, now)
 
     def _usages(self, peer: Peer, topic: str, now: float) -> list[Usage]:
@@ -249,9 +279,7 @@ class Quotas:
             found.append(self._of(self._topics, topic, now))
         return [usage for usage in found if usage is not None]
 
-    def _use(self, usage: Usage | None, session: Session, command: Command) -> None:
-        if usage is None:
-            return
+    def _use(self, usage: Usage, session: Session, command: Command) -> None:
         now = session.last_read
         if usage.requests is not None and not usage.requests.take(1.0, now):
             self._refuse(usage, "requests", command.code)

@@ -56,6 +56,8 @@ def test_who_does_not_show_an_account_is_denied(check):
 
 
 @pytest.mark.covers("S-ACL-08", breaks="AccountCheck.authenticate: true has_signed_send")
+@pytest.mark.guards("AccountCheck.is_known_send: true sender.key.has_signed_send")
+@pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -68,7 +70,10 @@ def test_who_does_not_show_an_account_is_denied(check):
         (b'"Signature"', b'"signature"'),
     ],
 )
-def test_whatever_is_changed_on_the_way_denies_it(check, before, after):
+def test_whatever_is_changed_on_the_way_denies_it(check, before, after, is_first):
+    if not is_first:
+        assert denial(check, received(send("topicB"), b"the body", USER)) == ""
+
     def change(frame: bytes) -> bytes:
         assert before in frame
         if before == b"{":
@@ -103,6 +108,17 @@ def test_a_send_may_write_its_values_in_any_way_and_have_other_fields_if_they_ar
 def test_a_signed_send_is_looked_through_once(check, monkeypatch):
     monkeypatch.setattr(Command, "ext_fields", None)
     assert denial(check, received(send("topicB"), b"body", USER)) == ""
+
+
+@pytest.mark.guards("AccountCheck._renew: drop self._senders.clear()")
+@pytest.mark.guards("AccountCheck.is_known_send: false sender.topics")
+def test_an_account_that_has_sent_is_checked_again_for_other_topics_and_after_a_change(check, files):
+    assert denial(check, received(send("topicB"), b"body", USER)) == ""
+    assert denial(check, received(send("topicA"), b"body", USER)) == "No default permission for topic:topicA"
+    files.main.write_text(SAMPLE.replace("topicB=PUB|SUB", "topicB=SUB"))
+    files.look()
+    files.look()
+    assert denial(check, received(send("topicB"), b"body", USER)) == "No default permission for topic:topicB"
 
 
 def test_the_query_flag_may_be_added_after_signing_and_nothing_else(check):
