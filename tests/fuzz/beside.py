@@ -140,7 +140,7 @@ def _cases(rng: random.Random) -> list[list[bytes]]:
     while len(cases) < _CASES:
         genes = [seed_of(rng, rng.choice(_CLIENT_CODES))]
         for _ in range(rng.randrange(1, 30)):
-            grown = mutated(rng, genes, seed_of(rng, rng.choice(_CLIENT_CODES)))
+            grown = mutated(rng, genes, lambda: seed_of(rng, rng.choice(_CLIENT_CODES)))
             if size_of(grown) <= _MOST_BYTES:
                 genes = grown
         cases.append(frames_of(genes))

@@ -15,16 +15,16 @@ so a request can be kept as JSON and played again.
 
 from __future__ import annotations
 
-import copy
 import random
 import struct
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.requests import bodies, registration_bodies
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz.frames import frame
@@ -37,10 +37,11 @@ WIDE: Final = "wide"
 GROUP: Final = "fuzzers"
 CLIENT: Final = "fuzz@1"
 CODES: Final = tuple(int(row.code) for row in ROWS if row.served_by & Role.BROKER)
+NAMESRV_CODES: Final = tuple(int(row.code) for row in ROWS if row.served_by & Role.NAMESRV)
 MOST_COUNT: Final = 1 << 20
 _KINDS: Final = {
     kind.__name__: kind
-    for kind in vars(bodies).values()
+    for kind in (*vars(bodies).values(), *vars(registration_bodies).values())
     if isinstance(kind, type) and issubclass(kind, Body) and kind is not Body
 }
 _WANTED: Final = {
@@ -48,6 +49,7 @@ _WANTED: Final = {
     41: "LockQueues",
     42: "LockQueues",
     46: "ClientConfigCheck",
+    103: "RegisterBrokerBody",
     200: "GroupConfig",
 }
 _SENDS: Final = frozenset({10, 310, 324, 325})
@@ -74,19 +76,19 @@ def seed_of(rng: random.Random, code: int) -> Gene:
     header = BY_CODE[code].header
     fields = {
         each.encode_name: _node(rng, each.name, each.type, 0)
-        for each in (msgspec.structs.fields(header) if header else ())
+        for each in (_fields(header) if header else ())
         if each.required or rng.random() < 0.4
     }
     return {"code": code, "fields": fields, "body": _body(rng, code)}
 
 
-def mutated(rng: random.Random, genes: list[Gene], other: Gene) -> list[Gene]:
-    """The requests with one to three changes; `other` may be added as one more."""
-    found: list[Gene] = copy.deepcopy(genes)
+def mutated(rng: random.Random, genes: list[Gene], other: Callable[[], Gene]) -> list[Gene]:
+    """The requests with one to three changes; what `other` returns may be added as one more."""
+    found: list[Gene] = msgspec.json.decode(msgspec.json.encode(genes))  # a deep copy, in a tenth of the time
     for _ in range(rng.choice((1, 1, 2, 3))):
         chosen = rng.random()
         if chosen < 0.06 and len(found) < 3:
-            found.insert(rng.randrange(len(found) + 1), copy.deepcopy(other))
+            found.insert(rng.randrange(len(found) + 1), other())
         elif chosen < 0.09 and len(found) > 1:
             del found[rng.randrange(len(found))]
         elif chosen < 0.15:
@@ -105,9 +107,9 @@ def size_of(genes: list[Gene]) -> int:
     )
 
 
-def frames_of(genes: list[Gene]) -> list[bytes]:
-    """The requests as frames; their opaques are 1, 2, ..."""
-    return [_frame(gene, opaque) for opaque, gene in enumerate(genes, 1)]
+def frames_of(genes: list[Gene], first: int = 1) -> list[bytes]:
+    """The requests as frames; their opaques are `first`, `first` + 1, ..."""
+    return [_frame(gene, opaque) for opaque, gene in enumerate(genes, first)]
 
 
 def _frame(gene: Gene, opaque: int) -> bytes:
@@ -187,8 +189,8 @@ def _node(rng: random.Random, name: str, kind: Any, depth: int) -> Node:
     if get_origin(kind) is dict:
         return ["table", 1, _node(rng, name, get_args(kind)[1], depth + 1)]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        hints = get_type_hints(kind)
-        members = msgspec.structs.fields(kind) if depth < 5 else ()
+        hints = _hints(kind)
+        members = _fields(kind) if depth < 5 else ()
         return ["object", {
             each.encode_name: _node(rng, each.name, hints.get(each.name, each.type), depth + 1) for each in members
         }]  # fmt: skip
@@ -197,6 +199,10 @@ def _node(rng: random.Random, name: str, kind: Any, depth: int) -> Node:
     if kind in (int, float):
         return ["lit", {"sys_flag": 4}.get(name, rng.choice((0, 0, 1, 8)))]
     return _text(rng, 1, _name(rng, name))
+
+
+_fields = cache(msgspec.structs.fields)
+_hints = cache(get_type_hints)
 
 
 def _name(rng: random.Random, name: str) -> str:
