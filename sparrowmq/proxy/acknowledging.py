@@ -8,6 +8,7 @@ Source: AckMessageActivity, ChangeInvisibleDurationActivity and ForwardMessageTo
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, SparrowError
@@ -25,6 +26,22 @@ from sparrowmq.proxy.wire_types import message
 LEAST_INVISIBLE_MS: Final = 10_000
 MOST_INVISIBLE_MS: Final = 12 * 3_600_000
 _GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-letter topic
+_PRUNED_AFTER_MS: Final = 10_000
+
+
+@dataclass(slots=True)
+class _DeadLetter:
+    """A message that calls want in the dead-letter topic.
+
+    Attributes:
+        end_ms: when the message is visible again, if it is not acknowledged.
+        is_copied: it is in the dead-letter topic.
+        task: the last one that moves it there; a call after one that failed begins another.
+    """
+
+    end_ms: int
+    is_copied: bool = False
+    task: asyncio.Task[None] | None = None
 
 
 class Acknowledging:
@@ -33,6 +50,8 @@ class Acknowledging:
     def __init__(self, renewals: Renewals, clock: Clock) -> None:
         self._renewals = renewals
         self._clock = clock
+        self._dead: dict[tuple[str | int, ...], _DeadLetter] = {}  # by group, topic and place
+        self._pruned_ms = 0
 
     async def ack(self, caller: Caller, request: Any) -> Any:
         """AckMessage."""
@@ -49,7 +68,8 @@ class Acknowledging:
             message_id=entry.message_id, receipt_handle=entry.receipt_handle
         )
         try:
-            await self.drop(brokers, topic, group, self._taken(group, entry.receipt_handle))
+            async with self._renewals.latest(group, entry.receipt_handle) as text:
+                await self.drop(brokers, topic, group, text)
             result.status.CopyFrom(status())
         except SparrowError as error:
             result.status.code, result.status.message = status_of(error)
@@ -66,8 +86,8 @@ class Acknowledging:
         invisible_ms = ms_of(request.invisible_duration)
         if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
             raise illegal_invisible_time(invisible_ms)
-        taken = self._taken(group, request.receipt_handle)
-        text = await self.renewed(caller.brokers, topic, group, taken, invisible_ms)
+        async with self._renewals.latest(group, request.receipt_handle) as latest:
+            text = await self.renewed(caller.brokers, topic, group, latest, invisible_ms)
         return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
 
     async def renewed(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
@@ -79,13 +99,50 @@ class Acknowledging:
     async def forward(self, caller: Caller, request: Any) -> Any:
         """ForwardMessageToDeadLetterQueue."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        text = self._taken(group, request.receipt_handle)
-        await self.give_up(caller.brokers, topic, group, text, request.message_id)
+        async with self._renewals.latest(group, request.receipt_handle) as text:
+            await self.give_up(caller.brokers, topic, group, text, request.message_id)
         return message("ForwardMessageToDeadLetterQueueResponse")(status=status())
 
     async def give_up(self, brokers: Brokers, topic: str, group: str, text: str, message_id: str) -> None:
-        """Move a message to the dead-letter topic of its group, and acknowledge it. Raises: RemoteError."""
+        """Move a message to the dead-letter topic of its group, and acknowledge it.
+
+        Calls for the same message make one copy, and one acknowledgement, until the message is visible again. They
+        share a task, so that a client that goes away leaves nothing in doubt.
+
+        Raises:
+            SparrowError: it is not copied, or not acknowledged.
+        """
         handle = self._parsed(text)
+        dead = self._dead_letter(topic, group, handle)
+        task = dead.task
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.create_task(self._bury(dead, brokers, topic, group, text, message_id))
+            dead.task = task
+        await asyncio.shield(task)
+
+    def _dead_letter(self, topic: str, group: str, handle: ReceiptHandle) -> _DeadLetter:
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._pruned_ms + _PRUNED_AFTER_MS:
+            self._dead = {key: each for key, each in self._dead.items() if each.end_ms >= now_ms}
+            self._pruned_ms = now_ms
+        place = handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
+        dead = self._dead.get((group, topic, *place))
+        if dead is None or dead.end_ms < now_ms:
+            dead = self._dead[group, topic, *place] = _DeadLetter(handle.visible_ms)
+        dead.end_ms = max(dead.end_ms, handle.visible_ms)
+        return dead
+
+    async def _bury(
+        self, dead: _DeadLetter, brokers: Brokers, topic: str, group: str, text: str, message_id: str
+    ) -> None:
+        if not dead.is_copied:
+            await self._copy(brokers, topic, group, self._parsed(text), message_id)
+            dead.is_copied = True
+        await self.drop(brokers, topic, group, text)
+
+    async def _copy(
+        self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str
+    ) -> None:
         ask = ConsumerSendMsgBack(
             offset=handle.commit_log_offset,
             group=group,
@@ -95,11 +152,6 @@ class Acknowledging:
             max_reconsume_times=0,
         )
         await brokers.ask(handle.broker_name, ask)
-        await self.drop(brokers, topic, group, text)
-
-    def _taken(self, group: str, text: str) -> str:
-        """The latest handle of a message, which is renewed no more."""
-        return self._renewals.take(group, text)
 
     def _parsed(self, text: str) -> ReceiptHandle:
         try:

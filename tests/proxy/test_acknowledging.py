@@ -1,5 +1,7 @@
 """The calls of consumers that have a message."""
 
+import asyncio
+
 import pytest
 
 from sparrowmq.errors import RemoteError
@@ -30,6 +32,12 @@ class Acks:
         for number, handle in enumerate(handles):
             request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
         return await self.calls.ack(caller(self.brokers), request)
+
+    async def forward(self, handle):
+        request = message("ForwardMessageToDeadLetterQueueRequest")(
+            topic=named("orders"), group=named("g"), receipt_handle=str(handle), message_id="01AB"
+        )
+        return await self.calls.forward(caller(self.brokers), request)
 
     async def change(self, handle, seconds):
         request = message("ChangeInvisibleDurationRequest")(
@@ -111,10 +119,7 @@ async def test_renewed_message_is_acknowledged_by_its_latest_handle():
 
 async def test_dead_message_is_copied_and_then_acknowledged():
     acks = Acks()
-    request = message("ForwardMessageToDeadLetterQueueRequest")(
-        topic=named("orders"), group=named("g"), receipt_handle=str(acks.handle()), message_id="01AB"
-    )
-    answer = await acks.calls.forward(caller(acks.brokers), request)
+    answer = await acks.forward(acks.handle())
     assert answer.status.code == 20000
     (_, back, _), (_, ack, _) = acks.brokers.asked
     assert isinstance(back, ConsumerSendMsgBack) and isinstance(ack, AckMessage)
@@ -132,3 +137,91 @@ async def test_dead_message_that_cannot_be_copied_stays():
     with pytest.raises(RemoteError):
         await acks.calls.give_up(acks.brokers, "orders", "g", str(acks.handle()), "01AB")
     assert len(acks.brokers.asked) == 1
+
+
+async def test_dead_message_that_cannot_be_acknowledged_is_copied_once():
+    acks = Acks()
+    give_up = ("orders", "g", str(acks.handle()), "01AB")
+    acks.brokers.answers[AckMessage] = failing(1)
+    for _ in range(2):
+        with pytest.raises(RemoteError):
+            await acks.calls.give_up(acks.brokers, *give_up)
+    acks.brokers.answers.clear()
+    await acks.calls.give_up(acks.brokers, *give_up)
+    kinds = [type(ask) for _, ask, _ in acks.brokers.asked]
+    assert kinds == [ConsumerSendMsgBack, AckMessage, AckMessage, AckMessage]
+
+
+def asked(acks):
+    return [type(ask) for _, ask, _ in acks.brokers.asked]
+
+
+@pytest.mark.guards("Acknowledging.give_up: drop dead.task = task")
+async def test_requests_that_overlap_make_one_dead_letter():
+    acks = Acks()
+    acks.brokers.lets_go = asyncio.Event()
+    requests = [asyncio.ensure_future(acks.forward(acks.handle())) for _ in range(2)]
+    await asyncio.sleep(0)
+    acks.brokers.lets_go.set()
+    assert [answer.status.code for answer in await asyncio.gather(*requests)] == [20000, 20000]
+    assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
+
+
+async def test_request_whose_client_does_not_wait_makes_no_second_dead_letter():
+    acks = Acks()
+    acks.brokers.lets_go = asyncio.Event()
+    first = asyncio.ensure_future(acks.forward(acks.handle()))
+    await asyncio.sleep(0)
+    first.cancel()
+    again = asyncio.ensure_future(acks.forward(acks.handle()))
+    await asyncio.sleep(0)
+    acks.brokers.lets_go.set()
+    assert (await again).status.code == 20000
+    assert first.cancelled()
+    assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
+
+
+async def test_request_that_comes_again_makes_no_second_dead_letter_until_the_message_is_visible():
+    acks = Acks()
+    for _ in range(2):
+        assert (await acks.forward(acks.handle(age_ms=5000))).status.code == 20000
+    assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
+    await acks.clock.advance(11)
+    await acks.forward(acks.handle())  # the message was delivered again
+    assert asked(acks) == 2 * [ConsumerSendMsgBack, AckMessage]
+
+
+async def test_renewed_message_is_one_dead_letter_by_either_handle():
+    acks = Acks()
+    first = acks.handle()
+
+    async def send(raw):
+        pass
+
+    async def renew(brokers, topic, group, text, invisible_ms):
+        return str(first._replace(start_offset=7, revive_queue=1))
+
+    acks.renewals.add(Client("c", send=send, brokers=acks.brokers), "orders", "g", first)
+    await acks.renewals.look(renew)
+    for _ in range(2):
+        assert (await acks.forward(first)).status.code == 20000
+    assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
+
+
+async def test_ack_that_failed_is_sent_again_with_the_latest_handle():
+    acks = Acks()
+    first = acks.handle()
+
+    async def send(raw):
+        pass
+
+    async def renew(brokers, topic, group, text, invisible_ms):
+        return str(first._replace(queue_offset=8))
+
+    acks.renewals.add(Client("c", send=send, brokers=acks.brokers), "orders", "g", first)
+    await acks.renewals.look(renew)
+    acks.brokers.answers[AckMessage] = failing(2, "busy")
+    assert (await acks.ack(first)).status.code != 20000
+    acks.brokers.answers.clear()
+    assert (await acks.ack(first)).status.code == 20000
+    assert [ask.offset for _, ask, _ in acks.brokers.asked] == [8, 8]

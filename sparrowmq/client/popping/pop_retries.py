@@ -44,10 +44,18 @@ class PopRetries:
             message.receipt.is_spent = True
 
     async def reject(self, message: ReceivedMessage) -> None:
-        """Put the message into the group's dead-letter queue, with the reason. Raises: SparrowError."""
-        await self._retries.reject(message)
-        if isinstance(message, PoppedMessage):
-            await self._pops.ack([message.receipt])
+        """Put the message into the group's dead-letter queue, with the reason. Another call makes no other copy.
+
+        Raises:
+            SparrowError: it is not in the queue, or not acknowledged.
+        """
+        if not isinstance(message, PoppedMessage):
+            await self._retries.reject(message)
+            return
+        if not message.is_dead:
+            await self._retries.reject(message)
+            message.is_dead = True
+        await self._pops.ack([message.receipt])
 
 
 def delay_s(message: ReceivedMessage) -> float:

@@ -70,9 +70,13 @@ class Receipt:
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that was delivered by a pop."""
+    """A message that was delivered by a pop.
 
-    __slots__ = ("receipt",)
+    Attributes:
+        is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
+    """
+
+    __slots__ = ("is_dead", "receipt")
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class PoppedMessage(ReceivedMessage):
     ) -> None:
         super().__init__(stored, queue, None, owner, namespace)
         self.receipt = receipt
+        self.is_dead = False
 
     @property
     def is_current(self) -> bool:
@@ -96,3 +101,11 @@ def receipt_of(message: object) -> Receipt:
     if not isinstance(message, PoppedMessage):
         raise ConfigError(f"{message!r} was not received by a simple consumer; give a message of `receive`")
     return message.receipt
+
+
+def unspent(message: object, consequence: str) -> Receipt:
+    """The receipt of a message. Raises: ConfigError, it was not popped, or is settled already, with the consequence."""
+    receipt = receipt_of(message)
+    if receipt.is_spent:
+        raise ConfigError(f"{message!r} is settled already, so {consequence}")
+    return receipt

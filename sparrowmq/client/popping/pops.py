@@ -294,9 +294,10 @@ class Pops:
             receipt.is_spent = True
         left, error = list(receipts), None
         try:
-            changing = [each.changing for each in receipts if each.changing is not None]
-            if changing:  # A message whose time is being changed has another handle afterwards.
-                await asyncio.wait(changing)
+            while changing := [each.changing for each in receipts if each.changing is not None]:
+                await asyncio.wait(
+                    changing
+                )  # A message whose time is being changed has another handle afterwards.
             for attempt in range(SETTLE_TRIES):
                 if attempt:
                     await self._network.clock.sleep(PAUSE_S)
@@ -335,7 +336,15 @@ class Pops:
             )
 
     async def change_invisible(self, receipt: Receipt, seconds: float) -> None:
-        """Let a message become visible so many seconds from now, and renew its receipt. Raises: SparrowError."""
+        """Let a message become visible so many seconds from now, and renew its receipt. Raises: SparrowError.
+
+        Changes of one message go one after another, because each gives another handle. A message that was settled
+        meanwhile is left alone.
+        """
+        while receipt.changing is not None:
+            await asyncio.wait([receipt.changing])
+            if receipt.is_spent:
+                return
         changing = receipt.changing = asyncio.get_running_loop().create_future()
         try:
             await self._change(receipt, seconds)

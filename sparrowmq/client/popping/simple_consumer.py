@@ -38,7 +38,7 @@ from sparrowmq.client.consuming.received import Wish as Rejection
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
 from sparrowmq.client.popping.pop_retries import PopRetries
-from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of
+from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of, unspent
 from sparrowmq.client.popping.pops import PAUSE_S, Place, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_tracebacks
@@ -237,13 +237,13 @@ class SimpleConsumer:
         """
         many = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
         receipts = [(each, receipt_of(each), each._settle) for each in many]
-        unspent = [some for some in receipts if not some[1].is_spent]
-        for each, _, _ in unspent:
+        left = [some for some in receipts if not some[1].is_spent]
+        for each, _, _ in left:
             each._settle = None
         try:
-            await self._pops.ack([receipt for _, receipt, _ in unspent])
+            await self._pops.ack([receipt for _, receipt, _ in left])
         finally:
-            for each, receipt, settle in unspent:
+            for each, receipt, settle in left:
                 if receipt.is_spent:
                     self._paces.of(each.full_topic).done += 1
                 else:
@@ -257,20 +257,19 @@ class SimpleConsumer:
             SparrowError: the broker does not answer, or refuses, as for a message that is visible again.
         """
         check_invisible("seconds", seconds)
-        receipt = receipt_of(message)
-        if receipt.is_spent:
-            raise ConfigError(f"{message!r} is settled already, so its invisible time cannot be changed")
+        receipt = unspent(message, "its invisible time cannot be changed")
         await self._pops.change_invisible(receipt, seconds)
 
     async def dead_letter(self, message: ReceivedMessage, reason: str = "rejected") -> None:
         """Put the message into the group's dead-letter queue, and acknowledge it.
 
         Raises:
-            ConfigError: it was not received by a simple consumer, or the reason is no text.
-            SparrowError: no broker accepted it, or it could not be acknowledged. Then it is delivered again.
+            ConfigError: it was not received by a simple consumer, or is settled already, or the reason is no text.
+            SparrowError: no broker accepted it, or it could not be acknowledged. Then it is delivered again, unless
+                another call succeeds. A copy that is in the dead-letter queue stays the only one.
         """
         check_text("reason", reason)
-        receipt_of(message)
+        unspent(message, "it cannot become a dead letter")
         settle, message._settle = message._settle, None
         message._wish = Rejection(reason=reason)
         try:

@@ -251,3 +251,27 @@ async def test_an_ack_waits_for_a_change_that_is_under_way_and_uses_the_new_rece
     peer.sessions[0].reply(peer.requests(CHANGE)[0], 0, ChangeInvisibleTimeReply(POPPED_MS + 5, 60_000, 3))
     await asyncio.gather(changing, acking)
     assert fields(peer, ACK)[0]["extraInfo"] == f"7 {POPPED_MS + 5} 60000 3 0 broker-a 1 7"
+
+
+async def test_changes_of_one_message_go_one_after_another_until_it_is_settled(peer, popping):
+    peer.script(POP, popped(rec(7)))
+    (message,) = await popping.pop()
+    peer.script(CHANGE, None)
+    receipt = message.receipt
+    first = asyncio.create_task(popping.pops.change_invisible(receipt, 60))
+    await until(lambda: fields(peer, CHANGE))
+    second = asyncio.create_task(popping.pops.change_invisible(receipt, 90))
+    await asyncio.sleep(0.02)
+    assert len(fields(peer, CHANGE)) == 1
+    peer.sessions[0].reply(peer.requests(CHANGE)[0], 0, ChangeInvisibleTimeReply(POPPED_MS + 5, 60_000, 3))
+    await asyncio.gather(first, second)
+    assert fields(peer, CHANGE)[1]["extraInfo"] == f"7 {POPPED_MS + 5} 60000 3 0 broker-a 1 7"
+    peer.script(CHANGE, None)
+    first = asyncio.create_task(popping.pops.change_invisible(receipt, 60))
+    await until(lambda: len(fields(peer, CHANGE)) == 3)
+    late = asyncio.create_task(popping.pops.change_invisible(receipt, 90))
+    acking = asyncio.create_task(popping.pops.ack([receipt]))
+    await asyncio.sleep(0.02)
+    peer.sessions[0].reply(peer.requests(CHANGE)[2], 0, ChangeInvisibleTimeReply(POPPED_MS + 9, 60_000, 3))
+    await asyncio.gather(first, late, acking)
+    assert len(fields(peer, CHANGE)) == 3 and len(fields(peer, ACK)) == 1

@@ -272,6 +272,20 @@ async def test_a_dead_letter_that_no_broker_accepts_is_not_acknowledged(peer, co
     await until(lambda: fields(peer, ACK))
 
 
+async def test_a_dead_letter_whose_ack_failed_is_not_sent_again(peer, consumer):
+    peer.script(POP, popped(rec(7)))
+    peer.has("%RETRY%g")
+    (message,) = await consumer.receive()
+    peer.script(ACK, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    with pytest.raises(RemoteError, match="not now"):
+        await consumer.dead_letter(message)
+    await consumer.dead_letter(message)
+    assert len(fields(peer, RequestCode.SEND_MESSAGE_V2)) == 1
+    assert len(fields(peer, ACK)) == 2
+    with pytest.raises(ConfigError, match="settled already"):
+        await consumer.dead_letter(message)
+
+
 async def test_a_message_settles_itself_and_hooks_see_it(peer):
     class Counting(Hooks):
         seen: list[object]
