@@ -92,11 +92,14 @@ class Addresses:
 
     async def masters(self) -> list[str]:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
-        answer = await self._name_servers.call(GetBrokerCluster())
-        table = ClusterTable.decode(answer.body).broker_addr_table
+        table = (await self.table()).broker_addr_table
         found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
         self._known |= found
         return sorted(found)
+
+    async def table(self) -> ClusterTable:
+        """All brokers. Raises: NetworkError, RemoteError."""
+        return ClusterTable.decode((await self._name_servers.call(GetBrokerCluster())).body)
 
     def learn(self, route: TopicRoute) -> None:
         """Note the masters of a route."""

@@ -1,4 +1,4 @@
-"""The process `mqproxy`: the gRPC port, and its connections to the brokers of a cluster."""
+"""The process `mqproxy`: the gRPC port and the remoting port, and their connections to the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Final, Self
 
 from sparrowmq.auth.grpc_signature import Freshness
-from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.conditions import LOOK_S, Conditions
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.mqproxy.remoting.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.port import Place, open_port
+from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
@@ -32,10 +37,12 @@ class ProxySettings:
 
     Attributes:
         host, port: where it listens; port 0 takes a free one.
+        remoting_port: for clients of the remoting protocol; None opens none.
         told: the host by which clients reach it; the host it listens on by default.
         certificate, key: PEM files. By default a self-signed certificate is made for clients that encrypt.
         insecure: other machines may reach it without accounts.
         credentials: the account of mqproxy, a Super user of the brokers. With one, clients need users of the brokers.
+        metrics_port: for /readyz and /metrics at 127.0.0.1; 0 takes a free one. By default there is none.
         signature_age_s: the largest age of a signature, as `grpcSignatureAge` of a broker.
     Raises:
         ConfigError: the settings contradict each other.
@@ -43,11 +50,13 @@ class ProxySettings:
 
     host: str = LOOPBACK
     port: int = PORT
+    remoting_port: int | None = None
     told: str | None = None
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
     credentials: Credentials | None = None
+    metrics_port: int | None = None
     signature_age_s: int = Freshness().most_s
 
     def __post_init__(self) -> None:
@@ -69,7 +78,9 @@ class Proxy:
     Args:
         tls: the encryption of its connections to name servers and brokers.
     Attributes:
-        address: for clients.
+        address: for clients of the gRPC port.
+        remoting_address: for clients of the remoting port; "" without one.
+        metrics_address: of its metrics; "" without them.
     Raises on entering:
         ConfigError: the port or the certificate cannot be used.
     """
@@ -77,12 +88,14 @@ class Proxy:
     def __init__(
         self, settings: ProxySettings, namesrv: str | None, tls: Tls = False, clock: Clock | None = None
     ) -> None:
-        self.address = ""
+        self.address = self.remoting_address = self.metrics_address = ""
         self._settings = settings
         self._clock = clock or SystemClock()
+        self._tls = tls_context(tls)
         self._connect = partial(Network, namesrv, tls=tls, clock=self._clock)
         self._network = self._connect(credentials=settings.credentials)
         self._stack = AsyncExitStack()
+        self._conditions = Conditions(self._clock, Figures())
 
     async def __aenter__(self) -> Self:
         settings, clock = self._settings, self._clock
@@ -90,32 +103,73 @@ class Proxy:
             network = await stack.enter_async_context(self._network)
             tasks = await stack.enter_async_context(Background())
             own = ClusterBrokers(network, clock)
-            has_accounts = settings.credentials is not None
-            cluster: Cluster = await self._with_accounts(own, tasks) if has_accounts else own
+            users = BrokerUsers(own, clock) if settings.credentials is not None else None
+            cluster: Cluster = own if users is None else await self._with_accounts(own, users, tasks)
             server_tls = ServerTls(
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )
             place = Place(settings.host, settings.port, settings.told or settings.host)
             self.address = await open_port(stack, tasks, cluster, clock, server_tls, place)
+            if settings.remoting_port is not None:
+                place = place._replace(port=settings.remoting_port)
+                self.remoting_address = await open_remoting_port(
+                    stack, tasks, own, users, clock, server_tls, self._tls, place
+                )
+            if settings.metrics_port is not None:
+                await self._open_metrics(stack, tasks, settings.metrics_port)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *error: object) -> bool | None:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
-    async def _with_accounts(self, own: ClusterBrokers, tasks: Background) -> AccountCluster:
-        users = BrokerUsers(own, self._clock)
+    async def _with_accounts(
+        self, own: ClusterBrokers, users: BrokerUsers, tasks: Background
+    ) -> AccountCluster:
         await users.start()
+        self._conditions.watch(users.probes())
         freshness = Freshness(self._settings.signature_age_s)
         cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness)
         tasks.spawn(users.run(), "users")
         tasks.spawn(cluster.run(), "idle connections")
         return cluster
 
+    async def _open_metrics(self, stack: AsyncExitStack, tasks: Background, port: int) -> None:
+        """Answer /readyz and /metrics. They name brokers, so other machines do not reach them."""
+        from sparrowmq.metrics.metrics_port import MetricsPort  # 5 MB that only metrics need
+
+        door = Door(LOOPBACK, port, "--metrics-port")
+        door.bind()
+        stack.callback(door.close)
+        self.metrics_address = f"{door.host}:{door.port}"
+        program = {"service.name": "sparrowmq-mqproxy", "service.instance.id": self.address}
+        labels = {"node_type": "proxy"}
+        conditions = self._conditions
+        served = MetricsPort(
+            door,
+            MetricsSettings(),
+            conditions.figures,
+            labels,
+            program,
+            self._clock,
+            ready=conditions.ready,
+        )
+        for name, run in served.tasks.items():
+            tasks.spawn(run(), name)
+        while not door.is_open:  # if it cannot be opened, its task cancels this one
+            await self._clock.sleep(0.01)
+
     def _connect_as(self, user: Credentials) -> Network:
         return self._connect(credentials=user)
+
+    @property
+    def places(self) -> str:
+        """Describe for people the clients it serves, and where."""
+        remoting = f", and remoting clients at {self.remoting_address}" if self.remoting_address else ""
+        return f"clients of RocketMQ 5 at {self.address}{remoting}"
 
     async def serve(self) -> None:
         """Serve until cancelled."""
         while True:
-            await self._clock.sleep(3600.0)
+            await self._clock.sleep(LOOK_S)
+            self._conditions.look()

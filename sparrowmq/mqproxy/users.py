@@ -1,13 +1,15 @@
 """The users and policies of the brokers (ACL 2.0), as `mqproxy` reads them every few seconds.
 
 Each broker has its own users, and decides by them. mqproxy reads them with an account that is a Super user there: only
-such a user gets passwords. While a broker does not answer, its users stay in use.
+such a user gets passwords. While a broker does not answer, or is registered nowhere, its users stay in use for ten
+minutes. A change of users in this time can only be one at the broker itself, which decides about each request, too.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,18 +30,26 @@ from sparrowmq.errors import (
     SparrowError,
 )
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import USERS_NOT_READ, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import pack
+from sparrowmq.protocol.names import DEFAULT_TOPIC, RETRY
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.requests.user_bodies import SUBJECT, decode_policies, decode_users
 from sparrowmq.protocol.requests.user_headers import ListAcls, ListUsers
+from sparrowmq.protocol.signature import ACCESS_KEY
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.settings import parse_properties
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
+KEPT_S: Final = 600.0  # a restart takes less, also one that checks a large log
+_PASSING: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY)
 _USED: Final = ("authorizationEnabled=", "brokerClusterName=")
 _ROUTE: Final = (Action.PUB, Action.SUB, Action.GET)  # one of them is enough
 
@@ -55,9 +65,16 @@ class Source:
 
 
 class _Table(NamedTuple):
+    """The users of a broker.
+
+    Attributes:
+        read_s: the time of the clock at which the broker gave them.
+    """
+
     users: Mapping[str, User]
     passwords: Mapping[str, str]
     check: UserCheck
+    read_s: float
 
 
 class BrokerUsers:
@@ -84,7 +101,7 @@ class BrokerUsers:
         """
         await self._look()
         for name, problem in self._problems.items():
-            if isinstance(problem, RemoteError):
+            if isinstance(problem, RemoteError) and not _passes(problem):
                 raise ConfigError(
                     f"{name} gives mqproxy no users: {problem}; the account of mqproxy must be a Super user of each "
                     "broker, and brokers need authenticationEnabled=true"
@@ -105,10 +122,7 @@ class BrokerUsers:
             AccessDenied: it may not.
             BrokerUnreachable: the broker has not given its users.
         """
-        table = self._tables.get(broker_name)
-        if table is None:
-            problem = self._problems.get(broker_name) or "a broker that starts is asked again within seconds"
-            raise BrokerUnreachable(broker_name, f"mqproxy has not read its users: {problem}")
+        table = self._table_of(broker_name)
         user = table.users.get(account)
         if user is None:
             raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(
@@ -118,21 +132,85 @@ class BrokerUsers:
         caller: Caller = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
 
-    def may_see(self, account: str, topic: str, source: Source) -> bool:
-        """Whether an account may do anything with a topic, at any broker."""
-        resource, host = Resource(Kind.TOPIC, topic), source.host[:-PORT_BYTES]
+    def authenticate(self, peer: Caller, command: Command) -> None:
+        """Make the user that signed a remoting request the peer's principal.
+
+        Raises:
+            AccessDenied: no user signed it.
+            BrokerUnreachable: no broker has given its users yet.
+        """
+        name = command.ext_fields().get(ACCESS_KEY, "")
+        table = next((table for table in self._tables.values() if name in table.users), None)
+        if table is not None:
+            table.check.authenticate(table.users[name], peer, command, GetBrokerCluster())
+            return
+        if not self._tables:
+            raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
+        raise _denied(f"User:{name} is not found" if name else "the request has no signature")
+
+    def check(self, broker_name: str, peer: Caller, command: Command) -> None:
+        """Do nothing if the user that signed a remoting request may send it to a broker.
+
+        Raises:
+            AccessDenied: it may not, or no user of this broker signed it.
+            BrokerUnreachable: the broker has not given its users.
+            RemoteProtocolError: the header or the body cannot be read.
+        """
+        row = BY_CODE[command.code]
+        assert row.header is not None
+        self._table_of(broker_name).check(peer, command, row, command.header(row.header))
+
+    def demand_sight(self, peer: Caller, topic: str) -> None:
+        """Do nothing if the peer's principal may do anything with a topic. Raises: AccessDenied."""
+        name = peer.principal.access_key
+        if topic != DEFAULT_TOPIC and not self.may_see(name, topic, peer):
+            raise _denied(f"User:{name} has no permission to access Topic:{topic}")
+
+    def may_see(self, account: str, topic: str, source: Caller) -> bool:
+        """Whether an account may do anything with a topic, or with the group of a retry topic, at any broker."""
+        kind = Kind.GROUP if topic.startswith(RETRY) else Kind.TOPIC
+        resource, host = Resource(kind, topic.removeprefix(RETRY)), source.host[:-PORT_BYTES]
         users = [table.users[account] for table in self._tables.values() if account in table.users]
         return any(user.does(action, resource, host) for user in users for action in _ROUTE)
+
+    def probes(self) -> list[Probe]:
+        """Return the conditions that mqproxy can be in because of users."""
+        return [(USERS_NOT_READ, self._unread)]
+
+    def _unread(self) -> str:
+        """The brokers whose users are not read, with the reason; "" if there is none."""
+        return "; ".join(
+            f"{name}: {self._effect(name)}: {why}" for name, why in sorted(self._problems.items())
+        )
+
+    def _effect(self, name: str) -> str:
+        table = self._tables.get(name)
+        if table is None:
+            return "all calls for it are denied"
+        end_ms = self._clock.now_ms() + 1000 * (table.read_s + KEPT_S - self._clock.monotonic())
+        return f"its users count until {datetime.fromtimestamp(end_ms // 1000, UTC):%H:%M:%S} UTC"
+
+    def _table_of(self, broker_name: str) -> _Table:
+        table = self._tables.get(broker_name)
+        if table is None:
+            problem = self._problems.get(broker_name, "a broker that starts is asked again within seconds")
+            raise BrokerUnreachable(broker_name, f"mqproxy has not read its users: {problem}")
+        return table
 
     async def _look(self) -> None:
         try:
             names = await self._cluster.addresses.masters()
         except SparrowError as error:
-            log.warning("the users are as before: %s", error)
-            return
+            log.debug("no name server lists the brokers: %s", error)
+            names = sorted(self._tables)
         for name in names:
             await self._read(name)
-        self._tables = {name: self._tables[name] for name in names if name in self._tables}
+        now = self._clock.monotonic()
+        self._tables = {name: row for name, row in self._tables.items() if now - row.read_s <= KEPT_S}
+        for name in self._tables.keys() - names:
+            self._problems[name] = BrokerUnreachable(name, "no name server knows a master of this name")
+        known = {*names, *self._tables}
+        self._problems = {name: why for name, why in self._problems.items() if name in known}
         self.accounts, self.passwords = {}, {}
         for table in self._tables.values():
             self.accounts = {**table.users, **self.accounts}
@@ -142,12 +220,9 @@ class BrokerUsers:
         """Read the users of a broker. One that refuses has none, nor has one whose answer cannot be read."""
         try:
             self._tables[name] = await self._table(name)
-        except NetworkError as error:
-            log.warning("the users of %s are as before: %s", name, error)
         except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self._tables.pop(name, None)
-            if str(self._problems.get(name)) != str(error):
-                log.error("%s gives no users, so all calls for it are denied: %s", name, error)
+            if not _passes(error):
+                self._tables.pop(name, None)
             self._problems[name] = error
         else:
             self._problems.pop(name, None)
@@ -167,13 +242,23 @@ class BrokerUsers:
         rules = UserRules(settings.get("brokerClusterName", ""))
         passwords = {user.username: user.password for user in users.values() if user.password}
         # The broker checks the record at an offset itself, for the same user.
-        return _Table(found, passwords, UserCheck(rules, lambda: found, lambda offset: None))
+        check = UserCheck(rules, lambda: found, lambda offset: None)
+        return _Table(found, passwords, check, self._clock.monotonic())
+
+
+def _passes(error: Exception) -> bool:
+    """Whether the broker does not answer now, as one that restarts."""
+    return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.code in _PASSING)
 
 
 def _settings(raw: bytes) -> dict[str, str]:
     """The settings that count here. Apache's brokers write paths such as C:\\users, which are no valid escapes."""
     lines = raw.decode("utf-8", "replace").splitlines()
     return parse_properties("\n".join(line for line in lines if line.startswith(_USED)))
+
+
+def _denied(text: str) -> AccessDenied:
+    return AccessDenied(text, ResponseCode.NO_PERMISSION)
 
 
 def demand_enabled(user: User) -> None:

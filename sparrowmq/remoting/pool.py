@@ -15,6 +15,7 @@ from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError, TlsFa
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.named_address import naming, split_broker
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
@@ -87,7 +88,7 @@ class Pool:
         return session if session is not None and not session.closed else None
 
     async def session(self, address: str) -> Session:
-        """Return the session to `host:port`; connect if there is none.
+        """Return the session to `host:port`, or to a broker behind a proxy there; connect if there is none.
 
         Raises:
             BrokerUnreachable: the connection fails, or failed a moment ago and it is too early to try again.
@@ -126,7 +127,8 @@ class Pool:
         if self._closed:
             raise ClientClosed("the client is closed")
         try:
-            host, port = split_address(address)
+            at, broker_name = split_broker(address)
+            host, port = split_address(at)
         except (
             ConfigError
         ) as error:  # a name server may send an invalid address; configured ones were checked
@@ -136,7 +138,7 @@ class Pool:
             was = backoff.reason
             raise BrokerUnreachable(address, was if isinstance(was, TlsFailed) else f"{was}, a moment ago")
         try:
-            session = await self._clock.wait_for(self._open(host, port), self._connect_timeout_s)
+            session = await self._clock.wait_for(self._open(host, port, broker_name), self._connect_timeout_s)
         except (
             OSError,
             UnicodeError,
@@ -156,18 +158,18 @@ class Pool:
         if self.changed is not None and not self._closed:
             self.changed(address, is_open=False)
 
-    async def _open(self, host: str, port: int) -> Session:
-        make = protocol_of(self._make)
+    async def _open(self, host: str, port: int, broker_name: str) -> Session:
+        make = protocol_of(partial(self._make, broker_name))
         session: Session
         _, session = await asyncio.get_running_loop().create_connection(make, host, port, ssl=self._tls)
         return session
 
-    def _make(self) -> Session:
+    def _make(self, broker_name: str) -> Session:
         return Session(
             self._dispatch,
             self._clock,
             self._limits,
-            sign=self._sign,
+            sign=naming(broker_name, self._sign),
             serializer=self._serializer,
             turn=self._turn,
         )

@@ -1,5 +1,9 @@
 """The process `mqproxy` in front of two brokers."""
 
+import asyncio
+import urllib.request
+from contextlib import AsyncExitStack
+
 import pytest
 
 from sparrowmq import connect
@@ -7,6 +11,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.proxy.wire_types import ClientType
 from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.proxy.scripted import named, outgoing
 
@@ -51,6 +56,27 @@ async def test_a_cluster_that_is_away_is_said_to_be_so():
     async with Proxy(ProxySettings(port=0), "127.0.0.1:1") as proxy, channel_to(proxy.address) as channel:
         answer = await GrpcClient(channel).call("QueryRoute", topic=named("orders"))
         assert answer.status.code >= 50000 and "127.0.0.1:1" in answer.status.message
+
+
+async def test_conditions_are_shown_at_its_metrics_port(tmp_path):
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(Cluster(tmp_path, **USERS))
+        settings = ProxySettings(port=0, credentials=OPERATOR, metrics_port=0)
+        async with Proxy(settings, cluster.namesrv) as proxy:
+            assert await read(proxy.metrics_address, "/readyz") == "ok\n"
+            await stack.aclose()
+            while "users_not_read: broker-0: its users count until " not in await read(
+                proxy.metrics_address, "/readyz"
+            ):
+                await asyncio.sleep(0.1)
+            shown = await read(proxy.metrics_address, "/metrics")
+            assert 'sparrowmq_condition{condition="users_not_read"' in shown
+
+
+async def read(address, path):
+    answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{address}{path}", timeout=30)
+    with answer:
+        return answer.read().decode()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""`mqproxy`, also called `sparrowmq proxy`: the gRPC port of RocketMQ 5 in front of a cluster, ours or Apache's.
+"""`mqproxy`, also called `sparrowmq proxy`: ports for clients in front of a cluster, ours or Apache's.
 
     mqproxy -n 10.0.0.5:9876                                                     127.0.0.1:8081
     mqproxy -n 10.0.0.5:9876 --host 0.0.0.0 --address mq.example.com --insecure   for other machines
+    mqproxy -n 10.0.0.5:9876 --remoting-port 8080                                also for 4.x and 5.x remoting clients
 
 With `--access-key` and `--secret-key` of a Super user of the brokers, clients need users of the brokers (ACL 2.0).
 Without them mqproxy serves clusters without access control.
@@ -28,6 +29,9 @@ _FILE: Final = click.Path(path_type=Path)
 @asking
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0: a free one.")
+@click.option(
+    "--remoting-port", type=click.IntRange(0, 65535), help="Serve clients of the remoting protocol here."
+)
 @click.option("--address", "told", metavar="HOST", help="The host by which clients reach it.")
 @click.option(
     "--certificate", type=_FILE, metavar="FILE", help="For TLS, with --key; else a self-signed one."
@@ -41,6 +45,12 @@ _FILE: Final = click.Path(path_type=Path)
     default=300,
     show_default=True,
     help="The longest age of a client's signature in seconds, with accounts. 0: any.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve /readyz and /metrics at 127.0.0.1.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
 @click.version_option(VERSION, prog_name="sparrowmq")
@@ -58,5 +68,5 @@ def proxy(verbose: bool, **given: Any) -> None:
         fail(error)
     run(
         lambda: Proxy(settings, namesrv, tls),
-        lambda server: f"the proxy serves clients of RocketMQ 5 at {server.address}",
+        lambda server: f"the proxy serves {server.places}",
     )

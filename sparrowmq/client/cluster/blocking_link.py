@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, cast
 from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RequestTimeout
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.named_address import naming, split_broker
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
@@ -42,10 +43,11 @@ class Link:
         """Connect. Raises: BrokerUnreachable."""
         self.address = address
         self.has_ended = False  # by either side, so that no request can be sent
-        self._connection: Connection[None] = Connection(sign=sign)
+        at, broker_name = split_broker(address)
+        self._connection: Connection[None] = Connection(sign=naming(broker_name, sign))
         self._replies: dict[int, Command] = {}
         try:
-            host, port = split_address(address)
+            host, port = split_address(at)
             self._socket = _opened(host, port, tls, connect_timeout_s)
         except (OSError, ConfigError) as error:
             raise BrokerUnreachable(address, why_not(error) if tls else why_unconnected(error)) from None

@@ -6,12 +6,13 @@ message creates the topic. Source: TopicPublishInfo and MQClientInstance.topicRo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
-from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.named_address import with_broker
+from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
 
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
 MOST_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
@@ -46,7 +47,7 @@ class Route:
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
+        brokers = addresses_in(body.broker_datas, names_brokers=body.names_brokers)
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
         lacks_master = False
@@ -125,3 +126,14 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
             return ()
         queues += (MessageQueue(topic, broker, number) for number in range(min(int(count), MOST_QUEUES)))
     return tuple(queues)
+
+
+def addresses_in(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> dict[str, Addresses]:
+    """The addresses of brokers. If a proxy has given them, each of its own for the broker."""
+    return {
+        row.broker_name: {
+            number: with_broker(at, row.broker_name) if names_brokers else at
+            for number, at in row.broker_addrs.items()
+        }
+        for row in rows
+    }

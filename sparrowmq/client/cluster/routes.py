@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from sparrowmq.client.cluster.name_servers import NameServers
-from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
+from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of, addresses_in
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, ProtocolError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
@@ -31,8 +31,6 @@ SHORTEST_REFRESH_S: Final = 1.0  # however often `doubt` is called
 
 
 class Routes:
-    """The routes that one client knows."""
-
     def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
         self._clock = clock
@@ -72,8 +70,7 @@ class Routes:
     async def for_sending(self, topic: str) -> Route:
         """As `of`; for a topic that does not exist the template's, if brokers create topics by themselves.
 
-        Raises:
-            NoRoute, NetworkError: as `of`; also while no broker is there at all, who would have the topic.
+        Raises: NoRoute, NetworkError, as `of`; also while no broker is there at all, who would have the topic.
         """
         if route := self.cached_for_sending(topic):
             return route
@@ -198,8 +195,9 @@ class Routes:
     async def _find_brokers(self) -> None:
         """Ask for the addresses of brokers that only deleted topics named."""
         answer = await self._name_servers.call(GetBrokerCluster())
-        found = ClusterTable.decode(answer.body).broker_addr_table
-        self._brokers |= {name: dict(found[name].broker_addrs) for name in self._brokers if name in found}
+        table = ClusterTable.decode(answer.body)
+        found = addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+        self._brokers |= {name: found[name] for name in self._brokers if name in found}
 
     def _forget_unnamed(self) -> None:
         """Drop brokers that no route names."""

@@ -1,0 +1,286 @@
+"""One client of the remoting port: its requests to brokers, and the brokers' requests to it.
+
+    client ── one connection ── Relay ── a connection to each broker that it uses ── brokers
+
+All requests go on as the client has signed them, but for the route of a topic, which mqproxy answers. If mqproxy has an
+account, it checks each request before that: the signature, and the policies from the client's address, which brokers do
+not see. A client whose answers are not read gets no more of them, and with too many waiting requests mqproxy reads no
+more from it. When the client leaves, its connections end, so each broker knows at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConnectionClosed,
+    NetworkError,
+    NoRoute,
+    ProtocolError,
+    RemoteError,
+    SparrowError,
+)
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
+from sparrowmq.mqproxy.remoting.forwarding import forwarded
+from sparrowmq.mqproxy.remoting.joining import joined, readdressed
+from sparrowmq.mqproxy.remoting.link import Link, connect
+from sparrowmq.mqproxy.users import BrokerUsers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.named_address import BROKER_FIELD
+from sparrowmq.protocol.requests.request_table import BY_CODE, Role
+from sparrowmq.protocol.wire.body import Body
+from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
+from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.session import Session
+
+log = logging.getLogger(__name__)
+
+GATHER_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
+CLIENT_S: Final = 10.0  # for the answer of a client to a broker
+BODY_UNIT: Final = 1024  # a waiting request counts once, and again for so many bytes of its body
+_ANY_CODE: Final = range(-(1 << 31), 1 << 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """The servers behind the port, for all clients.
+
+    Attributes:
+        users: those who may use it; None without accounts, where brokers alone decide.
+        tls: of connections to brokers.
+        address: the proxy's own, for clients.
+    """
+
+    cluster: ClusterBrokers
+    users: BrokerUsers | None
+    clock: Clock
+    tasks: Background
+    tls: ssl.SSLContext | None
+    address: str
+
+
+class Relay:
+    """One client.
+
+    Attributes:
+        links: its connections to brokers.
+    """
+
+    def __init__(self, session: Session, servers: Servers) -> None:
+        self.links: dict[str, Link] = {}
+        self._session = session
+        self._servers = servers
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._brokers: set[str] = set()  # of the routes that it has asked for
+        self._heartbeat: Command | None = None
+        session.on_end(self._ended)
+
+    def take(self, command: Command) -> None:
+        """Handle a request of the client."""
+        weight = 1 + len(command.body) // BODY_UNIT
+        self._session.hold(weight)
+        self._servers.tasks.spawn(self._serve(command, weight), name="request of a remoting client")
+
+    async def _serve(self, command: Command, weight: int) -> None:
+        session = self._session
+        try:
+            answer = await self._answer(command)
+            if answer is not None and not command.is_oneway:
+                session.write([forwarded(answer, command.opaque)])
+        except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+            code, remark = _refusal(error)
+            log.info("%s: request %d is refused: %s", session.address, command.code, remark)
+            session.reply(command, code, remark=remark)
+        finally:
+            session.hold(-weight)
+
+    async def _answer(self, command: Command) -> Command | None:
+        """The answer; None for a request that wants none."""
+        reach = REACH.get(command.code)
+        if reach is None:
+            raise RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_passed(command.code))
+        if self._servers.users is not None:
+            self._servers.users.authenticate(self._session, command)
+        if reach is Reach.ROUTE or reach is Reach.CLUSTER:
+            return _reply(await self._routes(command, reach))
+        names = await self._destinations(command, reach)
+        if len(names) == 1:
+            return await self._ask(names[0], command)
+        return await self._ask_all(names, command, reach)
+
+    def _allowed(self, command: Command) -> None:
+        """Note a request that the client may make."""
+        if not self._session.is_introduced:
+            self._session.introduce(command)
+        if command.code == RequestCode.HEART_BEAT:
+            self._heartbeat = command
+        elif command.code == RequestCode.UNREGISTER_CLIENT:
+            self._heartbeat = None
+
+    # To servers -----------------------------------------------------------------------------------------------------
+
+    async def _routes(self, command: Command, reach: Reach) -> Body:
+        """The answer of a name server, with the proxy's address."""
+        cluster, users, at = self._servers.cluster, self._servers.users, self._servers.address
+        topic = command.ext_fields().get("topic", "")
+        if users is not None and reach is Reach.ROUTE:
+            users.demand_sight(self._session, topic)
+        self._allowed(command)
+        if reach is Reach.CLUSTER:
+            table = await cluster.addresses.table()
+            rows = readdressed(table.broker_addr_table.values(), at)
+            by_name = {row.broker_name: row for row in rows}
+            return msgspec.structs.replace(table, broker_addr_table=by_name, names_brokers=True)
+        route = await cluster.route(topic)
+        self._brokers |= {row.broker_name for row in route.broker_datas}
+        rows = readdressed(route.broker_datas, at)
+        return msgspec.structs.replace(route, broker_datas=rows, names_brokers=True)
+
+    async def _destinations(self, command: Command, reach: Reach) -> Sequence[str]:
+        """The names of the brokers for a request. Raises: RemoteError, it may be meant for each of several."""
+        fields, cluster = command.ext_fields(), self._servers.cluster
+        name = named_broker(command.code, fields, command.body)
+        if name:
+            return [name]
+        topic = topic_of(command.code, fields, command.body) if reach in (Reach.ONE, Reach.ANY) else ""
+        if topic:
+            names = sorted(row.broker_name for row in (await cluster.route(topic)).broker_datas)
+        else:
+            names = sorted(self._brokers) or await cluster.addresses.masters()
+        if not names:
+            raise BrokerUnreachable("any broker", "no name server knows one now")
+        if reach is Reach.ONE and len(names) > 1:
+            raise RemoteError(ResponseCode.VERSION_NOT_SUPPORTED, _ambiguous(topic, names))
+        return names[:1] if reach is Reach.ANY else names
+
+    async def _ask(self, name: str, command: Command) -> Command | None:
+        """Send a request to a broker, and return its answer. Raises: NetworkError, AccessDenied."""
+        servers = self._servers
+        if servers.users is not None:
+            servers.users.check(name, self._session, command)
+        self._allowed(command)
+        try:
+            link = await self._link(name)
+            if not command.is_oneway:
+                return await link.call(command)
+            await link.tell(command)
+        except NetworkError:
+            servers.cluster.addresses.forget(name)  # another broker may be the master now
+            raise
+        return None
+
+    async def _ask_all(self, names: Sequence[str], command: Command, reach: Reach) -> Command | None:
+        """Send a request to several brokers, and join the answers of those that answer in time."""
+        asked = (self._servers.clock.wait_for(self._ask(name, command), GATHER_S) for name in names)
+        answers: list[Command] = []
+        for found in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(found, Command):
+                answers.append(found)
+            elif found is not None and not isinstance(found, NetworkError | TimeoutError):
+                raise found
+        if not answers and not command.is_oneway:
+            raise BrokerUnreachable(", ".join(names), f"none answers within {GATHER_S:g} s")
+        return joined(reach, answers) if answers else None
+
+    async def _link(self, name: str) -> Link:
+        """The client's connection to the master of a name. Raises: NetworkError."""
+        servers = self._servers
+        address = await servers.cluster.addresses.of(name)
+        link = self.links.get(name)
+        if link is not None and not link.closed and link.address == address:
+            return link
+        async with self._locks[name]:
+            link = self.links.get(name)
+            if link is not None and not link.closed:
+                if link.address == address:
+                    return link
+                link.close()  # the broker has moved
+            streams = await connect(address, servers.tls, servers.clock)
+            link = self.links[name] = Link(name, address, streams, servers.clock, self._pushed)
+            servers.tasks.spawn(link.read(self._is_full), name="connection to a broker")
+            if self._session.closed:
+                link.close()
+            elif self._heartbeat is not None:  # the broker may have been restarted, and not know the client
+                await link.tell(self._heartbeat)
+        return link
+
+    def _is_full(self) -> bool:
+        return self._session.is_full and not self._session.closed
+
+    def _ended(self, _: Session) -> None:
+        for link in self.links.values():
+            link.close()
+
+    # To the client --------------------------------------------------------------------------------------------------
+
+    def _pushed(self, link: Link, command: Command) -> None:
+        """Pass on a request of a broker. What has no answer goes on as it is, and names the broker."""
+        if command.is_oneway:
+            fields = command.ext_fields() | {BROKER_FIELD: link.name}
+            self._session.write([forwarded(command, command.opaque, fields)])
+        else:
+            self._servers.tasks.spawn(self._ask_client(link, command), name="request of a broker")
+
+    async def _ask_client(self, link: Link, command: Command) -> None:
+        try:
+            row = BY_CODE.get(command.code)
+            if row is None or row.header is None or Role.CLIENT not in row.served_by:
+                raise RemoteError(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "mqproxy does not know this request"
+                )
+            header = command.header(row.header)
+            asking = self._session.call(header, command.body, timeout_s=CLIENT_S, accept=_ANY_CODE)
+            answer: Response[Any] = await asking
+            reply = _reply(answer.body, answer.code, answer.remark)
+        except SparrowError as error:
+            code, remark = _refusal(error)
+            reply = _reply(b"", code, remark)
+        with suppress(ConnectionClosed):  # so the broker does not wait any more
+            await link.tell(reply, command.opaque)
+
+
+def _reply(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
+    raw = body if isinstance(body, bytes) else body.encode()
+    return Command(
+        code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw
+    )
+
+
+def _refusal(error: Exception) -> tuple[int, str]:
+    """The code and the text for a client."""
+    if isinstance(error, RemoteError):
+        return error.code, error.remark
+    if isinstance(error, NoRoute):
+        return ResponseCode.TOPIC_NOT_EXIST, str(error)
+    if isinstance(error, NetworkError):
+        return ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
+    text = str(error) if isinstance(error, ProtocolError) else f"the request cannot be read: {error}"
+    return ResponseCode.SYSTEM_ERROR, text
+
+
+def _not_passed(code: int) -> str:
+    return (
+        f"mqproxy does not pass on request code {code}: it serves producers and consumers. Tools need the "
+        "addresses of the name servers and brokers themselves"
+    )
+
+
+def _ambiguous(topic: str, names: Sequence[str]) -> str:
+    where = f"topic {topic} has" if topic else "the cluster has"
+    return (
+        f"the request names no broker, and {where} brokers {', '.join(names)}. Java clients since 4.9.4 name it "
+        "(bname); use such a client, a topic on one broker, or the brokers' own addresses"
+    )

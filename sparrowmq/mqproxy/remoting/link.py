@@ -1,0 +1,135 @@
+"""A client's own connection to one broker.
+
+Each client has a connection of its own to each broker that it uses, because brokers know clients by their connections.
+They send check-backs and changes of groups on them. By the end of a connection they see that a client is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    ConnectionClosed,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from sparrowmq.loop.clock import Clock
+from sparrowmq.mqproxy.remoting.forwarding import forwarded
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.frame import FrameReader
+from sparrowmq.remoting.connect_errors import why_unconnected
+
+CONNECT_S: Final = 3.0
+ANSWER_S: Final = 120.0  # above any long poll; clients give up before
+CHUNK_BYTES: Final = 256 * 1024
+UNREAD_LOOK_S: Final = 0.02
+_MAX_OPAQUE: Final = 0x7FFFFFFF
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Streams:
+    """Connect to a broker. Raises: BrokerUnreachable."""
+    try:
+        host, port = split_address(address)
+        opening = asyncio.open_connection(host, port, ssl=tls, limit=CHUNK_BYTES)
+        return await clock.wait_for(opening, CONNECT_S)
+    except (OSError, UnicodeError) as error:
+        why = why_unconnected(error) or f"no answer within {CONNECT_S:g} s"
+        raise BrokerUnreachable(address, why) from None
+    except ConfigError as error:  # a name server gave an invalid address
+        raise BrokerUnreachable(address, error) from None
+
+
+class Link:
+    """An open connection. Its owner runs `read` in a task, whose end closes it.
+
+    Args:
+        name: of the broker.
+        pushed: gets the requests of the broker.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        streams: Streams,
+        clock: Clock,
+        pushed: Callable[[Link, Command], object],
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.closed = False
+        self._reader, self._writer = streams
+        self._clock = clock
+        self._pushed = pushed
+        self._waiting: dict[int, asyncio.Future[Command | None]] = {}
+        self._opaque = 0
+
+    async def call(self, request: Command) -> Command:
+        """Send a request, and return its answer. Raises: ConnectionClosed, RequestTimeout."""
+        opaque = self._opaque = self._opaque + 1 & _MAX_OPAQUE
+        answer: asyncio.Future[Command | None] = asyncio.get_running_loop().create_future()
+        self._waiting[opaque] = answer
+        try:
+            await self._write(forwarded(request, opaque))
+            found = await self._clock.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            raise RequestTimeout(self.name, f"request {request.code}", ANSWER_S) from None
+        finally:
+            self._waiting.pop(opaque, None)
+        if found is None:
+            raise ConnectionClosed(self.name)
+        return found
+
+    async def tell(self, command: Command, opaque: int = 0) -> None:
+        """Send a request whose answer is not awaited, or the answer to a request. Raises: ConnectionClosed."""
+        await self._write(forwarded(command, opaque))
+
+    async def read(self, is_full: Callable[[], bool]) -> None:
+        """Take what the broker sends until the connection ends. Nothing more is read while the client `is_full`."""
+        frames = FrameReader()
+        try:
+            while chunk := await self._reader.read(CHUNK_BYTES):
+                for parts in frames.feed(chunk):
+                    self._take(codec.decode(*parts))
+                while is_full():
+                    await self._clock.sleep(UNREAD_LOOK_S)
+        except (OSError, RemoteProtocolError):
+            pass  # the connection cannot be used any more; what waits gets an error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection; what waits for answers gets ConnectionClosed."""
+        self.closed = True
+        self._writer.close()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    def _take(self, command: Command) -> None:
+        if not command.is_reply:
+            self._pushed(self, command)
+            return
+        answer = self._waiting.get(command.opaque)
+        if answer is not None and not answer.done():
+            answer.set_result(command)
+
+    async def _write(self, frame: bytes) -> None:
+        """Write a frame, and wait while the broker does not read."""
+        if self.closed:
+            raise ConnectionClosed(self.name)
+        self._writer.write(frame)
+        try:
+            await self._clock.wait_for(self._writer.drain(), ANSWER_S)
+        except OSError:
+            self.close()
+            raise ConnectionClosed(self.name) from None

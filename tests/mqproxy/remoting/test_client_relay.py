@@ -1,0 +1,266 @@
+"""Clients behind the proxy: what they send to brokers, and what brokers send to them."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from sparrowmq import connect
+from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.errors import RemoteError, SendFailed
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy.remoting import client_relay
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.named_address import with_broker
+from sparrowmq.protocol.requests.admin_headers import GetTopicStats
+from sparrowmq.protocol.requests.bodies import (
+    ConsumerBeat,
+    ConsumerList,
+    ConsumerRunning,
+    Heartbeat,
+    TopicRoute,
+)
+from sparrowmq.protocol.requests.headers import (
+    GetConsumerListByGroup,
+    GetConsumerRunning,
+    GetMaxOffset,
+    HeartBeat,
+    PullMessage,
+    QueryMessage,
+)
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.remoting.pool import Pool
+from tests.auth.asked import ADMIN, SAMPLE, USER
+from tests.broker.live import SUBSCRIPTION, SUSPEND, send_request
+from tests.mqproxy.remoting.proxied import proxied, until
+
+
+async def received(mq, count, group="g"):
+    found = []
+    async with mq.subscribe("orders", group=group, start="earliest") as messages:
+        async for message in messages:
+            found.append((message.queue.broker_name, message.body))
+            if len(found) == count:
+                break
+    return sorted(found)
+
+
+async def test_our_client_reaches_the_queues_of_all_brokers(tmp_path):
+    async with proxied(tmp_path) as place, connect(place.address) as mq:
+        sent = [await mq.send("orders", b"%d" % number) for number in range(8)]
+        expected = sorted((each.queue.broker_name, b"%d" % number) for number, each in enumerate(sent))
+        assert {name for name, _ in expected} == {"broker-0", "broker-1"}
+        assert await received(mq, 8) == expected
+        handled: list[Any] = []
+        async with mq.subscribe("orders", handled.append, group="ordered", start="earliest", ordered=True):
+            await until(lambda: len(handled) == 8)  # after locks at both brokers
+        async with connect(place.cluster.namesrv) as direct:
+            assert (await direct.admin.lag("ordered")).lag == 0  # the offsets were stored
+
+
+async def test_pops_are_acknowledged_at_their_broker(tmp_path):
+    async with proxied(tmp_path) as place, connect(place.address) as mq:
+        async with mq.simple_consumer("orders", group="popping", start="earliest") as consumer:
+            sent = {(await mq.send("orders", b"%d" % number)).queue.broker_name for number in range(8)}
+            assert sent == {"broker-0", "broker-1"}
+            bodies: set[bytes] = set()
+            while len(bodies) < 8:
+                for message in await consumer.receive(16):
+                    bodies.add(message.body)
+                    message.ack()
+        async with connect(place.cluster.namesrv) as direct:
+            await until_settled(direct)
+
+
+async def until_settled(direct):
+    async with asyncio.timeout(30):
+        while (await direct.admin.lag("popping")).lag:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_transaction_is_asked_about_through_the_proxy(tmp_path):
+    soon: dict[str, Any] = {"transaction_timeout_ms": 200, "transaction_interval_ms": 200}
+    async with proxied(tmp_path, **soon) as place, connect(place.address, group="payers") as mq:
+        asked = set()
+
+        @mq.check("payers")
+        def check(message):
+            asked.add(message.body)
+            return True
+
+        for number in range(4):
+            async with mq.transaction("orders", b"%d" % number) as open_one:
+                await open_one.unknown()
+        assert [body for _, body in await received(mq, 4)] and asked == {b"0", b"1", b"2", b"3"}
+
+
+def own(consumer):
+    return sum(queue.topic == "orders" for queue in consumer.queues)
+
+
+async def test_a_group_grows_and_shrinks_at_once(tmp_path):
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(proxied(tmp_path))
+        first = await stack.enter_async_context(connect(place.address))
+        one = await stack.enter_async_context(first.subscribe("orders", group="g"))
+        second = await stack.enter_async_context(connect(place.address))
+        two = await stack.enter_async_context(second.subscribe("orders", group="g"))
+        both = {first._network.client_id, second._network.client_id}
+
+        async def are(*expected):
+            return await place.members("g") == [*expected]
+
+        await until(lambda: are(both, both))
+        await until(lambda: own(one) == own(two) == 2)
+        for session in list(second._network._pool._sessions.values()):
+            session.abort()  # as if the process was killed
+        await until(lambda: are({first._network.client_id}, {first._network.client_id}))
+
+
+async def test_a_broker_asks_a_member_for_its_state(tmp_path):
+    async with proxied(tmp_path) as place, connect(place.address) as mq, mq.subscribe("orders", group="g"):
+        await until(lambda: all_know(place))
+        pool = Pool(SystemClock())
+        try:
+            for broker in place.cluster.brokers:
+                session = await pool.session(broker.address)
+                asked = GetConsumerRunning("g", mq._network.client_id)
+                answer = ConsumerRunning.decode((await session.call(asked)).body)
+                assert "orders" in str(answer)
+        finally:
+            pool.close()
+
+
+async def all_know(place):
+    return all(await place.members("g"))
+
+
+async def plain_session(pool, place):
+    session = await pool.session(place.address)
+    route = await session.call(GetRoute("orders", accept_standard_json_only=True))
+    return session, TopicRoute.decode(route.body)
+
+
+@pytest.fixture
+async def pool():
+    pool = Pool(SystemClock())
+    yield pool
+    pool.close()
+
+
+async def test_a_client_that_names_no_broker_reaches_the_only_one(tmp_path, pool):
+    async with proxied(tmp_path, 1) as place:
+        session, route = await plain_session(pool, place)
+        assert {at for row in route.broker_datas for at in row.broker_addrs.values()} == {place.address}
+        await session.call(send_request("orders"), b"hello")
+        assert (
+            sum([(await session.call(GetMaxOffset("orders", queue))).header.offset for queue in (0, 1)]) == 1
+        )
+
+
+async def test_a_client_that_names_no_broker_is_refused_where_two_have_the_topic(tmp_path, pool):
+    async with proxied(tmp_path) as place:
+        session, _ = await plain_session(pool, place)
+        with pytest.raises(RemoteError, match="topic orders has brokers broker-0, broker-1") as refused:
+            await session.call(GetMaxOffset("orders", 0))
+        assert refused.value.code == ResponseCode.VERSION_NOT_SUPPORTED
+        assert (await session.call(GetConsumerListByGroup("g"), accept=(1,))).code == 1
+
+
+async def test_requests_of_tools_are_refused(tmp_path, pool):
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+        with pytest.raises(RemoteError, match=f"request code {GetTopicStats.code}") as refused:
+            await session.call(GetTopicStats("orders"))
+        assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_broker_that_no_route_has_named_is_found(tmp_path, pool):
+    async with proxied(tmp_path) as place:
+        session = await pool.session(with_broker(place.address, "broker-1"))
+        assert (await session.call(GetMaxOffset("orders", 0))).header.offset == 0
+        stranger = await pool.session(with_broker(place.address, "broker-9"))
+        with pytest.raises(RemoteError, match="no name server knows a master of this name"):
+            await stranger.call(GetMaxOffset("orders", 0))
+
+
+async def test_messages_of_all_brokers_are_found_by_key(tmp_path, pool):
+    async with proxied(tmp_path) as place, connect(place.address) as mq:
+        sent = [await mq.send("orders", b"%d" % number, keys=["k"]) for number in range(4)]
+        assert len({each.queue.broker_name for each in sent}) == 2
+        session, _ = await plain_session(pool, place)
+        async with asyncio.timeout(30):
+            while True:
+                found = await session.call(QueryMessage("orders", "k", 32, 0, 1 << 60), accept=(22,))
+                if all(each.msg_id.encode() in found.body for each in sent):
+                    break
+                await asyncio.sleep(0.05)
+
+
+async def test_members_known_to_one_broker_are_members(tmp_path, pool):
+    async with proxied(tmp_path) as place, connect(place.address) as mq, mq.subscribe("orders", group="g"):
+        await until(lambda: all_know(place))
+        session, _ = await plain_session(pool, place)
+        answer = await session.call(GetConsumerListByGroup("g"))
+        assert ConsumerList.decode(answer.body).consumer_id_list == [mq._network.client_id]
+
+
+async def test_without_an_account_of_mqproxy_brokers_check_the_signatures_of_clients(tmp_path):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(SAMPLE)
+    async with proxied(tmp_path, operator=Credentials(*ADMIN), acl=True, acl_file=file) as place:
+        async with connect(place.address, credentials=Credentials(*USER)) as mq:
+            await mq.send("topicB", b"hello")
+            with pytest.raises(SendFailed, match="topic:topicA"):
+                await mq.send("topicA", b"hello")
+        async with connect(place.address, credentials=Credentials(USER[0], "another secret")) as mq:
+            with pytest.raises(SendFailed, match="signature"):
+                await mq.send("topicB", b"hello")
+
+
+async def test_a_broker_that_lost_the_connection_knows_the_client_again(tmp_path, pool):
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+        await session.call(HeartBeat(), Heartbeat("me", [], [ConsumerBeat("g")]).encode())
+        assert await place.members("g") == [{"me"}]
+        for connection in list(place.cluster.brokers[0]._server.sessions):
+            connection.abort()
+        await until(lambda: no_members(place))
+        await session.call(GetMaxOffset("orders", 0))
+        assert await place.members("g") == [{"me"}]
+
+
+async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, pool, monkeypatch):
+    monkeypatch.setattr(client_relay, "BODY_UNIT", 1)
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+        connections = place.cluster.brokers[0]._server.sessions
+        before, answered = len(connections), []
+        pull = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, "*")
+        held = session.call(pull, bytes(20_000), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))
+        held.add_done_callback(lambda _: answered.append("pull"))
+        await until(lambda: len(connections) > before)
+        later = session.call(GetMaxOffset("orders", 0), timeout_s=60)
+        later.add_done_callback(lambda _: answered.append("later"))
+        await asyncio.gather(held, later)
+        assert answered == ["pull", "later"]
+
+
+async def no_members(place):
+    return await place.members("g") == [set()]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        GetMaxOffset("no such topic", 0),
+        QueryMessage("no such topic", "k", 32, 0, 1 << 60),
+    ],
+)
+async def test_a_request_that_no_broker_can_answer_gets_an_error_and_the_port_goes_on(tmp_path, pool, fault):
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+        with pytest.raises(RemoteError):
+            await session.call(fault)
+        assert (await session.call(GetMaxOffset("orders", 0))).header.offset == 0

@@ -1,0 +1,114 @@
+"""A client's connection to a broker: answers, pushes, and ends."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, RequestTimeout
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy.remoting import link as links
+from sparrowmq.mqproxy.remoting.link import Link, connect
+from sparrowmq.protocol.requests.headers import GetMaxOffset, NotifyConsumerIdsChanged
+from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.codec import encode_reply, encode_request
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.frame import FrameReader
+from tests.mqproxy.remoting.proxied import until
+
+CLOCK = SystemClock()
+
+
+def asked():
+    (parts,) = FrameReader().feed(encode_request(GetMaxOffset("orders", 0), GetMaxOffset.code, 7))
+    return codec.decode(*parts)
+
+
+@asynccontextmanager
+async def linked(serve, is_full=lambda: False):
+    """A link to a server, and the requests that the server has sent."""
+    pushed = []
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, Background() as tasks:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        streams = await connect(address, None, CLOCK)
+        link = Link("broker-a", address, streams, CLOCK, lambda _, command: pushed.append(command))
+        tasks.spawn(link.read(is_full))
+        yield link, pushed
+        link.close()
+
+
+def answering(*remarks):
+    """A server that answers the requests in reverse."""
+
+    async def serve(reader, writer):
+        frames = FrameReader()
+        got: list[Command] = []
+        while len(got) < len(remarks):
+            got += [codec.decode(*parts) for parts in frames.feed(await reader.read(1 << 16))]
+        for command, remark in reversed(list(zip(got, remarks, strict=True))):
+            writer.write(encode_reply(command, 0, None, remark))
+        writer.close()
+
+    return serve
+
+
+async def test_each_answer_reaches_the_request_for_it():
+    async with linked(answering("one", "two")) as (link, _):
+        found = await asyncio.gather(link.call(asked()), link.call(asked()))
+        assert [answer.remark for answer in found] == ["one", "two"]
+
+
+@pytest.mark.parametrize("goodbye", [b"", b"\\0\\0\\0\\7 no frame, but long"], ids=["end", "nonsense"])
+async def test_the_end_of_the_connection_ends_what_waits(goodbye):
+    async def serve(reader, writer):
+        await reader.read(1)
+        writer.write(goodbye)
+        writer.close()
+
+    async with linked(serve) as (link, _):
+        with pytest.raises(ConnectionClosed):
+            await link.call(asked())
+        await until(lambda: link.closed)
+        with pytest.raises(ConnectionClosed):
+            await link.tell(asked())
+
+
+async def test_a_broker_that_does_not_answer_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(links, "ANSWER_S", 0.05)
+
+    async def serve(reader, writer):
+        await reader.read()
+        writer.close()
+
+    async with linked(serve) as (link, _):
+        with pytest.raises(RequestTimeout):
+            await link.call(asked())
+
+
+async def test_no_more_is_read_while_the_client_does_not_read():
+    push = encode_request(NotifyConsumerIdsChanged("g"), NotifyConsumerIdsChanged.code, 1, oneway=True)
+    writers = []
+
+    async def serve(reader, writer):
+        writers.append(writer)
+        writer.write(push)
+        await reader.read()
+        writer.close()
+
+    full = [True]
+    async with linked(serve, lambda: full[0]) as (link, pushed):
+        await until(lambda: pushed)
+        writers[0].write(push)
+        await asyncio.sleep(10 * links.UNREAD_LOOK_S)
+        assert len(pushed) == 1
+        full[0] = False
+        await until(lambda: len(pushed) == 2)
+        link.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no address", "127.0.0.1:99999"])
+async def test_a_broker_that_is_away_is_said_to_be_so(address):
+    with pytest.raises(BrokerUnreachable, match=address):
+        await connect(address, None, CLOCK)

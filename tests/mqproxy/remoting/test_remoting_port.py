@@ -1,0 +1,183 @@
+"""The remoting port of mqproxy with users: what clients may do, and how many may connect."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from sparrowmq import Credentials, connect, descriptors
+from sparrowmq.errors import RemoteError, SendFailed
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.mqproxy.remoting import remoting_port
+from sparrowmq.mqproxy.remoting.destinations import REACH
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat
+from sparrowmq.protocol.requests.headers import GetConsumerListByGroup, GetMaxOffset, HeartBeat
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
+from sparrowmq.protocol.requests.request_table import BY_CODE
+from sparrowmq.protocol.signature import signer
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.tls.encryption import Encryption
+from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.attacks import OPERATOR, RIGHTS, SOON, USERS, add_users
+from tests.broker.live import send_request
+from tests.interop.wire import Wire
+from tests.remoting.tls.test_first_protocol import ANYBODY
+
+SEND, ROUTE = send_request("orders"), GetRoute("orders", accept_standard_json_only=True)
+MEMBERS = GetConsumerListByGroup("g")
+BEAT = Heartbeat("c", [], [ConsumerBeat("g")]).encode()
+
+
+@asynccontextmanager
+async def with_users(path, **settings):
+    """A broker with users, and mqproxy in front of it."""
+    async with Cluster(path, **USERS, **settings) as cluster:
+        await add_users(cluster.namesrv, cluster.brokers[0].address)
+        async with connect(cluster.namesrv, credentials=OPERATOR) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            await mq.admin.create_topic("bills", queues=1)
+            await mq.admin.create_group("g")
+        own = ProxySettings(port=0, remoting_port=0, credentials=OPERATOR)
+        async with Proxy(own, cluster.namesrv) as proxy:
+            yield cluster, proxy
+
+
+@asynccontextmanager
+async def session_of(address, name=None, password=None):
+    """A connection of a client with an account."""
+    pool = Pool(SystemClock(), sign=signer(name, password or RIGHTS[name][0]) if name else None)
+    try:
+        yield await pool.session(address)
+    finally:
+        pool.close()
+
+
+async def code_of(session, request, body=b""):
+    try:
+        return (await session.call(request, body)).code
+    except RemoteError as error:
+        return error.code
+
+
+DENIED = ResponseCode.NO_PERMISSION
+STRANGERS = [(None, None), ("nobody", "12345678"), ("writer-1", "wrong-password")]
+
+
+async def test_requests_without_the_signature_of_a_user_reach_no_broker(tmp_path):
+    async with with_users(tmp_path) as (cluster, proxy):
+        connections = len(cluster.brokers[0]._server.sessions)
+        for name, password in STRANGERS:
+            async with session_of(proxy.remoting_address, name, password) as session:
+                for request, body in (
+                    (SEND, b"body"),
+                    (ROUTE, b""),
+                    (GetRoute("TBW102"), b""),
+                    (GetBrokerCluster(), b""),
+                    (GetMaxOffset("orders", 0), b""),
+                    (MEMBERS, b""),
+                    (HeartBeat(), BEAT),
+                ):
+                    assert await code_of(session, request, body) == DENIED, (name, request)
+                session.tell(SEND, b"body")
+                assert await code_of(session, MEMBERS) == DENIED
+        assert len(cluster.brokers[0]._server.sessions) == connections
+
+
+async def test_no_request_is_carried_out_without_a_signature(tmp_path):
+    async with with_users(tmp_path) as (_, proxy):
+        codes = {*REACH, *BY_CODE}
+
+        def ask_all():
+            with Wire(int(proxy.remoting_address.rpartition(":")[2])) as wire:
+                return {code: wire.ask(code, {"topic": "orders", "group": "g"}).code for code in codes}
+
+        found = await asyncio.to_thread(ask_all)
+        assert {code for code in codes if found[code] == DENIED} == {*REACH}
+        assert {found[code] for code in codes - {*REACH}} == {ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+
+
+async def test_policies_decide_before_the_broker(tmp_path):
+    async with with_users(tmp_path) as (cluster, proxy):
+        at, sessions = proxy.remoting_address, cluster.brokers[0]._server.sessions
+        connections = len(sessions)
+        rights = {
+            "reader-2": (DENIED, DENIED, DENIED, DENIED),
+            "writer-1": (0, 0, DENIED, DENIED),
+            "writer-2": (0, 0, DENIED, DENIED),
+            "reader-1": (DENIED, 0, 1, 0),
+        }
+        for name, expected in rights.items():
+            async with session_of(at, name) as session:
+                asked = [
+                    await code_of(session, SEND, b"body"),
+                    await code_of(session, ROUTE),
+                    await code_of(session, MEMBERS),
+                    await code_of(session, HeartBeat(), BEAT),
+                ]
+                assert asked == [*expected], name
+            if name == "reader-2":
+                assert len(sessions) == connections
+
+
+async def test_clients_with_an_account_send_and_receive(tmp_path):
+    async with with_users(tmp_path, **SOON) as (_, proxy):
+        at = proxy.remoting_address
+        async with (
+            connect(at, credentials=Credentials("writer-1", "12345678"), group="p") as writer,
+            connect(at, credentials=Credentials("reader-1", "87654321")) as reader,
+        ):
+            asked = []
+
+            @writer.check("p")
+            def check(message):
+                asked.append(message.body)
+                return True
+
+            await writer.send("orders", b"plain")
+            async with writer.transaction("orders", b"later") as transaction:
+                await transaction.unknown()
+            found = set()
+            async with reader.subscribe("orders", group="g", start="earliest") as messages:
+                async for message in messages:
+                    found.add(message.body)
+                    if len(found) == 2:
+                        break
+            assert found == {b"plain", b"later"} and asked[:1] == [b"later"]
+            with pytest.raises(SendFailed, match="permission"):
+                await reader.send("orders", b"no")
+
+
+async def test_both_sides_of_mqproxy_encrypt(tmp_path):
+    context = client_context(ANYBODY)
+    async with Cluster(tmp_path) as cluster:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        async with Proxy(ProxySettings(port=0, remoting_port=0), cluster.namesrv, tls=context) as proxy:
+            pool = Pool(SystemClock(), tls=context)
+            session = await pool.session(proxy.remoting_address)
+            await session.call(SEND, b"body")
+            assert (await session.call(GetMaxOffset("orders", 0))).header.offset == 1
+            sessions = cluster.brokers[0]._server.sessions
+            assert sessions and all(isinstance(each._transport, Encryption) for each in sessions)
+            pool.close()
+            await pool.ended()
+
+
+async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path, monkeypatch):
+    async with Cluster(tmp_path) as cluster:
+        monkeypatch.setattr(descriptors, "limit", lambda: 300)
+        async with Proxy(ProxySettings(port=0, remoting_port=0), cluster.namesrv) as proxy:
+            most = descriptors.share(300, with_store=False).connections // remoting_port.DESCRIPTORS_EACH
+            host, _, number = proxy.remoting_address.rpartition(":")
+            async with session_of(proxy.remoting_address) as known, AsyncExitStack() as stack:
+                await known.call(GetBrokerCluster())
+                readers = []
+                for _ in range(most + 5):
+                    reader, writer = await asyncio.open_connection(host, int(number))
+                    stack.callback(writer.close)
+                    readers.append(reader)
+                await asyncio.gather(*(reader.read() for reader in readers[:6]))  # the end of the first ones
+                assert (await known.call(GetBrokerCluster())).code == 0
