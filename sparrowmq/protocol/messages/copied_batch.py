@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sparrowmq.errors import RemoteProtocolError
@@ -24,8 +24,6 @@ _OWN: Final = struct.Struct(">qi")
 
 
 class Copy(NamedTuple):
-    """One message of the batch."""
-
     born_ms: int
     sys_flag: int
     part: BatchPart
@@ -40,14 +38,13 @@ def encode(copies: Sequence[Copy]) -> bytes:
 def entries(shared: Entry, content: bytes) -> list[Entry]:
     """The messages as single entries. All but body, properties, flags and born time is as in `shared`.
 
-    Raises:
-        RemoteProtocolError: sizes contradict each other, or there are no messages or too many.
+    Raises: RemoteProtocolError, sizes contradict each other, or there are no messages or too many.
     """
     own, messages = _divided(content)
     found = batch.entries(shared, messages, batch.places(messages))
     if len(found) * _OWN.size != len(own):
         raise RemoteProtocolError(f"{len(found)} copies have {len(own) // _OWN.size} born times")
-    for entry, (born_ms, sys_flag) in zip(found, _times(own), strict=True):
+    for entry, (born_ms, sys_flag) in zip(found, _OWN.iter_unpack(own), strict=True):
         entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & BODY_FLAGS
     return found
 
@@ -60,7 +57,3 @@ def _divided(content: bytes) -> tuple[bytes, bytes]:
     if not 0 < count <= batch.MAX_COUNT or end > len(content):
         raise RemoteProtocolError(f"a batch of {len(content)} bytes cannot hold {count} copies")
     return content[_COUNT.size : end], content[end:]
-
-
-def _times(own: bytes) -> Iterable[tuple[int, int]]:
-    return _OWN.iter_unpack(own)

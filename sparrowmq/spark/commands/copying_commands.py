@@ -51,6 +51,11 @@ def dlq_replay(**given: Any) -> Any:
 @click.option(
     "--chained", is_flag=True, help="Copy also copies of other mirrors; never use it in both directions."
 )
+@click.option(
+    "--groups",
+    metavar="NAMES",
+    help="Carry the offsets of these consumer groups, too: a,b, or a regular expression.",
+)
 @shared.once
 @shared.every
 @shared.of_source

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Unpack
 
 from sparrowmq.spark.pipelines.copying.copying_stream import CopyingStream, Target, look, routed
+from sparrowmq.spark.pipelines.copying.mirrored_groups import MirroredGroups
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
@@ -29,6 +30,7 @@ def mirror(
     to_cluster: str | None = None,
     to_options: Mapping[str, str] | None = None,
     chained: bool = False,
+    groups: str | None = None,
     **running: Unpack[Streaming],
 ) -> Report:
     """Copy what topics have, and get, to another cluster; returns when all is there (`once`), or when it is stopped.
@@ -39,6 +41,7 @@ def mirror(
         to: name servers of the other cluster. to_cluster: in which of its clusters topics are made, if it has several.
         state: a folder, for this mirror alone; without it a mirror begins from the start.
         chained: copy also what a mirror has brought.
+        groups: carry the offsets of these consumer groups, each second: names as `a,b`, or a regular expression.
         to_options: of the sink.
         running: as `Streaming` has them, but `every` is a second by default.
     Raises:
@@ -51,4 +54,9 @@ def mirror(
     if runner.dry_run:
         return look(route, runner)
     route.make(to_cluster, runner.say)
-    return CopyingStream(route, kept, runner, chained=chained, cluster=to_cluster).run("mirror")
+    stream = CopyingStream(route, kept, runner, chained=chained, cluster=to_cluster)
+    if groups is None:
+        return stream.run("mirror")
+    carrying = MirroredGroups(groups, route.source, route.sink, kept, to_cluster, runner.say)
+    with carrying, carrying.carried(once=runner.once):
+        return stream.run("mirror")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from itertools import islice
 
 import pytest
 
@@ -43,6 +44,15 @@ def copy(topic, far, tmp_path):
     return copy
 
 
+def first(consumer, number):
+    """Receive and acknowledge so many messages."""
+    with consumer:
+        got = list(islice(consumer, number))
+        for message in got:
+            message.ack()
+    return got
+
+
 def rows_of(topic, **options):
     """In the order of each queue."""
     rows = topic.read(**options).collect()
@@ -77,6 +87,19 @@ def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, cop
     assert (copy(options=lenient).written, copy().written) == (300, 0)
     bodies = sorted(int(row.body) for row in topic.read(nameServer=far).collect())
     assert bodies == sorted([*range(100), *range(300)])
+
+
+def test_a_group_goes_on_in_the_other_cluster(topic, copy, far):
+    topic.send(0, 100)
+    with sync.connect(topic.options["nameServer"]) as mq:
+        mq.admin.create_group("moves")
+        mq.admin.reset("moves", topic.name, to="latest")
+    topic.send(100, 20)
+    copy(groups="mov.*")
+    with sync.connect(far) as mq:
+        assert mq.admin.lag("moves", topic.name).lag == 20
+        got = [int(message.body) for message in first(mq.subscribe(topic.name, group="moves"), 20)]
+    assert sorted(got) == list(range(100, 120))
 
 
 @pytest.mark.slow

@@ -72,13 +72,20 @@ class Route:
         return self.target.replace(_TOPIC, topic)
 
     def make(self, cluster: str | None, say: Say, known: Collection[str] = ()) -> None:
-        """Make the topics of the target that are not there, as wide as their originals; not for `known` originals."""
+        """Make the topics of the target that are not there, like their originals; not for `known` originals."""
         widths: dict[str, int] = {}
+        originals: dict[str, list[str]] = {}
         for name, width in topics.widest(topics.readable(self.source)).items():
             if name not in known:
                 to = self.name_of(name)
                 widths[to] = max(width, widths.get(to, 0))
-        for made in topics.make(self.sink, widths, cluster):
+                originals.setdefault(to, []).append(name)
+
+        def nature(to: str) -> topics.Nature:
+            names = originals[to]
+            return topics.nature_of(self.source, *names) if len(names) == 1 else topics.Nature()
+
+        for made in topics.make(self.sink, widths, cluster, nature):
             say(f"made topic {made} with {widths[made]} queues on each broker")
 
     def targets(self, known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:

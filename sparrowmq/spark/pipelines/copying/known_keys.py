@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -50,8 +49,6 @@ _SETTINGS: Final = """
 
 
 class LastBatch(msgspec.Struct):
-    """The last batch that was begun."""
-
     number: int
     window_ms: int
     passed: list[Passed]
@@ -103,9 +100,7 @@ class KnownKeys:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         while self._open:
             self._open.popitem()[1].close()
 

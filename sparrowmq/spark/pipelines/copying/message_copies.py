@@ -247,7 +247,7 @@ class Copier:
         first, size = max(first, floor), _FIRST_LOOK
         while end > first:
             start = max(first, end - size)
-            last = max(_copies(prefix, _pulled(link, target, start, end)), default=None)
+            last = max(_copies(prefix, pulled(link, target, start, end)), default=None)
             if last is not None:
                 return last + 1
             end, size = start, size * 4
@@ -278,7 +278,7 @@ def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
                 yield int(origin[len(prefix) :])
 
 
-def _pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
+def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
     """The messages `[start, end)` of a queue that are there."""
     while start < end:
         request = PullMessage(

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from sparrowmq.client.admin.operations.topic_operations import topic_config
+from sparrowmq.client.admin.servers import masters_in
+from sparrowmq.client.admin.topics import TopicType
 from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.route import fixed_queues
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message_types import type_of_topic
 from sparrowmq.spark.directions import demand_sending
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
 from sparrowmq.spark.source.query_offsets import Plan
 from sparrowmq.spark.worker_network import connect
 
+_BY_DEFAULT: Final = ("NORMAL", "UNSPECIFIED")
 _NOT_OF_COPIES: Final = frozenset(
     {"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"}
 )
@@ -34,7 +40,19 @@ def writable(options: SinkOptions, topics: Iterable[str]) -> list[MessageQueue]:
         return [queue for topic in topics for queue in _writable(network, topic)]
 
 
-def make(options: SinkOptions, topics: Mapping[str, int], cluster: str | None) -> list[str]:
+class Nature(NamedTuple):
+    """The type of messages of a topic, and whether keys keep their queue, both as `Admin.create_topic` has them."""
+
+    message_type: TopicType | None = None
+    ordered: bool = False
+
+
+def make(
+    options: SinkOptions,
+    topics: Mapping[str, int],
+    cluster: str | None,
+    nature: Callable[[str], Nature] = lambda _: Nature(),
+) -> list[str]:
     """Make those topics that are not there, with so many queues on each broker; returns their names.
 
     Raises:
@@ -44,7 +62,7 @@ def make(options: SinkOptions, topics: Mapping[str, int], cluster: str | None) -
     with connect(options) as network:
         absent = [topic for topic in sorted(topics) if not _is_there(network, topic)]
         for topic in absent:
-            asyncio.run(_create(options, topic, topics[topic], cluster))
+            asyncio.run(_create(options, topic, topics[topic], cluster, nature(topic)))
             network.retrying(partial(_shown, network, topic))
     return absent
 
@@ -83,9 +101,40 @@ def _shown(network: BlockingNetwork, topic: str) -> None:
         raise NetworkError(f"topic {topic} was made, and no name server knows it yet") from error
 
 
-async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str | None) -> None:
+def nature_of(options: SourceOptions, topic: str) -> Nature:
+    """Return the nature of an existing topic. Raises: NoRoute, NetworkError."""
+    return asyncio.run(_nature(options, topic))
+
+
+async def _nature(options: ClusterOptions, topic: str) -> Nature:
     async with admin_of(options) as admin:
-        await admin.create_topic(topic, queues=queues, cluster=cluster, exist_ok=True)
+        route = await admin.servers.route(topic)
+        ordered = bool(fixed_queues(topic, route.order_topic_conf or ""))
+        configs, _ = await admin.servers.each(
+            masters_in(route), lambda _, address: topic_config(admin.servers, address, topic)
+        )
+    kinds: set[TopicType] = {type_of_topic(config.attributes).value for config in configs.values()}
+    return Nature(min(kinds.difference(_BY_DEFAULT), default=None), ordered)
+
+
+async def _create(
+    options: ClusterOptions, topic: str, queues: int, cluster: str | None, nature: Nature
+) -> None:
+    async with admin_of(options) as admin:
+        create = partial(
+            admin.create_topic,
+            topic,
+            queues=queues,
+            cluster=cluster,
+            exist_ok=True,
+            message_type=nature.message_type,
+        )
+        try:
+            await create(ordered=nature.ordered)
+        except ConfigError:  # the name servers there give no orders to clients
+            if not nature.ordered:
+                raise
+            await create()
 
 
 def sink(given: Mapping[str, str] | None, name_server: str) -> SinkOptions:

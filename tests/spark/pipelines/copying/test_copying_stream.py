@@ -81,6 +81,16 @@ def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     }
 
 
+def test_topics_are_made_for_messages_of_the_same_type_and_order(namesrv):
+    with sync.connect(namesrv) as mq:
+        mq.admin.create_topic("typed", queues=2, message_type="FIFO")
+        mq.admin.create_topic("kept", queues=2, ordered=True)
+        routed("typed,kept", namesrv, Target(namesrv, "like-{topic}")).make(None, lambda _: None)
+        typed, kept = mq.admin.topic("like-typed"), mq.admin.topic("like-kept")
+    assert (typed.shares[0].message_type, typed.order) == ("FIFO", None)
+    assert kept.order == "broker-0:2"
+
+
 def test_topics_that_appear_are_made_at_the_target_and_paired(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("eu-a", queues=2)

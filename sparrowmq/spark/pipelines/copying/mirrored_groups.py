@@ -1,0 +1,388 @@
+"""Carries the offsets of consumer groups to the copies of their topics, so that a group can go on at the target.
+
+    source   group billing has read orders, queue 3 of broker-a, up to 5,000
+    target   the copy of 4,999 is message 812 of its queue: billing goes on at 813
+
+Each round reads what is new in the target queues, and notes which messages are copies of which (`copied_places.py`). A
+group's offset is written only if it moves forward, and only while the group has no member at the target. It never
+passes a message that the group has not read. Messages that were written at the target stay unread, until a mirror in
+the other direction has copied them, and the group has read the copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NamedTuple, Self
+
+from sparrowmq.client.admin import groups as admin_groups
+from sparrowmq.client.admin.topics import consumers_of
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute, RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.names import is_system_group
+from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.protocol.requests.headers import (
+    GetConsumerListByGroup,
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from sparrowmq.spark.options import SinkOptions, SourceOptions
+from sparrowmq.spark.pipelines.copying.copied_places import CopiedPlaces, Origin, ReturnedPlaces, origin_of
+from sparrowmq.spark.pipelines.copying.message_copies import ORIGIN, pulled
+from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
+from sparrowmq.spark.pipelines.running.pipeline_state import Pairs, State
+from sparrowmq.spark.pipelines.running.report import Say
+from sparrowmq.spark.worker_network import connect
+
+# The next message of each queue, by group.
+_Places = dict[str, dict[MessageQueue, int]]
+_Moves = Mapping[tuple[str, MessageQueue], int]
+
+_EVERY_S: Final = 1.0
+_SOON_S: Final = 2.0
+_ROUNDS_A_LOOK: Final = 30  # between two looks for groups
+_NEEDLE: Final = ORIGIN.encode()
+_CLOCKS_DIFFER_MS: Final = 60_000
+
+
+class MirroredGroups:
+    """The groups whose offsets a mirror carries.
+
+    Args:
+        groups: names as `a,b`, or a regular expression.
+        cluster: where groups are made, if the target has several clusters.
+    Raises:
+        ConfigError: the expression is none.
+    """
+
+    def __init__(
+        self,
+        groups: str,
+        source: SourceOptions,
+        sink: SinkOptions,
+        state: State,
+        cluster: str | None,
+        say: Say,
+    ) -> None:
+        try:
+            self._chosen = re.compile("|".join(f"(?:{each.strip()})" for each in groups.split(",")))
+        except re.error as error:
+            raise ConfigError(f"groups={groups!r} is no regular expression: {error}") from None
+        self._source = source
+        self._sink = sink
+        self._state = state
+        self._cluster = cluster
+        self._say = say
+        self._groups: dict[str, frozenset[str]] = {}  # of each topic
+        self._rounds = 0
+        self._copies: dict[MessageQueue, _Copies] = {}  # in each target queue
+        # Of each source queue and its target: what mirrors in the other direction have brought.
+        self._returned: dict[tuple[MessageQueue, MessageQueue], ReturnedPlaces] = {}
+        self._known_origins: dict[Origin, bool] = {}  # whether they name a queue of the target
+        self._near = connect(source)
+        self._far = connect(sink)
+        self._ends = threading.Event()
+        self._said: set[str] = set()
+        self._failure = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._near.forget()
+        self._far.forget()
+
+    @contextmanager
+    def carried(self, *, once: bool) -> Iterator[None]:
+        """Carry offsets each second beside what is done here; with `once` also at its end.
+
+        Raises:
+            SparrowError: the round at the end failed.
+        """
+        thread = threading.Thread(target=self._keep_on, name="mirrored groups", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ends.set()
+            thread.join()
+        if once:
+            self._ends.clear()
+            self.look_again()
+            self.carry()
+
+    def _keep_on(self) -> None:
+        while not self._ends.wait(_EVERY_S):
+            try:
+                self.carry()
+                self._said.discard(self._failure)
+            except (SparrowError, OSError, ValueError) as error:
+                self._failure = f"the offsets of groups cannot be carried now: {error}"
+                self._say_once(self._failure)
+                self._near.forget()  # brokers may have moved
+                self._far.forget()
+
+    def look_again(self) -> None:
+        """Look for new groups in the next round, and not half a minute later."""
+        self._rounds = 0
+
+    def carry(self) -> int:
+        """Do one round; returns how many offsets were written. Raises: NetworkError, NoRoute, RemoteError."""
+        pairs = dict(self._state.targets)
+        if not pairs:
+            return 0
+        if self._rounds % _ROUNDS_A_LOOK == 0:
+            self._groups = asyncio.run(self._look({queue.topic for queue in pairs}))
+        self._rounds += 1
+        wanted = {group: self._queues_of(group, pairs) for group in self._all_groups()}
+        read = {group: each for group, each in _offsets(self._near, wanted).items() if any(each.values())}
+        read = {group: read[group] for group in self._offline(read, pairs)}
+        reached = self._reached({group: {pairs[queue] for queue in each} for group, each in read.items()})
+        self._read_copies(reached)
+        moves = {
+            (group, queue): place
+            for group, each in read.items()
+            for queue, place in self._moved(group, each, pairs, reached[group]).items()
+        }
+        written = self._write(moves, pairs)
+        self._forget(reached)
+        return written
+
+    def _write(self, moves: _Moves, pairs: Pairs) -> int:
+        """Write offsets of groups that are still offline, and not as far by themselves; returns how many."""
+        offline = self._offline({group for group, _ in moves}, pairs)
+        now = self._reached({group: {queue for name, queue in moves if name == group} for group in offline})
+        forward = {
+            (group, queue): place
+            for (group, queue), place in moves.items()
+            if queue in now.get(group, {}) and place > now[group][queue]
+        }
+        _commit(self._far, forward)
+        for group in sorted({group for group, _ in forward}):
+            self._say_once(f"carries the offsets of group {group}")
+        return len(forward)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+    # Groups ---------------------------------------------------------------------------------------------------------
+
+    def _all_groups(self) -> list[str]:
+        return sorted({group for groups in self._groups.values() for group in groups})
+
+    def _queues_of(self, group: str, pairs: Pairs) -> set[MessageQueue]:
+        return {queue for queue in pairs if group in self._groups.get(queue.topic, ())}
+
+    async def _look(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
+        """Find the chosen groups of topics, and make those that the target does not have, with their settings."""
+        found: dict[str, frozenset[str]] = {}
+        async with admin_of(self._source) as near, admin_of(self._sink) as far:
+            for topic in sorted(topics):
+                try:
+                    names = await consumers_of(near.servers, topic)
+                except NoRoute:  # it was deleted
+                    continue
+                found[topic] = frozenset(
+                    name for name in names if self._chosen.fullmatch(name) and not is_system_group(name)
+                )
+            there = set(await far.groups(self._cluster))
+            for name in sorted(set().union(*found.values()) - there):
+                try:
+                    config = next(iter((await near.group(name)).settings.values()))
+                except NoGroup:
+                    continue
+                await admin_groups.create(far.servers, config, self._cluster, exist_ok=True)
+                self._say(f"made group {name} with the settings of its original")
+        return found
+
+    def _offline(self, groups: Collection[str], pairs: Pairs) -> list[str]:
+        """Return those of the groups that have no member at the brokers of the target that answer."""
+        brokers = sorted({queue.broker_name: queue for queue in pairs.values()}.values())
+        return [group for group in groups if _is_offline(self._far, group, brokers)]
+
+    # Places ---------------------------------------------------------------------------------------------------------
+
+    def _reached(self, queues: Mapping[str, Collection[MessageQueue]]) -> _Places:
+        """Return the offsets of groups in the target, where a master answers."""
+        found = _offsets(self._far, queues)
+        return {
+            group: {queue: each for queue, each in places.items() if self._far.has_master(queue.broker_name)}
+            for group, places in found.items()
+        }
+
+    def _moved(
+        self,
+        group: str,
+        read: Mapping[MessageQueue, int],
+        pairs: Pairs,
+        reached: Mapping[MessageQueue, int],
+    ) -> dict[MessageQueue, int]:
+        """Return the target queues in which a group goes on further than it has reached there, and where."""
+        found: dict[MessageQueue, int] = {}
+        for target in sorted(reached.keys() & self._copies.keys()):
+            sources = [queue for queue in read if pairs[queue] == target]
+            is_read = partial(self._is_read, target, {queue: read[queue] for queue in sources})
+            copies = self._copies[target].places
+            place = copies.first_unread(reached[target], read, is_read)
+            if place > reached[target]:
+                found[target] = place
+            if place < copies.end and not copies.has_copy_at(place):
+                self._say_once(
+                    f"group {group} stays at offset {place} of {target}: this message was written there, and the "
+                    "group has not read it"
+                )
+        return found
+
+    def _is_read(self, target: MessageQueue, read: Mapping[MessageQueue, int], place: int) -> bool:
+        """Whether a group has read a message of the target, which is no copy, as a copy at the source."""
+        for source, offset in read.items():
+            returned = self._returned.get((source, target))
+            if returned is None or place < returned.since:
+                written = _message(self._far, target, place)
+                since_ms = 0 if written is None else written.store_timestamp_ms - _CLOCKS_DIFFER_MS
+                search = SearchOffset(source.topic, source.queue_id, max(0, since_ms))
+                begin = self._near.link(source).call(search)[0].offset
+                returned = self._returned[source, target] = ReturnedPlaces(place, begin)
+            for at, message in _messages(self._near, source, returned.end, offset, self._ends):
+                origin = _origin(message)
+                is_returned = origin is not None and self._is_returned(origin, target, message)
+                returned.add(at, origin.offset if origin and is_returned else None)
+            copy = returned.place_of(place)
+            if copy is not None and copy < offset:
+                return True
+        return False
+
+    def _is_returned(self, origin: Origin, target: MessageQueue, message: memoryview) -> bool:
+        """Whether a copy at the source is that of a message of the target, and not of a third cluster's queue."""
+        if origin.queue != target:
+            return False
+        which = origin._replace(offset=0)
+        if which not in self._known_origins:
+            original = _message(self._far, target, origin.offset)
+            if original is None:
+                return False
+            copied = record.decode(message).unique_key
+            self._known_origins[which] = copied is not None and copied == original.unique_key
+        return self._known_origins[which]
+
+    def _read_copies(self, reached: _Places) -> None:
+        """Note the new messages of the target queues, of each from the first place that matters."""
+        for queue in sorted({queue for places in reached.values() for queue in places}):
+            try:
+                self._read_queue(queue, min(each[queue] for each in reached.values() if queue in each))
+            except (NetworkError, NoRoute, RemoteError) as error:
+                self._copies.pop(queue, None)
+                self._say_once(f"{queue} cannot be read, and no offset in it is carried: {error}")
+
+    def _read_queue(self, queue: MessageQueue, start: int) -> None:
+        link = self._far.link(queue)
+        first = link.call(GetMinOffset(queue.topic, queue.queue_id))[0].offset
+        last = link.call(GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True))[0]
+        begin, known = max(first, start), self._copies.get(queue)
+        if (
+            known is None
+            or known.incarnation != last.incarnation
+            or not known.places.begin <= begin
+            or not first <= known.places.end <= last.offset  # its log was cut
+        ):
+            known = self._copies[queue] = _Copies(CopiedPlaces(begin), last.incarnation)
+        for at, message in _messages(self._far, queue, known.places.end, last.offset, self._ends):
+            origin = _origin(message)
+            known.places.add(at, origin if origin and origin.label == self._state.label else None)
+
+    def _forget(self, reached: _Places) -> None:
+        """Forget what is before the places that all groups have reached."""
+        lowest = {
+            queue: min(each[queue] for each in reached.values() if queue in each)
+            for queue in {queue for places in reached.values() for queue in places}
+        }
+        for queue, place in lowest.items():
+            if queue in self._copies:
+                self._copies[queue].places.forget(place)
+        for (_, target), returned in self._returned.items():
+            returned.forget(lowest.get(target, 0))
+
+
+class _Copies(NamedTuple):
+    """The copies in a target queue, and the incarnation of its topic; Apache's brokers name none."""
+
+    places: CopiedPlaces
+    incarnation: int | None
+
+
+def _messages(
+    network: BlockingNetwork, queue: MessageQueue, start: int, end: int, ends: threading.Event
+) -> Iterator[tuple[int, memoryview]]:
+    """The messages `[start, end)` of a queue with their offsets, until it `ends`."""
+    for each in pulled(network.link(queue), queue, start, end) if start < end else ():
+        if ends.is_set():
+            return
+        yield record.queue_offset(each), each
+
+
+def _origin(message: memoryview) -> Origin | None:
+    if _NEEDLE not in bytes(message):
+        return None
+    return origin_of(record.decode(message).properties.get(ORIGIN, ""))
+
+
+def _message(network: BlockingNetwork, queue: MessageQueue, place: int) -> StoredMessage | None:
+    first = next(iter(pulled(network.link(queue), queue, place, place + 1)), None)
+    return None if first is None or record.queue_offset(first) != place else record.decode(first)
+
+
+def _offsets(network: BlockingNetwork, queues: Mapping[str, Collection[MessageQueue]]) -> _Places:
+    """Return the offsets of groups, where brokers answer; 0 where a group has none. Raises: RemoteError."""
+    asked = {
+        (group, queue): (queue, QueryConsumerOffset(group, queue.topic, queue.queue_id))
+        for group, some in queues.items()
+        for queue in some
+    }
+    found: _Places = defaultdict(dict)
+    for (group, queue), reply in network.ask_those_there(asked, _SOON_S).items():
+        if isinstance(reply, NetworkError | NoRoute):
+            continue
+        if not isinstance(reply, RemoteError):
+            found[group][queue] = reply.offset
+        elif reply.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
+            found[group][queue] = 0
+        else:
+            raise reply
+    return found
+
+
+def _is_offline(network: BlockingNetwork, group: str, brokers: Collection[MessageQueue]) -> bool:
+    """Whether brokers answer, and know no member of a group. One queue is given for each broker."""
+    answered = False
+    for queue in brokers:
+        try:
+            reply = network.ask_for_bodies({queue: (queue, GetConsumerListByGroup(group))})[queue]
+        except (NetworkError, NoRoute):
+            continue
+        answered = True
+        if isinstance(reply, bytes) and ConsumerList.decode(reply).consumer_id_list:
+            return False
+    return answered
+
+
+def _commit(network: BlockingNetwork, moves: _Moves) -> None:
+    asked = {
+        (group, queue): (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, place))
+        for (group, queue), place in moves.items()
+    }
+    for reply in network.ask(asked).values():
+        if isinstance(reply, RemoteError):
+            raise reply
