@@ -53,13 +53,6 @@ def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, .
     return found
 
 
-def _pairs_of_source(
-    context: click.Context, option: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    """`pairs` that the source understands. Raises: UsageError."""
-    return _demand_reading(pairs(context, option, given))
-
-
 def _pairs_in_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> dict[str, str]:
     """The lines KEY=VALUE of a file; a line with # at its begin is a comment. Raises: UsageError."""
     if file is None:
@@ -78,56 +71,45 @@ def _pairs_in_file(_context: click.Context, _option: click.Parameter, file: Path
     return found
 
 
-def _pairs_of_source_in_file(
-    context: click.Context, option: click.Parameter, file: Path | None
-) -> dict[str, str]:
-    """`_pairs_in_file` that the source understands. Raises: UsageError."""
-    return _demand_reading(_pairs_in_file(context, option, file))
+def _of_source(parse: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
+    """`parse`, for options that the source understands. Raises: UsageError."""
+
+    def checked(context: click.Context, option: click.Parameter, given: Any) -> dict[str, str]:
+        from sparrowmq.spark.directions import demand_reading
+
+        found = parse(context, option, given)
+        try:
+            demand_reading(found)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+        return found
+
+    return checked
 
 
-def _demand_reading(found: dict[str, str]) -> dict[str, str]:
-    from sparrowmq.spark.directions import demand_reading
-
-    try:
-        demand_reading(found)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
-    return found
-
-
-def _file_of(name: str, callback: Callable[..., dict[str, str]]) -> Callable[[F], F]:
-    return click.option(
-        f"--{name}-file", metavar="FILE", callback=callback,
+def _pairs_option(
+    names: tuple[str, ...],
+    help: str,
+    check: Callable[[Callable[..., dict[str, str]]], Callable[..., dict[str, str]]] = lambda parse: parse,
+) -> Callable[[F], F]:
+    """Gives a command an option KEY=VALUE, and the option of a file with such lines."""
+    name = next(each for each in names if each.startswith("--"))
+    in_file = click.option(
+        f"{name}-file", metavar="FILE", callback=check(_pairs_in_file),
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help=f"File with lines KEY=VALUE for --{name}; keep secrets in it, as others see command lines.",
+        help=f"File with lines KEY=VALUE for {name}; keep secrets in it, as others see command lines.",
     )  # fmt: skip
+    of_line = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(pairs), help=help)
+    return lambda command: of_line(in_file(command))
 
 
-def of_source(command: F) -> F:
-    """Gives a command `options` of the source."""
-    of_line = click.option(
-        "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_pairs_of_source,
-        help=f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.",
-    )  # fmt: skip
-    return of_line(_file_of("option", _pairs_of_source_in_file)(command))
-
-
-def of_sink(command: F) -> F:
-    """Gives a command `options` of the sink."""
-    of_line = click.option(
-        "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
-        help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS}.",
-    )  # fmt: skip
-    return of_line(_file_of("option", _pairs_in_file)(command))
-
-
-def of_target(command: F) -> F:
-    """Gives a command `to_options`, of the sink at another cluster."""
-    of_line = click.option(
-        "--to-option", "to_options", multiple=True, metavar="KEY=VALUE", callback=pairs,
-        help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS_OF_TARGET}.",
-    )  # fmt: skip
-    return of_line(_file_of("to-option", _pairs_in_file)(command))
+_NAMES: Final = ("-o", "--option", "options")
+_OF_SINK: Final = "An option of the sink (docs/use/spark.md), as sendTimeoutMs=...;"
+of_source = _pairs_option(
+    _NAMES, f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.", _of_source
+)
+of_sink = _pairs_option(_NAMES, f"{_OF_SINK} {_KEYS}.")
+of_target = _pairs_option(("--to-option", "to_options"), f"{_OF_SINK} {_KEYS_OF_TARGET}.")
 
 
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")

@@ -143,6 +143,9 @@ def redrive(**given: Any) -> Any:
 @click.argument("table")
 @click.option("--keep-days", type=click.IntRange(1), help="Remove days that are older than this.")
 @click.option("--all-days", is_flag=True, help="Also today's files.")
+@click.option(
+    "--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB."
+)
 @shared.of_table
 @shared.dry_run
 @shared.ends_well

@@ -26,7 +26,7 @@ from sparrowmq.spark.failures import Failure, failure
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written, error_text
 from sparrowmq.spark.lakehouse.freshness import Freshness
-from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch, demand_type
+from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
 from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import (
     compared,
@@ -34,6 +34,7 @@ from sparrowmq.spark.lakehouse.recorded_progress import (
     held_by,
     record_of,
 )
+from sparrowmq.spark.lakehouse.replaced_files import ReplacedFiles
 from sparrowmq.spark.lakehouse.table_progress import (
     Progress,
     copied,
@@ -50,7 +51,7 @@ from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, Staged
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
-from sparrowmq.spark.pipelines.tables.begun_table import begun_at, keep, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import begun_at, keep, state_of, with_usable_key
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_kinds import merged
 from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
@@ -132,6 +133,7 @@ class KeptTable:
         self._ends = Offsets()
         self._lakes: tuple[Lake, Lake] | None = None
         self._targets: tuple[Target, Target] | None = None
+        self._replaced: ReplacedFiles | None = None
         self._holding = ExitStack()
         self._staged: Path | None = None
         self._parts: list[Part] = []
@@ -185,7 +187,7 @@ class KeptTable:
         """
         self._holding.enter_context(locked(self.state))
         try:
-            self.settled = begun_at(self.root, self.settled) or self.settled
+            self.settled = with_usable_key(begun_at(self.root, self.settled) or self.settled)
             if self.settled.mode in ENCODED:
                 self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
             finish_retry(self.root, self.settled)
@@ -196,6 +198,9 @@ class KeptTable:
                     self._keep_whole(progress)
                     put_aside(self.state)
             progress, why = self._repaired(progress or Progress())
+            if self.settled.key is not None:
+                stay_s = self.settings.replaced_stay_s
+                self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock)
         except BaseException:
             self._lakes = None
             self._holding.close()
@@ -395,7 +400,10 @@ class KeptTable:
         if not isinstance(self.root, Address):
             return None
         prefix = f"{self.settled.writer}-{batch:09}"
-        rows, errors = (target_in(place, self.settled.format, prefix) for place in self._places())
+        rows, errors = (
+            target_in(lake, place, self.settled.format, prefix)
+            for lake, place in zip(self._open(), self._places(), strict=True)
+        )
         return rows, errors
 
     def add(self, written: Sequence[Written]) -> None:
@@ -423,6 +431,7 @@ class KeptTable:
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
         self._count(written, added, bad, self.monotonic() - begin)
+        self.remove_replaced()
 
     def _add(self, lake: Lake, known: int, staged: Staged, other: Lake, *, is_half: bool = False) -> int:
         """Add files unless the table has the batch; returns how many rows were added.
@@ -439,8 +448,6 @@ class KeptTable:
         if batch <= last:
             return 0
         key = self.settled.key if lake is self._open()[0] else None
-        if key is not None:
-            demand_type(staged.schema, key)
         if isinstance(self.root, Address):
             demand_no_wider(lake, staged.schema, self.root)
         else:
@@ -448,12 +455,15 @@ class KeptTable:
         amount = staged.rows
         if key is not None:
             assert self._staged is not None
-            staged = KeyedBatch(key, self._staged / "keyed", self._name_of).on(lake, staged)
+            target = self._targets[0] if self._targets is not None else None
+            staged = KeyedBatch(key, self._staged / "keyed", self._name_of, target).on(lake, staged)
             if not staged.files and not staged.removed:
                 return 0  # it deletes keys that the table does not have
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
         record = record_of(self._progress, settled, other=other.last_batch(), is_half=is_half)
         lake.commit(batch, replace(staged, record=record))
+        if self._replaced is not None:
+            self._replaced.note(staged.removed)
         return amount
 
     def _count(self, written: Sequence[Written], rows: int, errors: int, commit_s: float) -> None:
@@ -496,10 +506,29 @@ class KeptTable:
 
     def _places(self) -> tuple[Place, Place]:
         """The lake itself tries again, so no place is waited for: the other tables would wait, too."""
-        place = Place(self.root, self.state, self.settled.writer, wait_s=0)
-        return place, replace(place, path=self._errors_root, state=self.state / "errors")
+        stay_s = None if self.settled.key is None else self.settings.replaced_stay_s
+        place = Place(
+            self.root,
+            self.state,
+            self.settled.writer,
+            wait_s=0,
+            replaced_stay_s=stay_s,
+            file_bytes=self.settings.file_size,
+        )
+        errors = replace(place, path=self._errors_root, state=self.state / "errors", replaced_stay_s=None)
+        return place, errors
 
     # Upkeep -------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether files that batches have replaced may go."""
+        return self._replaced is not None and self.is_begun and not self.is_held and self._replaced.may_go
+
+    def remove_replaced(self) -> None:
+        """Remove the files that batches have replaced, once readers had time to end."""
+        if self._replaced is not None:
+            self._replaced.remove(self._open()[0])
 
     def merge(self, today: date) -> tuple[int, int, int]:
         """Merge small files, and take out old days; returns the files before and after, and the days.
@@ -508,7 +537,8 @@ class KeptTable:
         """
         begun = self._open()
         keep_days, days = self.settings.keep_days, 0
-        before = sum(len(lake.paths()) for lake in begun)
+        had = set(begun[0].paths())
+        before = len(had) + len(begun[1].paths())
         merges = isinstance(self.root, Path) or self.settled.format == "delta"
         for lake in begun:
             if keep_days is not None:
@@ -516,7 +546,10 @@ class KeptTable:
             if merges:
                 lake.compact(today + timedelta(days=1))
         self.rest()  # the merged table is read again
-        self.figures.files = sum(len(lake.paths()) for lake in begun)
+        has = begun[0].paths()
+        if self._replaced is not None:
+            self._replaced.note(had.difference(has))
+        self.figures.files = len(has) + len(begun[1].paths())
         return before, self.figures.files, days
 
     # Failures -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@
 
 Files that have none of the keys stay. A file whose bounds exclude all keys is not even read. Readers need nothing
 special for such a table, as there are no delete files. Memory: the rows of one batch, and a part of one file.
+
+If the table is at an address, the driver reads its files there, writes new ones on its own disk, and uploads them.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
+from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
 DELETED: Final = "\0deleted"  # a column of staged rows only; no field of a body has this name (`is_name`)
@@ -39,15 +41,19 @@ class KeyedBatch:
 
     Attributes:
         key: the column. folder: for new files. name: makes the names of files, from their days.
+        target: of the batch, if the table is behind an address.
     """
 
     key: str
     folder: Path
     name: Callable[[str], str]
+    target: Target | None = None
 
     def on(self, lake: Lake, staged: Staged) -> Staged:
         """Return the files that the table gets, and those that it loses, for staged rows."""
         rows = last_of_each(self._read(staged), self.key)
+        if self.target is not None:
+            self.target.remove(staged.files)
         keys = rows.column(self.key).combine_chunks()
         new = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
         with DayFiles(self.folder, staged.schema, lake.keeps_day) as files:
@@ -56,13 +62,22 @@ class KeyedBatch:
         touched = list(self._touched(lake.paths(), keys))
         rest = [file for path in touched if (file := self._without(path, keys)) is not None]
         found = [replace(file, name=self.name(file.day)) for file in [*files.written, *rest]]
+        if self.target is not None:
+            found = self.target.uploaded(found)
         return replace(staged, files=found, removed=touched)
+
+    def _open(self, path: Path | str | None) -> pq.ParquetFile:
+        """A file of the table, or a staged one."""
+        if self.target is None:
+            return pq.ParquetFile(path)
+        storage = self.target.storage
+        return pq.ParquetFile(storage.path(str(path)), filesystem=storage.files)
 
     def _read(self, staged: Staged) -> pa.Table:
         found = []
         for file in staged.files:
-            assert file.path is not None
-            rows = pq.ParquetFile(file.path).read()
+            with self._open(file.path if self.target is None else self.target.placed(file.name)) as source:
+                rows = source.read()
             if DAY not in rows.schema.names:
                 day = pa.scalar(date.fromisoformat(file.day), pa.date32())
                 rows = rows.append_column(DAY, pa.repeat(day, rows.num_rows))
@@ -73,7 +88,7 @@ class KeyedBatch:
         """The files that have one of the keys."""
         least, greatest = pc.min_max(keys).values()
         for path in paths:
-            with pq.ParquetFile(path) as file:
+            with self._open(path) as file:
                 if self.key not in file.schema_arrow.names or self._excludes(file, least, greatest):
                     continue
                 had = file.read(columns=[self.key]).column(0)
@@ -98,7 +113,7 @@ class KeyedBatch:
         """A new file with the other rows of one; None if there are none."""
         new, rows = self.folder / f"{uuid.uuid4().hex}.parquet", 0
         new.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetFile(path) as source, pq.ParquetWriter(new, source.schema_arrow) as writer:
+        with self._open(path) as source, pq.ParquetWriter(new, source.schema_arrow) as writer:
             for batch in source.iter_batches(_ROWS):
                 had = batch.column(self.key)
                 rest = batch.filter(pc.invert(pc.is_in(had, value_set=keys.cast(had.type))))
@@ -106,13 +121,6 @@ class KeyedBatch:
                 writer.write_batch(rest)
         day = path.parent.name.partition("=")[2]
         return StagedFile(new, "", day, rows, new.stat().st_size) if rows else None
-
-
-def demand_type(schema: pa.Schema, key: str) -> None:
-    """Raises: ConfigError, the column of a key has a type of which values are not surely the same or another."""
-    kind = schema.field(key).type
-    if pa.types.is_nested(kind) or pa.types.is_floating(kind):
-        raise ConfigError(f"the key {key} has the type {kind}; choose a column of integers or texts")
 
 
 def last_of_each(rows: pa.Table, key: str) -> pa.Table:

@@ -31,17 +31,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.settings.setting_kinds import duration, size
 from sparrowmq.spark.directions import demand_reading
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.compact import FILE_SIZE
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
+from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
 from sparrowmq.spark.pipelines.running.folders import scheme_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.ddl import names_in
-from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID
-from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
+from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN
 from sparrowmq.spark.source.topic_choice import is_meant
@@ -93,6 +95,13 @@ def _size(value: Any) -> int:
         raise ValueError('a size of 1 MiB or more, as "256MiB"') from None
 
 
+def _file_size(value: Any) -> int:
+    try:
+        return int(FILE_SIZE.parse(_text(value)))
+    except ValueError:
+        raise ValueError('a size from 64 MiB to 512 MiB, as "256MiB"') from None
+
+
 def _texts(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         raise ValueError('a table of texts, as {tags = "paid"}')
@@ -122,9 +131,11 @@ class TableSettings:
             `{topic}` in a folder, an address or a name is the topic.
         registry, schema_file, message: of Avro and Protobuf bodies, as `table` has them.
         key: the column of which each value has one row. deletes: the property or field by which a message deletes it.
+        replaced_stay_s: how long files stay that a batch with a key has replaced, for readers that began before.
         every_s: the least time between two batches of a table. 0: each look at the brokers.
         rows_per_s: how many rows a table gets in a second at most.
         keep_days: days that stay; None for all.
+        file_size: about the size in bytes of files that merges make.
         compact_every_s: time between two merges of the small files of a table. 0: never.
         options: of the source, such as `tags`.
         skip: these topics become no tables.
@@ -143,10 +154,12 @@ class TableSettings:
     message: str | None = _setting(_text, default=None)
     key: str | None = _setting(_text, default=None)
     deletes: str | None = _setting(_text, default=None)
+    replaced_stay_s: int = _setting(_time, default=600)
     every_s: int = _setting(_time, default=0)
     rows_per_s: int | None = _setting(_number, default=None)
     keep_days: int | None = _setting(_number, default=None)
     compact_every_s: int = _setting(_time, default=3600)
+    file_size: int = _setting(_file_size, default=FILE_BYTES)
     options: Mapping[str, str] = _setting(_texts, default_factory=dict)
     skip: bool = _setting(_flag, default=False)
 
@@ -291,10 +304,6 @@ def _check_key(settings: TableSettings, what: str) -> None:
             f"{what}: a key is a column of bodies, and rows are replaced in Delta and Iceberg tables; write another "
             'mode than raw, and format = "delta" or "iceberg"'
         )
-    if settings.state is not None or scheme_of(settings.to) is not None:
-        raise ConfigError(
-            f'{what}: tables with a key are in folders only; write to = "/lake/{TOPIC}" without a state'
-        )
 
 
 def _demand_column(settled: Settled) -> None:
@@ -319,7 +328,11 @@ def _columns_of(settled: Settled) -> list[str] | None:
         return names_in(settled.schema)
     if settled.bodies is None or "registry" in settled.bodies:
         return None
-    return list(EncodedBodies(settled, None).of_heads(0, [[(NO_ID, (), 1)]]).fields)
+    source = asking(settled.mode, settled.bodies)(NO_ID)
+    try:
+        return list(Encoding(settled.mode, False, {NO_ID: source}, key=settled.key).columns((NO_ID, ())))
+    except InvalidSchema as error:
+        raise ConfigError(f"the schema has no columns for a table: {error}") from None
 
 
 def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:

@@ -92,6 +92,8 @@ class Rounds:
             begin = self.monotonic()
             amount = self._work(due)
             self._pace.note(amount, self.monotonic() - begin)
+        for table in [table for table in self.tables.values() if table.has_replaced]:
+            self._attempt(table, table.remove_replaced)
         self._upkeep.look(self.tables.values())
         return any(table.is_due() for table in self.tables.values())
 

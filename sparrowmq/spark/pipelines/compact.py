@@ -10,13 +10,25 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
 from sparrowmq.spark.pipelines.tables.begun_table import begun, held, place_of, state_of
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
+
+FILE_SIZE: Final = size(64 << 20, 512 << 20)
+
+
+def _bytes_of(file_size: int | str) -> int:
+    try:
+        return int(FILE_SIZE.parse(str(file_size)))
+    except ValueError:
+        raise ConfigError(f"file_size={file_size} must be from 64MiB to 512MiB") from None
 
 
 def today() -> date:
@@ -31,6 +43,7 @@ def compact(
     all_days: bool = False,
     dry_run: bool = False,
     say: Say = to_stderr,
+    file_size: int | str = FILE_BYTES,
     day: Callable[[], date] = today,
     state: str | Path | None = None,
     catalog_options: Mapping[str, str] | None = None,
@@ -40,6 +53,7 @@ def compact(
     Args:
         keep_days: take out days that are older than so many.
         all_days: also today, to which files are still added.
+        file_size: about the size of new files, in bytes or as "256MiB".
         state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
         dry_run: say how many files there are, and change nothing.
     Raises:
@@ -47,6 +61,7 @@ def compact(
     """
     if keep_days is not None and keep_days < 1:
         raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
+    file_bytes = _bytes_of(file_size)
     root = place_of(table, state, catalog_options)
     settled = begun(root)
     if settled is None:
@@ -67,7 +82,8 @@ def compact(
         for path, own_state in ((root, kept), (root.with_name(f"{root.name}.errors"), kept / "errors")):
             if isinstance(path, Path) and not path.exists():
                 continue
-            lake = open_lake(settled.format, Place(path, own_state, settled.writer, only_looked_at=dry_run))
+            place = Place(path, own_state, settled.writer, only_looked_at=dry_run, file_bytes=file_bytes)
+            lake = open_lake(settled.format, place)
             if dry_run:
                 say(f"{path}: {len(lake.paths()):,} files")
                 continue

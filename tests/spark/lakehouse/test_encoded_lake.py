@@ -10,11 +10,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc_tools")
+pytest.importorskip("deltalake")
+
+from deltalake import DeltaTable
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.schemas import wire
 from sparrowmq.spark.lakehouse.kept_table import KeptTable
 from sparrowmq.spark.lakehouse.lake_settings import settings_of
+from sparrowmq.spark.pipelines.tables.begun_table import keep
 from sparrowmq.testing.background import BackgroundCluster
 from tests.schemas.fake_registry import FakeRegistry
 from tests.spark.lakehouse.lakes import PlainWorkers, rows_of, running, send, settings
@@ -118,6 +122,43 @@ def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(
         until(rounds, lambda: rounds.tables[topic].figures.rows == 1)
     assert ids(tmp_path / topic) == [1, 3]
     assert len(rows_of(tmp_path / f"{topic}.errors")) == 1
+
+
+@pytest.mark.guards("Encoding.columns: drop InvalidSchema")
+@pytest.mark.parametrize("wrong", ["double", {"type": "array", "items": "long"}])
+def test_a_schema_whose_key_cannot_be_one_makes_rejects_and_its_table_goes_on(
+    namesrv, registry, topic, tmp_path, wrong
+):
+    """It may be the first one of the topic: then a column of its type would stop the table for ever."""
+    first, second = registry.add("wrong", schema(("id", wrong))), registry.add("old", OLD)
+    section = {"mode": "avro", "registry": registry.url, "format": "delta", "key": "id"}
+    found = settings(namesrv, tmp_path, {topic: section})
+    value = 1.5 if wrong == "double" else [1]
+    send(namesrv, {topic: [avro(first, schema(("id", wrong)), id=value)]})
+    with running(found) as rounds:
+        until(rounds, has_all(rounds, topic))
+        send(namesrv, {topic: [avro(second, OLD, id=7), avro(first, schema(("id", wrong)), id=value)]})
+        until(rounds, lambda: rounds.tables[topic].figures.read == 3)
+        assert not rounds.tables[topic].has_failed
+    assert DeltaTable(str(tmp_path / topic)).to_pyarrow_table().column("id").to_pylist() == [7]
+    reasons = DeltaTable(str(tmp_path / f"{topic}.errors")).to_pyarrow_table().column("reason").to_pylist()
+    kind = "double" if wrong == "double" else "array<bigint>"
+    assert (
+        reasons
+        == [f"schema {first}: the key id has the type {kind}; choose a column of integers or texts"] * 2
+    )
+
+
+def test_a_table_that_an_earlier_release_stopped_at_such_a_schema_goes_on(namesrv, registry, topic, tmp_path):
+    second = registry.add("old", OLD)
+    section = {"mode": "avro", "registry": registry.url, "format": "delta", "key": "id"}
+    found = settings(namesrv, tmp_path, {topic: section})
+    send(namesrv, {topic: [avro(second, OLD, id=7)]})
+    settled = found.sections[0][1].settled(topic, {"id": "double"})
+    keep(tmp_path / f"{topic}.state", settled)
+    with running(found) as rounds:
+        until(rounds, has_all(rounds, topic))
+    assert DeltaTable(str(tmp_path / topic)).to_pyarrow_table().column("id").to_pylist() == [7]
 
 
 def test_while_the_registry_is_away_the_other_tables_go_on(namesrv, topic, tmp_path):

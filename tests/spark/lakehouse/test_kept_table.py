@@ -250,7 +250,7 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
     assert sorted(row["id"] for row in rows_of(again.root)) == (["1", "2", "3"] if has_rows else ["text"])
 
 
-@pytest.mark.guards("target_in: RemoteFolder(place).clear_staged() -> to.storage.clear()")
+@pytest.mark.guards("target_in: lake.clear_staged() -> to.storage.clear()")
 def test_rejects_that_were_committed_behind_an_address_and_not_moved_are_moved_by_the_next_attempt(
     make, tmp_path, monkeypatch, clock
 ):

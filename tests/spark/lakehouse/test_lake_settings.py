@@ -19,6 +19,7 @@ bytes_per_round = "64MiB"
 to = "/lake/{topic}"
 format = "delta"
 compact_every = "30m"
+file_size = "128MiB"
 
 [tables."orders-.*"]
 mode = "json"
@@ -43,6 +44,7 @@ def settings(tmp_path):
 def test_the_first_section_that_fits_a_topic_has_it_above_the_defaults(settings):
     orders = settings.of("orders-eu")
     assert (orders.format, orders.mode, orders.keep_days, orders.every_s) == ("delta", "json", 90, 0)
+    assert orders.file_size == 128 << 20
     assert orders.compact_every_s == 1800 and str(orders.root("orders-eu")) == "/lake/orders-eu"
     other = settings.of("payments")
     assert (other.mode, other.every_s, other.keep_days) == ("raw", 60, None)
@@ -98,6 +100,7 @@ ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
         ({"tables": {"a": {"to": "/l/{topic}", "options": {"tag": "x"}}}}, "unknown option tag; did you mean tags"),
         ({"tables": {"a": {"to": "/l/{topic}", "options": {"endingOffsets": "latest"}}}}, "end a batch query"),
         ({"tables": {"a": {"to": "/l/{topic}", "skip": "yes"}}}, "must be true or false"),
+        ({"tables": {"a": {"to": "/l/{topic}", "file_size": "1GiB"}}}, "must be a size from 64 MiB to 512 MiB"),
         ({"tables": {"a": 3}}, "is no section of keys and values"),
     ],
 )  # fmt: skip

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -75,6 +76,11 @@ class Address:
     @property
     def name(self) -> str:
         return self.url.rpartition("/")[2]
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of this machine that a `file:` address means; None for other stores."""
+        return Path(url2pathname(urlsplit(self.url).path)) if scheme_of(self.url) == "file" else None
 
     def with_name(self, name: str) -> Address:
         """The address beside this one. A table in a catalog gets the same ending in its name."""

@@ -7,6 +7,7 @@ configuration is an error, so a slip in it makes no table elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from sparrowmq.spark.pipelines.lake.waiting import secrets_of, without_secrets
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as Opened
 
+_CUT: Final = re.compile("[#?]")
 NAMESPACE: Final = "sparrowmq"
 
 
@@ -28,13 +30,14 @@ def identifier_of(path: Path | Address) -> tuple[str, ...]:
 
 
 def location_of(path: Path | Address) -> str:
-    """The location of a table, as Iceberg writes it."""
-    return path.url if isinstance(path, Address) else f"file://{path}"
+    """The location of a table, as Iceberg writes it; of a folder its plain path, as pyiceberg decodes nothing."""
+    folder = path.folder if isinstance(path, Address) else path
+    return f"file://{folder}" if folder is not None else str(path)
 
 
 def demand_here(location: str, path: Path | Address) -> None:
     """Raises: ConfigError, the catalog has the table at another location."""
-    if isinstance(path, Address) and location.rstrip("/") != path.url:
+    if isinstance(path, Address) and location.rstrip("/") != location_of(path):
         raise ConfigError(
             f"the catalog has {'.'.join(identifier_of(path))} at {location}, and not at {path}; "
             "give that address (--to), or another name (--table)"
@@ -42,17 +45,24 @@ def demand_here(location: str, path: Path | Address) -> None:
 
 
 def open_catalog(path: Path | Address, state: Path) -> Opened:
-    """The catalog of a table. Raises: ConfigError, it is not configured, or lacks a package."""
+    """The catalog of a table. Raises: ConfigError, it is not configured, or lacks a package, or the place is none."""
     location = location_of(path)
+    if found := _CUT.search(location):
+        raise ConfigError(
+            f"{path}: an Iceberg table cannot be at a place with {found[0]} in its name, as pyiceberg leaves out what "
+            "follows; name another one, or choose another format"
+        )
     files = file_io_properties(location)
     catalog = path.catalog if isinstance(path, Address) else None
     if catalog is not None:
         return _configured(catalog, files)
     from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import URL
 
     state.mkdir(parents=True, exist_ok=True)
     above = location.rpartition("/")[0]
-    return SqlCatalog(NAMESPACE, uri=f"sqlite:///{state / 'catalog.db'}", warehouse=above, **files)
+    database = URL.create("sqlite", database=str(state / "catalog.db"))  # it quotes what SQLAlchemy unquotes
+    return SqlCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files)
 
 
 def secrets_in(path: Path | Address) -> list[str]:

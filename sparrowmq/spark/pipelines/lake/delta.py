@@ -6,6 +6,7 @@ A batch is one transaction. It adds its files under the writer's name and the ba
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from datetime import date
@@ -18,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.schema import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
 from sparrowmq.spark.pipelines.lake.lake import Place, added
@@ -28,13 +30,16 @@ from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 
-# Readers have an hour to end. The state of a day ago can be read for a day.
+# Readers have an hour to end. The state of a day ago can be read for a day, if that is among the last versions.
 _SETTINGS: Final[dict[str, str | None]] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.logRetentionDuration": "interval 1 days",
 }
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _WRITER: Final = "sparrowmq.writer"
 _RECORD: Final = "sparrowmq.record"
+_VERSIONS: Final = 500  # that a log in a folder keeps
+_OF_VERSION: Final = re.compile(r"[0-9]{20}\.")
 _LOOK: Final = (20, 1000, None)
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
@@ -46,7 +51,9 @@ class Delta:
         self._place = place
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._tiny = TinyFiles()
+        self._shortened = -_VERSIONS  # the version at which the log was looked at
         self._said: dict[str, str] = {}  # of the last commit; commits that merge files repeat it
+        _demand_no_escape(place.path)
         path, self._options = str(place.path), storage_options(str(place.path))
         is_there = DeltaTable.is_deltatable(path, self._options)
         self._table = DeltaTable(path, storage_options=self._options) if is_there else None
@@ -93,6 +100,28 @@ class Delta:
         self._may_have_left = False
         self._table.update_incremental()
         self._tiny.add(staged, self._merge)
+        self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Remove old versions of a table in a folder, as many as a checkpoint has.
+
+        For each commit, deltalake looks at all files of the log: 10,000 of them cost 0.2 s.
+        """
+        assert self._table is not None
+        version = self._table.version()
+        if not isinstance(self._place.path, Path) or version - self._shortened < _VERSIONS // 2:
+            return
+        self._shortened = version
+        log = self._place.path / "_delta_log"
+        files = [(int(path.name[:20]), path) for path in log.iterdir() if _OF_VERSION.match(path.name)]
+        old = [
+            at
+            for at, path in files
+            if at <= version - _VERSIONS and path.name.endswith(".checkpoint.parquet")
+        ]
+        for at, path in files:
+            if at < max(old, default=0):
+                path.unlink()
 
     def _merge(self, day: str) -> int:
         """Make one of the tiny files of a day, if they are many; returns how many are left."""
@@ -110,9 +139,18 @@ class Delta:
     def paths(self) -> list[Path]:
         return sorted(self._files())
 
+    def retire(self, before_s: float) -> tuple[()]:
+        """The log forgets older versions by itself."""
+        if self._table is not None:
+            self._table.update_incremental()
+        return ()
+
     def _files(self) -> dict[Path, dict[str, Any]]:
         """The files with rows, as the log has them; its names are those of addresses, below the table's folder."""
-        found = pa.table(self._table.get_add_actions(flatten=True)).to_pylist() if self._table else []
+        if self._table is None:
+            return {}
+        columns = ["path", "size_bytes", f"partition.{DAY}"]
+        found = pa.table(self._table.get_add_actions(flatten=True)).select(columns).to_pylist()
         place = self._place.path
         folder = place if isinstance(place, Path) else Path()
         return {folder / unquote(each["path"]): each for each in found}
@@ -145,7 +183,7 @@ class Delta:
     def compact(self, before: date) -> None:
         """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""
         if self._table is not None:
-            self._table.optimize.compact(partition_filters=[(DAY, "<", before.isoformat())])
+            self._table.optimize.compact([(DAY, "<", before.isoformat())], self._place.file_bytes)
             # Tasks write where a remote table is, and killed ones leave files that no log names.
             self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
 
@@ -159,6 +197,16 @@ class Delta:
     def _days(self) -> set[str]:
         assert self._table is not None
         return {str(each[DAY]) for each in self._table.partitions()}
+
+
+def _demand_no_escape(path: Path | Address) -> None:
+    """Raises: ConfigError, deltalake would read the path as another one."""
+    folder = path.folder if isinstance(path, Address) else path
+    if found := _ESCAPE.search(str(path if folder is None else folder)):
+        raise ConfigError(
+            f"{path}: a Delta table cannot be in a folder with {found[0]} in its name, as deltalake takes that for "
+            "another character; name another folder, or choose another format"
+        )
 
 
 def _add(file: StagedFile, folder: Path | Address, columns: str, now_ms: int) -> AddAction:

@@ -6,8 +6,9 @@ which writer it is.
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -15,13 +16,20 @@ from typing import TYPE_CHECKING, Final
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import StaticTable
 from pyiceberg.transforms import IdentityTransform
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, location_of, open_catalog
-from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS, Upkeep, drop_snapshots, missing_settings
+from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
+    SETTINGS,
+    Upkeep,
+    drop_snapshots,
+    missing_settings,
+    tagged_files,
+)
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
@@ -30,6 +38,7 @@ from sparrowmq.spark.pipelines.lake.widening import retypes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
@@ -113,25 +122,48 @@ class Iceberg:
         with table.transaction() as change:
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
-            if staged.removed:
-                gone = {f"file://{file}" for file in staged.removed}
+            files = [f"{self._location}/data/{file.name}" for file in staged.files]
+            if staged.removed:  # in one snapshot, as of two the first would lack rows
                 with change.update_snapshot(summary).overwrite() as overwrite:
-                    for task in table.scan().plan_files():
-                        if task.file.file_path in gone:
-                            overwrite.delete_data_file(task.file)
-            if staged.files:
-                change.add_files(
-                    [f"{self._location}/data/{file.name}" for file in staged.files],
-                    snapshot_properties=summary,
-                    check_duplicate_files=False,
-                )
-            drop_snapshots(change)
+                    for old in self._of_table(staged.removed):
+                        overwrite.delete_data_file(old)
+                    for new in files:
+                        overwrite.append_data_file(parquet_file_to_data_file(table.io, table.metadata, new))
+            else:
+                change.add_files(files, snapshot_properties=summary, check_duplicate_files=False)
+            stay_s = place.replaced_stay_s
+            drop_snapshots(change, since_s=0.0 if stay_s is None else time.time() - stay_s)
         self._may_have_left = False
         self._upkeep.committed(table, staged, summary)
 
     def paths(self) -> list[Path]:
+        return sorted(self._files())
+
+    def retire(self, before_s: float) -> set[Path]:
+        """Snapshots with a tag or a branch stay, and so do their files."""
+        if (table := self._table) is None:
+            return set()
+        table.refresh()
+        self._demand_newest(table)
+        with table.transaction() as change:
+            drop_snapshots(change, since_s=before_s)
+        return set(map(self._path, tagged_files(table)))
+
+    def _files(self) -> dict[Path, DataFile]:
         tasks = self._table.scan().plan_files() if self._table else ()
-        return sorted(Path(task.file.file_path.removeprefix("file://")) for task in tasks)
+        return {self._path(task.file.file_path): task.file for task in tasks}
+
+    def _path(self, uri: str) -> Path:
+        if isinstance(self._place.path, Address):
+            return Path(uri.removeprefix(f"{self._location}/"))
+        return Path(uri.removeprefix("file://"))
+
+    def _of_table(self, paths: Sequence[Path]) -> list[DataFile]:
+        """Raises: FileNotFoundError, the table does not have one of the files."""
+        known = self._files()
+        if unknown := [str(path) for path in paths if path not in known]:
+            raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
+        return [known[path] for path in paths]
 
     def rewrite(self, staged: Staged) -> None:
         """A column of another type is another one to Iceberg, so older snapshots would have null there: they go."""
@@ -164,7 +196,7 @@ class Iceberg:
                 "that knows the catalog do that, such as Spark's rewrite_data_files, or keep the table as delta"
             )
         for day, files in self._by_day(before).items():
-            found = list(groups(files))
+            found = list(groups(files, self._place.file_bytes))
             if not found:
                 continue
             kept = set(files) - {file for group in found for file in group}

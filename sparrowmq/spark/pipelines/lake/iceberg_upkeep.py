@@ -9,23 +9,21 @@ Without this each commit copies the list of all snapshots, and writes a list of 
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import pyarrow as pa
 from pyarrow.fs import FileSelector
 from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
-from sparrowmq import snapshot
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles, merge
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.lake.unused_files import UnusedFiles
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -54,11 +52,16 @@ def missing_settings(table: Table) -> dict[str, str]:
     return {name: value for name, value in SETTINGS.items() if name not in table.properties}
 
 
-def drop_snapshots(change: Transaction, kept: int | None = None) -> None:
-    """Drop all but the newest `kept`, by default as many as a property says; a branch or a tag keeps its own."""
+def drop_snapshots(change: Transaction, kept: int | None = None, since_s: float = 0.0) -> None:
+    """Drop all but the newest `kept`, by default as many as a property says; a branch or a tag keeps its own.
+
+    Args:
+        since_s: those before this time go, too, but for the newest one.
+    """
     metadata = change.table_metadata
     kept = kept or int(metadata.properties.get(_KEPT, SETTINGS[_KEPT]))
     newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-kept:]
+    newest = [each for each in newest if each is newest[-1] or each.timestamp_ms >= since_s * 1000]
     if len(newest) < len(metadata.snapshots):
         oldest = datetime.fromtimestamp(min(each.timestamp_ms for each in newest) / 1000, UTC)
         ExpireSnapshots(transaction=change).older_than(oldest).commit()
@@ -68,7 +71,7 @@ class Upkeep:
     """Removes and merges files of one table between its commits."""
 
     def __init__(self, state: Path) -> None:
-        self._unused = _Unused(state / "unused.json")
+        self._unused = UnusedFiles(state / "unused.json")
         self._commits = 0
         self._tiny = TinyFiles()
 
@@ -87,7 +90,9 @@ class Upkeep:
         """Note the metadata that no snapshot has any more, and `more`, and remove what was noted long ago."""
         needed = _metadata_of(table)
         self._unused.note([*(path for path in _metadata_there(table) if path not in needed), *more])
-        self._unused.remove(table, needed)
+        needed |= tagged_files(table)
+        needed |= {task.file.file_path for task in table.scan().plan_files()}  # it may have been rolled back
+        self._unused.remove(table.io.delete, UNUSED_S, needed, _MOST_UNUSED)
 
     def _merge(self, table: Table, day: str, summary: Mapping[str, str]) -> int:
         """Make one of the tiny files of a day, if they are many; returns how many are left."""
@@ -120,29 +125,10 @@ class Upkeep:
             drop_snapshots(change)
 
 
-class _Unused:
-    """Files that a table has dropped, with the time when that was noted; kept in a file over restarts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._since: dict[str, float] = snapshot.load(path, dict[str, float]) or {}
-
-    def note(self, files: Iterable[str]) -> None:
-        for file in files:
-            self._since.setdefault(file, time.time())
-
-    def remove(self, table: Table, needed: set[str]) -> None:
-        """Remove the files that were noted long ago; more than _MOST_UNUSED are not kept."""
-        by_age = sorted(set(self._since) - needed, key=self._since.__getitem__)
-        before = time.time() - UNUSED_S
-        for number, file in enumerate(by_age):
-            if self._since[file] > before and len(by_age) - number <= _MOST_UNUSED:
-                break
-            with suppress(FileNotFoundError):  # a run that died before it saved its notes has removed it
-                table.io.delete(file)
-            del self._since[file]
-        self._since = {file: since for file, since in self._since.items() if file not in needed}
-        snapshot.save(self._path, self._since, encode=msgspec.json.encode)
+def tagged_files(table: Table) -> set[str]:
+    """The data files of snapshots that a tag or a branch of the table's owner keeps."""
+    kept = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    return {file for each in kept for file in table.inspect.files(each).column("file_path").to_pylist()}
 
 
 def _metadata_of(table: Table) -> set[str]:

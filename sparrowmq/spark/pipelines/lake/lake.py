@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
 from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S
 from sparrowmq.spark.pipelines.lake.widening import grows
 
@@ -42,7 +43,8 @@ class Place:
         path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
         same over restarts. lane: which, of several writers with batches of their own; a part of their names.
         only_looked_at: what an earlier run left unfinished stays so. wait_s: how long a store that is away is waited
-        for.
+        for. replaced_stay_s: how long files stay that a batch with a key has replaced; older snapshots lack them.
+        file_bytes: about the size of files that are put together.
     """
 
     path: Path | Address
@@ -51,6 +53,8 @@ class Place:
     lane: str = ""
     only_looked_at: bool = False
     wait_s: float = LIMIT_S
+    replaced_stay_s: float | None = None
+    file_bytes: int = FILE_BYTES
 
     @property
     def folder(self) -> Path:
@@ -83,7 +87,14 @@ class Lake(Protocol):
         ...
 
     def paths(self) -> list[Path]:
-        """The files with rows."""
+        """The files with rows; behind an address, relative to it, where the format knows which they are."""
+        ...
+
+    def retire(self, before_s: float) -> Collection[Path]:
+        """Drop what is older than a time of the table's history; returns files that the rest of it still needs.
+
+        Then `paths` is what the table has now, also if somebody has restored it meanwhile.
+        """
         ...
 
     def rewrite(self, staged: Staged) -> None:

@@ -15,8 +15,8 @@ from sparrowmq.spark.pipelines.lake.widening import widened
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
-SMALL_BYTES: Final = 64 << 20
-LARGE_BYTES: Final = 256 << 20
+FILE_BYTES: Final = 256 << 20
+_SHARE: Final = 4  # a file of a quarter of the size is large enough to stay
 TINY_BYTES: Final = 1 << 20
 TINY_FILES: Final = 100
 _ROWS: Final = 50_000
@@ -41,15 +41,15 @@ class TinyFiles:
             self._counts[day] = merge(day)
 
 
-def groups(files: Sequence[Path]) -> Iterator[list[Path]]:
-    """Small files that are worth being put together: two at least, about LARGE_BYTES at most."""
+def groups(files: Sequence[Path], most: int = FILE_BYTES) -> Iterator[list[Path]]:
+    """Small files that are worth being put together: two at least, about `most` bytes at most."""
     group: list[Path] = []
     size = 0
     for file in files:
         file_size = file.stat().st_size
-        if file_size >= SMALL_BYTES:
+        if file_size * _SHARE >= most:
             continue
-        if size + file_size > LARGE_BYTES:
+        if size + file_size > most:
             if len(group) > 1:
                 yield group
             group, size = [], 0

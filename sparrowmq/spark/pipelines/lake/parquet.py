@@ -75,6 +75,10 @@ class Folder:
     def paths(self) -> list[Path]:
         return sorted(self._place.folder.glob(f"{DAY}=*/*.parquet"))
 
+    def retire(self, before_s: float) -> tuple[()]:
+        """A folder has no history."""
+        return ()
+
     def rewrite(self, staged: Staged) -> None:
         """Each file is replaced by the one of its name, so no reader misses a row or sees it twice."""
         moves = {str(file.path): str(self._place.folder / file.name) for file in staged.files}
@@ -85,7 +89,7 @@ class Folder:
     def compact(self, before: date) -> None:
         """A reader at that very moment may miss the rows of some files, or see them twice."""
         for folder in self._days(before):
-            for group in groups(sorted(folder.glob("*.parquet"))):
+            for group in groups(sorted(folder.glob("*.parquet")), self._place.file_bytes):
                 merged = self._place.state / "compacted" / f"{_COMPACTED}{uuid.uuid4().hex}.parquet"
                 merge(group, merged)
                 moves = {str(merged): str(folder / merged.name)}

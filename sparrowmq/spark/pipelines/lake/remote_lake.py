@@ -3,14 +3,14 @@
     s3://bucket/orders/.sparrowmq/owner.json     {"writer": "5f…", "run": "9a…"}
 
 No lock of a file system reaches all machines. So the last run that opened the table for writing is its owner. Each run
-puts its own name into the file, and looks for it before each commit. The run before finds another name, and ends. A run
-with another state is not let in at all, as it would write rows a second time that the table has.
+puts its own name into the file, and looks for it before it changes anything. The run before finds another name, and
+ends. A run with another state is not let in at all, as it would write rows a second time that the table has.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -21,6 +21,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.catalogs import secrets_in
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
+from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.lake.waiting import Patience
 from sparrowmq.spark.pipelines.running.report import to_stderr
 
@@ -114,27 +115,41 @@ class RemoteLake:
         """After a lost answer the table itself says whether it has the batch."""
 
         def commit(lake: Lake) -> None:
-            if self._ownership is not None:
-                self._ownership.check()
             if lake.last_batch() < batch:
                 lake.commit(batch, staged)
 
-        self._asked(commit)
+        self._asked(commit, writes=True)
+
+    def clear_staged(self) -> None:
+        """Remove the files of a Parquet folder that no commit has."""
+
+        def clear(lake: Lake) -> None:
+            assert isinstance(lake, RemoteFolder)
+            lake.clear_staged()
+
+        self._asked(clear, writes=True)
 
     def paths(self) -> list[Path]:
         return self._asked(lambda lake: lake.paths())
+
+    def retire(self, before_s: float) -> Collection[Path]:
+        return self._asked(lambda lake: lake.retire(before_s), writes=True)
 
     def rewrite(self, staged: Staged) -> None:
         raise ConfigError(f"{self._patience.what}: only files on this machine are written again")
 
     def compact(self, before: date) -> None:
-        self._asked(lambda lake: lake.compact(before))
+        self._asked(lambda lake: lake.compact(before), writes=True)
 
     def expire(self, before: date) -> int:
-        return self._asked(lambda lake: lake.expire(before))
+        return self._asked(lambda lake: lake.expire(before), writes=True)
 
-    def _asked(self, question: Callable[[Lake], R]) -> R:
+    def _asked(self, question: Callable[[Lake], R], *, writes: bool = False) -> R:
+        """Ask the lake. Raises: ConfigError, it would write, or finish what was begun, and another run owns it."""
+
         def ask() -> R:
+            if self._ownership is not None and (writes or self._lake is None):
+                self._ownership.check()
             lake = self._lake or self._opened()
             self._lake = None  # after a fault it may be behind
             answer = question(lake)

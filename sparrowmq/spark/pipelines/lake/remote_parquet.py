@@ -84,6 +84,10 @@ class RemoteFolder:
     def paths(self) -> list[Path]:
         return [Path(each.path) for each in self._storage.list() if each.path.endswith(".parquet")]
 
+    def retire(self, before_s: float) -> tuple[()]:
+        """A folder has no history."""
+        return ()
+
     def rewrite(self, staged: Staged) -> None:
         raise ConfigError(f"{self._place.path}: only files on this machine are written again")
 

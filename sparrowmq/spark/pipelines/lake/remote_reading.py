@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage, storage_options
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, secrets_in
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, location_of, open_catalog, secrets_in
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.lake.waiting import Patience
 
@@ -63,18 +64,15 @@ def _of_delta(address: Address) -> Content:
     from deltalake import DeltaTable
 
     table = DeltaTable(address.url, storage_options=storage_options(address.url))
-    schema = pa.schema(table.schema().to_arrow())
-    return Content(sorted(_relative(address, uri) for uri in table.file_uris()), schema)
+    paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+    return Content(sorted(map(unquote, paths)), pa.schema(table.schema().to_arrow()))
 
 
 def _of_iceberg(address: Address) -> Content:
     table = open_catalog(address, address.state).load_table(identifier_of(address))
-    files = sorted(_relative(address, task.file.file_path) for task in table.scan().plan_files())
+    place = f"{location_of(address)}/"
+    files = sorted(task.file.file_path.removeprefix(place) for task in table.scan().plan_files())
     return Content(files, table.schema().as_arrow())
-
-
-def _relative(address: Address, uri: str) -> str:
-    return uri.removeprefix("file://").removeprefix(address.url.removeprefix("file://")).lstrip("/")
 
 
 @dataclass(frozen=True)

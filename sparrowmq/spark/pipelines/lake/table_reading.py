@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.remote_reading import read_remotely
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.folders import local_path
@@ -39,14 +43,10 @@ def _of_files(spark: SparkSession, path: Path, files: list[str], *, has_day: boo
 def _delta_files(path: Path) -> list[str]:
     from deltalake import DeltaTable
 
-    return sorted(DeltaTable(str(path)).file_uris())
+    found = pa.table(DeltaTable(str(path)).get_add_actions()).column("path").to_pylist()
+    return sorted(str(path / unquote(name)) for name in found)
 
 
 def _iceberg_files(path: Path, state: Path) -> list[str]:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    catalog = SqlCatalog(
-        "sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}", warehouse=f"file://{path.parent}"
-    )
-    table = catalog.load_table(("sparrowmq", path.name))
+    table = open_catalog(path, state).load_table(identifier_of(path))
     return sorted(task.file.file_path for task in table.scan().plan_files())

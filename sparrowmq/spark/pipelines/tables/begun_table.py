@@ -9,8 +9,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -18,7 +16,9 @@ from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import demand_same, locked, scheme_of
+from sparrowmq.spark.pipelines.running.folders import demand_same, locked
+from sparrowmq.spark.pipelines.tables.ddl import type_of
+from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole, arrow_types
 
 if TYPE_CHECKING:
@@ -87,12 +87,25 @@ def demand_no_key(root: Path | Address, settled: Settled, what: str) -> None:
         )
 
 
+def with_usable_key(settled: Settled) -> Settled:
+    """Return the settings of a table; of a key that a schema of bodies has made unusable only the type is forgotten.
+
+    Raises: ConfigError, the schema that a user wrote gives the key another type than that of a key.
+    """
+    key = settled.key
+    why = fault_of_key(key, type_of(settled.fields[key])) if key in settled.fields else ""
+    if not why:
+        return settled
+    if settled.schema is not None:
+        raise ConfigError(why)
+    return replace(settled, fields={name: ddl for name, ddl in settled.fields.items() if name != key})
+
+
 @contextmanager
 def held(root: Path | Address, runner: Runner, name: str = "") -> Iterator[None]:
     """Hold the state of a table, and a table in a folder itself: a copy of the state would allow a second run.
 
-    Raises:
-        ConfigError: as `Runner.at_work`.
+    Raises: ConfigError, as `Runner.at_work`.
     """
     here = locked(root / OWN_FOLDER) if isinstance(root, Path) else nullcontext()
     with runner.at_work(state_of(root), name), here:
@@ -128,8 +141,7 @@ def settle(root: Path | Address, settled: Settled) -> Settled:
 def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
     """Return the settings of an earlier start, with a schema that may have got more and wider columns.
 
-    Raises:
-        ConfigError: they are others.
+    Raises: ConfigError, they are others.
     """
     found = begun(root)
     if found is None:
@@ -171,11 +183,8 @@ def extended(what: str, known: Mapping[str, str], asked: Mapping[str, str]) -> d
 
 def _has_rows(root: Path | Address) -> bool:
     """Whether a folder of this machine has rows; at other addresses the table itself names its state."""
-    if isinstance(root, Address):
-        if scheme_of(root.url) != "file":
-            return False
-        root = Path(url2pathname(urlsplit(root.url).path))
-    return next(root.glob(f"**/{DAY}=*/*.parquet"), None) is not None
+    folder = root.folder if isinstance(root, Address) else root
+    return folder is not None and next(folder.glob(f"**/{DAY}=*/*.parquet"), None) is not None
 
 
 def begun(root: Path | Address) -> Settled | None:

@@ -25,6 +25,7 @@ from sparrowmq.schemas.registry_client import AVRO, Schema
 from sparrowmq.spark.pipelines.tables.body_reader import BODY, converted
 from sparrowmq.spark.pipelines.tables.decoded_values import Convert, fitting
 from sparrowmq.spark.pipelines.tables.json_objects import NoRow
+from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
 from sparrowmq.spark.pipelines.tables.schema_types import VALUE, Columns, avro_columns, protobuf_columns
 
 if TYPE_CHECKING:
@@ -57,12 +58,14 @@ class Encoding:
     Attributes:
         is_framed: whether bodies begin with the id of a schema; otherwise theirs is NO_ID.
         schemas: by id. missing: the reasons why other ids have none.
+        key: of the table. A schema in which its type cannot be a key adds no columns, and its bodies are errors.
     """
 
     mode: str
     is_framed: bool
     schemas: Mapping[int, Source] = field(default_factory=dict)
     missing: Mapping[int, str] = field(default_factory=dict)
+    key: str | None = None
 
     def head(self, body: bytes | None) -> Head:
         """Return the head of a body. Raises: InvalidBody."""
@@ -84,8 +87,12 @@ class Encoding:
         """Return the columns that bodies with a head need. Raises: InvalidSchema."""
         source = self._source(head[0])
         if self.mode == "avro":
-            return avro_columns(parsed(_schema(source)))
-        return protobuf_columns(_message(source, head[1]))
+            found = avro_columns(parsed(_schema(source)))
+        else:
+            found = protobuf_columns(_message(source, head[1]))
+        if self.key in found and (why := fault_of_key(self.key, found[self.key])):
+            raise InvalidSchema(why)
+        return found
 
     def reader(self) -> Callable[[bytes | None], tuple[dict[str, Any], int]]:
         """Return a function for a body's fields, and how many values it has; it raises InvalidBody, InvalidSchema."""

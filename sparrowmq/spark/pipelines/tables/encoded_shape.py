@@ -52,8 +52,7 @@ def described(
 ) -> dict[str, Any] | None:
     """Return the settings of a table about the bodies of a mode; None if it needs none.
 
-    Raises:
-        ConfigError: the arguments do not fit, or a package is not installed.
+    Raises: ConfigError, the arguments do not fit, or a package is not installed.
     """
     if mode not in ENCODED:
         if registry or schema_file or message:
@@ -146,7 +145,8 @@ class EncodedBodies:
         self._settled = settled
         self._is_framed = "registry" in settled.bodies
         self._schemas = BatchSchemas(asking(settled.mode, settled.bodies), path)
-        self.known = Encoding(settled.mode, self._is_framed)  # of the batches of this process
+        self._none = Encoding(settled.mode, self._is_framed, key=settled.key)
+        self.known = self._none  # of the batches of this process
 
     def shape(self, messages: DataFrame, batch: int) -> Encoded:
         """Return the shape of a batch, with the columns that its schemas add.
@@ -154,8 +154,7 @@ class EncodedBodies:
         Raises:
             NetworkError: the registry is away. ConfigError: it refuses.
         """
-        seen = Encoding(self._settled.mode, self._is_framed)
-        parts = messages.select(BODY).mapInArrow(partial(_heads, seen), "found string").collect()
+        parts = messages.select(BODY).mapInArrow(partial(_heads, self._none), "found string").collect()
         return self.of_heads(batch, [json.loads(part.found) for part in parts])
 
     def beyond(
@@ -187,7 +186,8 @@ class EncodedBodies:
             heads[schema_id, tuple(indexes)] += count
             ids[schema_id] += count
         by_count = sorted(ids, key=lambda each: (-ids[each], each))
-        encoding = Encoding(self._settled.mode, self._is_framed, *self._schemas.of(batch, by_count))
+        schemas, missing = self._schemas.of(batch, by_count)
+        encoding = replace(self._none, schemas=schemas, missing=missing)
         columns = list(_columns(encoding, sorted(heads)))
         return Encoded(with_new(self._settled.fields, columns, OWN, MOST_COLUMNS), encoding)
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
-from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Place, staging_of
-from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, staging_of
+from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S, Patience, secrets_of
 from sparrowmq.spark.pipelines.tables.day_files import DayFiles
@@ -57,7 +57,7 @@ class Target:
             for number, file in enumerate(files):
                 name = f"{DAY}={file.day}/{self.prefix}-{uuid.uuid4().hex}-{number:05}.parquet"
                 found.append(replace(file, path=None, name=name))
-                patience.over(partial(self.storage.upload, str(file.path), self._placed(name)))
+                patience.over(partial(self.storage.upload, str(file.path), self.placed(name)))
         except BaseException:
             self.remove(found)
             raise
@@ -67,30 +67,31 @@ class Target:
         """Remove files that no commit gets, as far as the store lets."""
         with suppress(OSError):
             for file in files:
-                self.storage.delete(self._placed(file.name))
+                self.storage.delete(self.placed(file.name))
 
-    def _placed(self, name: str) -> str:
+    def placed(self, name: str) -> str:
+        """The name below the storage of a file."""
         return f"{self.folder}/{name}" if self.folder else name
 
 
-def target_in(place: Place, kind: str, prefix: str) -> Target:
-    """The target of a batch for a table behind an address; the names of its files begin with their day and `prefix`."""
+def target_in(lake: Lake, place: Place, kind: str, prefix: str) -> Target:
+    """The target of a batch for a table behind an address; the names of its files begin with their day and `prefix`.
+
+    Raises: ConfigError, another run has become the owner.
+    """
     to, folder = place.path, DATA_FOLDERS.get(kind, "")
     assert isinstance(to, Address)
     if kind == "parquet":  # It has no log of commits: readers would see files at once.
         to, folder = staging_of(place), uuid.uuid4().hex
-        Patience(str(to), limit_s=place.wait_s).over(lambda: RemoteFolder(place).clear_staged())
+        assert isinstance(lake, RemoteLake)
+        lake.clear_staged()
     return Target(to.storage, folder, prefix, place.wait_s)
 
 
-def stage_remotely(rows: DataFrame, place: Place, kind: str, prefix: str, *, keeps_day: bool) -> Staged:
-    """Write rows for a table behind an address.
-
-    Args:
-        keeps_day: whether the files hold the day too, and not only their folder's name.
-    """
-    target, schema = target_in(place, kind, prefix), arrow_schema(rows.schema)
-    found = rows.mapInArrow(TaskFiles(target, schema, keeps_day), _FOUND).collect()
+def stage_remotely(rows: DataFrame, lake: Lake, place: Place, kind: str, prefix: str) -> Staged:
+    """Write rows for a table behind an address. Raises: ConfigError, another run has become the owner."""
+    target, schema = target_in(lake, place, kind, prefix), arrow_schema(rows.schema)
+    found = rows.mapInArrow(TaskFiles(target, schema, lake.keeps_day), _FOUND).collect()
     return Staged(
         sorted(
             (StagedFile(None, row.name, row.day, row.rows, row.size) for row in found),

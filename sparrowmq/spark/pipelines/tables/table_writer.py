@@ -74,8 +74,7 @@ class TableWriter:
     def resume(self, checkpoint: Path, say: Say) -> dict[str, Any] | None:
         """Find out where the stream is to begin. Returns: as `TableProgress.resume`.
 
-        Raises:
-            ConfigError: as there, or a new schema has a type that does not hold the values of a column.
+        Raises: ConfigError, as there, or a new schema has a type that does not hold the values of a column.
         """
         for name in _not_held(self._rows, self.settled.fields):
             raise ConfigError(
@@ -154,7 +153,7 @@ class TableWriter:
         """Write the files of a batch, and see to it that the table can take them."""
         lake, place, prefix = self._lakes[table], self._places[table], f"{self._writer}-{batch:09}"
         if isinstance(place.path, Address):
-            found = stage_remotely(rows, place, self.settled.format, prefix, keeps_day=lake.keeps_day)
+            found = stage_remotely(rows, lake, place, self.settled.format, prefix)
             if found.files:
                 demand_no_wider(lake, found.schema, place.path)
             return found

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
@@ -99,12 +100,10 @@ def duckdb_rows(path: Path) -> pa.Table:
 
 def iceberg_rows(path: Path, state: Path) -> pa.Table:
     """An Iceberg table, as pyiceberg reads it."""
-    from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
-    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}")
     try:
-        return catalog.load_table(("sparrowmq", path.name)).scan().to_arrow()
+        return open_catalog(path, state).load_table(identifier_of(path)).scan().to_arrow()
     except NoSuchTableError:
         return pa.table({"number": []})
 

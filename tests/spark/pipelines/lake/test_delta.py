@@ -55,6 +55,24 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     assert table.open().last_batch() == commits - 1
 
 
+@pytest.mark.guards("Delta.commit: drop self._shorten_log()")
+def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 100)
+    table = Table(tmp_path, "delta")
+    lake, log = table.open(), table.place.folder / "_delta_log"
+    for batch in range(281):
+        lake.commit(batch, table.staged(batch, batch))
+    early = DeltaTable(str(table.place.path))
+    for batch in range(281, 330):
+        lake.commit(batch, replace(table.staged(batch, batch), record=f"record {batch}"))
+    assert len(list(log.iterdir())) < 300
+    assert table.numbers() == list(range(330))
+    assert (table.open().last_batch(), table.open().record()) == (329, "record 329")
+    assert DeltaTable(str(table.place.path), version=early.version()).version() == early.version()
+    early.update_incremental()
+    assert early.to_pyarrow_dataset().count_rows() == 330
+
+
 def test_a_table_that_was_restored_says_where_it_is_now(tmp_path):
     table = Table(tmp_path, "delta")
     for batch in range(3):

@@ -87,6 +87,20 @@ def files(table: Table) -> set[str]:
     return {str(path) for path in table.place.folder.rglob("*") if path.suffix in (".parquet", ".avro")}
 
 
+@pytest.mark.guards(
+    "Upkeep.remove_unused: drop needed |= {task.file.file_path for task in table.scan().plan_files()}"
+)
+def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(iceberg_upkeep, "UNUSED_S", 0.0)
+    table = Table(tmp_path, "iceberg")
+    grown(table, 2)
+    there = [f"file://{path}" for path in table.open().paths()]
+    upkeep = iceberg_upkeep.Upkeep(table.place.state)
+    for _ in range(2):
+        upkeep.remove_unused(loaded(table), there)
+    assert table.numbers() == [0, 1]
+
+
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(iceberg_upkeep, "_MOST_UNUSED", 20)
     table = Table(tmp_path, "iceberg")

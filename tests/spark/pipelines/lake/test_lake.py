@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +17,10 @@ pytest.importorskip("duckdb")
 import pyarrow as pa
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.spark.pipelines.lake.lake import Place, added, open_lake
+from sparrowmq.spark.pipelines.lake.remote_reading import content_of
+from tests.spark.pipelines.lake.s3 import RemoteTable
 from tests.spark.pipelines.lake.tables import DAY, KINDS, Table
 
 
@@ -74,6 +80,21 @@ def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatc
     assert len(list(table.place.path.rglob(f"*{1:09}*.parquet"))) == 1
 
 
+@pytest.mark.guards("Folder.compact: self._place.file_bytes -> 1 << 28")
+@pytest.mark.guards("Iceberg.compact: self._place.file_bytes -> 1 << 28")
+@pytest.mark.guards("Delta.compact: self._place.file_bytes -> 1 << 28")
+def test_merged_files_have_about_the_size_that_was_asked_for(table):
+    for batch in range(8):
+        table.add(batch, batch)
+    most = max(path.stat().st_size for path in table.open().paths())
+    lake = open_lake(table.kind, replace(table.place, file_bytes=most * 9 // 2))
+    lake.compact(date(2099, 1, 1))
+    assert len(table.open().paths()) == 2
+    table.open().compact(date(2099, 1, 1))
+    assert len(table.open().paths()) == 1
+    assert table.numbers() == list(range(8))
+
+
 class _DeadError(Exception):
     pass
 
@@ -96,6 +117,39 @@ def test_what_a_format_needs_is_told(tmp_path):
         "ConfigError: format delta needs the package deltalake: pip install 'sparrowmq[lake]'" in found.stderr
     )
     assert ConfigError.__name__ in found.stderr
+
+
+NAMES = ["my lake", "ns%orders", "a%20b", "f\u00fcr+alle", "a#b", "a?b"]
+REFUSED = {
+    ("delta", "a%20b"): "with %20 in its name",
+    ("iceberg", "a#b"): "with # in its name",
+    ("iceberg", "a?b"): r"with \? in its name",
+}
+
+
+@pytest.mark.guards("catalogs.location_of: folder is not None -> isinstance(path, Path)")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_may_be_in_a_folder_of_any_name_or_says_what_to_do(tmp_path, table, name):
+    """As a path, and as an address whose name is encoded; Iceberg also in a catalog that others share."""
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'shared.db'}"}
+    path, state = tmp_path / name / "orders", tmp_path / name / "state"
+    path.parent.mkdir()
+    places = [path, Address(path.with_name("remote").as_uri(), state)]
+    if table.kind == "iceberg":
+        places.append(Address(path.with_name("shared").as_uri(), state, Catalog("c", "shop.orders", options)))
+    says = REFUSED.get((table.kind, name))
+    for place in places:
+        with pytest.raises(ConfigError, match=says) if says else nullcontext():
+            if isinstance(place, Path):
+                local = Table(path.parent, table.kind)
+                local.add(0, 1)
+                local.add(1, 2)
+                assert local.numbers() == [1, 2]
+            else:
+                remote = RemoteTable(table.kind, place)
+                remote.add(0, 1)
+                remote.add(1, 2)
+                assert remote.numbers() == [1, 2] and content_of(place).files
 
 
 def test_the_columns_that_a_table_lacks(tmp_path):

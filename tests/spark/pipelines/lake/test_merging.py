@@ -7,7 +7,6 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowmq.spark.pipelines.lake import merging
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
 
 
@@ -22,11 +21,11 @@ def test_rows_of_all_files_are_there_in_order_and_absent_columns_are_null(tmp_pa
     ]
 
 
-def test_only_small_files_are_put_together_and_not_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(merging, "SMALL_BYTES", 10)
-    monkeypatch.setattr(merging, "LARGE_BYTES", 16)
+def test_only_small_files_are_put_together_and_not_too_many(tmp_path):
     files = []
-    for name, size in (("a", 8), ("b", 8), ("c", 50), ("d", 4), ("e", 9), ("f", 9)):
+    for name, size in (("a", 5), ("b", 5), ("c", 6), ("d", 4), ("e", 5), ("f", 5)):
         (tmp_path / name).write_bytes(bytes(size))
         files.append(tmp_path / name)
-    assert [[file.name for file in group] for group in groups(files)] == [["a", "b"], ["d", "e"]]
+    assert [[file.name for file in group] for group in groups(files, 21)] == [["a", "b", "d", "e"]]
+    assert [[file.name for file in group] for group in groups(files, 20)] == []
+    assert [len(group) for group in groups(files)] == [6]

@@ -18,6 +18,8 @@ pytest.importorskip("moto")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import lake
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
+from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
+from sparrowmq.spark.pipelines.tables.remote_files import target_in
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to, table_at
 from tests.spark.pipelines.lake.tables import KINDS
@@ -64,7 +66,7 @@ def test_another_state_is_not_let_in(table, tmp_path):
     assert table.numbers() == [1]
 
 
-@pytest.mark.guards("RemoteLake.commit: drop self._ownership.check()")
+@pytest.mark.guards("RemoteLake._asked: drop self._ownership.check()")
 def test_the_second_of_two_runs_stops_the_first(table):
     first = table.open()
     first.commit(0, table.staged(0, 1))
@@ -73,6 +75,30 @@ def test_the_second_of_two_runs_stops_the_first(table):
         first.commit(1, table.staged(1, 2))
     second.commit(1, table.staged(1, 3))
     assert table.numbers() == [1, 3]
+
+
+@pytest.mark.guards("RemoteLake._asked: writes or self._lake is None -> False")
+@pytest.mark.parametrize("step", ["target", "compact", "expire", "retire", "open"])
+def test_a_run_that_lost_the_table_changes_nothing_of_it(table, step):
+    """Each step of the first run comes while the second one has staged a batch."""
+    table.open().commit(0, table.staged(0, 1))
+    first = table.open()
+    assert isinstance(first, RemoteLake) and first.last_batch() == 0
+    second = table.open()
+    staged = table.staged(1, 2)
+    steps = {
+        "target": lambda: target_in(first, table.place, "parquet", "w-1"),
+        "compact": lambda: first.compact(date(2099, 1, 1)),
+        "expire": lambda: first.expire(date(2099, 1, 1)),
+        "retire": lambda: first.retire(1e12),
+        "open": first.columns,
+    }
+    if step == "open":
+        first.forget()
+    with pytest.raises(ConfigError, match=r"another run has begun to write s3://bucket/.*; this one ends"):
+        steps[step]()
+    second.commit(1, staged)
+    assert table.numbers() == [1, 2]
 
 
 @pytest.mark.guards("RemoteLake.record: return None")

@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind):
-    lake = open_lake(kind, Place(tmp_path / "t", tmp_path / "t.state", "writer"))
+    lake = open_lake(kind, Place(tmp_path / "a table", tmp_path / "a table.state", "writer"))
     for batch, columns in enumerate(("id", "id, nullif('x', '') as more")):
         rows = spark.sql(
             f"select {columns}, date'2026-01-31' as _day from range({batch * 10}, {batch * 10 + 5})"
         )
         lake.commit(batch, stage(rows, tmp_path / "staged", f"w-{batch:09}", keeps_day=lake.keeps_day))
-    found = read_table(spark, tmp_path / "t")
+    found = read_table(spark, tmp_path / "a table")
     assert set(found.columns) == {"id", "more", "_day"}
     assert sorted((row.id, row.more) for row in found.collect()) == [
         *((number, None) for number in range(5)),

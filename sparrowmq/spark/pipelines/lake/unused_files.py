@@ -1,0 +1,73 @@
+"""Files that a table does not need any more; they stay for a while, as readers may have begun before.
+
+    {"file:///lake/orders/data/_day=…/3f….parquet": 1769904000.0}      when that was noted, in seconds since 1970
+
+The notes are kept in a file over restarts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from sparrowmq import snapshot
+
+
+class UnusedFiles:
+    """The notes of one table, in the file `path`."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._since: dict[str, float] = snapshot.load(path, dict[str, float]) or {}
+
+    def note(self, files: Iterable[str]) -> None:
+        """Note files, in memory; `remove` and `keep` write them down."""
+        for file in files:
+            self._since.setdefault(file, self._clock())
+
+    def forget(self, files: Iterable[str]) -> None:
+        """Drop the notes of files, in memory."""
+        for file in files:
+            self._since.pop(file, None)
+
+    def keep(self) -> None:
+        """Write the notes down."""
+        snapshot.save(self._path, self._since, encode=msgspec.json.encode)
+
+    def has_older(self, stay_s: float) -> bool:
+        """Whether a file was noted so long ago that it may go."""
+        return min(self._since.values(), default=math.inf) <= self._clock() - stay_s
+
+    def remove(
+        self,
+        delete: Callable[[str], None],
+        stay_s: float,
+        needed: Collection[str] = (),
+        most: int | None = None,
+    ) -> None:
+        """Remove the files that were noted long ago, and keep the notes of the others.
+
+        Args:
+            needed: files that stay, and are noted no more. most: above this count the oldest files go at once.
+        Raises:
+            OSError: a file cannot be removed; it stays noted.
+        """
+        self._since = {file: since for file, since in self._since.items() if file not in needed}
+        before = self._clock() - stay_s
+        by_age = sorted(self._since, key=self._since.__getitem__)
+        at_once = 0 if most is None else len(by_age) - most
+        try:
+            for number, file in enumerate(by_age):
+                if self._since[file] > before and number >= at_once:
+                    break
+                with suppress(FileNotFoundError):  # a run that died before it kept its notes has removed it
+                    delete(file)
+                del self._since[file]
+        finally:
+            self.keep()
