@@ -20,7 +20,7 @@ import functools
 import signal
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
@@ -28,7 +28,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.arguments import check_kind
-from sparrowmq.client.callbacks import Callbacks, Started
+from sparrowmq.client.callbacks import Callbacks
 from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.consuming.checks import Check
@@ -94,16 +94,13 @@ def blocking(method: Any) -> Any:
 
 
 def starting(
-    method: Callable[Concatenate[A, P], Awaitable[R]],
+    method: Callable[Concatenate[A, P], asyncio.Future[R]],
 ) -> Callable[Concatenate[Twin[A], P], Future[R]]:
     """The twin of a method that returns a future: its future belongs to threads, and calls back in threads."""
 
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        async def run() -> R:
-            return await method(self._inner, *args, **kwargs)
-
-        return Started(self._thread.submit(run()), self._thread.callbacks)
+        return self._thread.begin(functools.partial(method, self._inner, *args, **kwargs))
 
     return call
 
@@ -207,8 +204,6 @@ class SyncTransaction(Context[Transaction]):
 def beginning(
     method: Callable[Concatenate[A, P], Transaction],
 ) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
-    """The twin of a method that makes a transaction."""
-
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
         return SyncTransaction(method(self._inner, *args, **kwargs), self._thread)
@@ -239,7 +234,7 @@ class SyncConsumer(Context[Consumer]):
 
     def take(self, max_count: int = 1) -> list[ReceivedMessage]:
         """Wait for a message, and return it with the others that are here. Return none when the consumer was left."""
-        return self._thread.run(_settled_anywhere(self._inner.take(max_count)))
+        return self._thread.run(_settled_anywhere(lambda: self._inner.take(max_count)))
 
     subscribe = blocking(Consumer.subscribe)
     unsubscribe = blocking(Consumer.unsubscribe)
@@ -316,8 +311,8 @@ class SyncSimpleConsumer(Context[SimpleConsumer]):
         self, max_messages: int = 16, *, invisible_s: float = 30.0, wait_s: float = 20.0
     ) -> list[ReceivedMessage]:
         """As `SimpleConsumer.receive`."""
-        receiving = self._inner.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s)
-        return self._thread.run(_settled_anywhere(receiving))
+        receive = functools.partial(self._inner.receive, max_messages, invisible_s=invisible_s, wait_s=wait_s)
+        return self._thread.run(_settled_anywhere(receive))
 
 
 class SyncProducer(Twin[Producer]):
@@ -513,7 +508,11 @@ class SyncClient(Context[Client]):
         """As `Client.serve`, inside `with`: until another thread leaves the client, or until a consumer fails."""
         with self._serving, ExitStack() as stack:
             consumers = [stack.enter_context(each) for each in self._declared.consumers()]
-            self._thread.run(first(self._asked_to_end.wait(), *(each._wait_closed() for each in consumers)))
+
+            async def until_one_ends() -> None:
+                await first(self._asked_to_end.wait(), *(each._wait_closed() for each in consumers))
+
+            self._thread.run(until_one_ends())
 
     def run(self) -> None:
         """As `Client.run`; only in the main thread, which gets the signals."""
@@ -530,9 +529,11 @@ class SyncClient(Context[Client]):
                 signal.signal(number, handler)
 
 
-async def _settled_anywhere(receiving: Coroutine[Any, Any, list[ReceivedMessage]]) -> list[ReceivedMessage]:
+async def _settled_anywhere(
+    receive: Callable[[], Coroutine[Any, Any, list[ReceivedMessage]]],
+) -> list[ReceivedMessage]:
     """The messages, which any thread may settle."""
-    messages = await receiving
+    messages = await receive()
     for message in messages:
         message._settle_in(asyncio.get_running_loop())
     return messages

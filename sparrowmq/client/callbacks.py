@@ -9,6 +9,7 @@ Source: ClientConfig.clientCallbackExecutorThreads and NettyRemotingClient.publi
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -58,13 +59,24 @@ class Callbacks:
 
 
 class Started(Future[R]):
-    """A future with the result of `inner`. Cancelling it cancels `inner`."""
+    """A future of threads, which gets the result of a future of the loop. Cancelling it cancels that one.
 
-    def __init__(self, inner: Future[R], callbacks: Callbacks) -> None:
+    Args:
+        soon: calls something in the loop.
+        ended: is called in the loop once this is done.
+    """
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        soon: Callable[[Callable[[], object]], object],
+        ended: Callable[[Started[R]], object],
+    ) -> None:
         super().__init__()
-        self._inner = inner
         self._callbacks = callbacks
-        inner.add_done_callback(self._take)
+        self._soon = soon
+        self._ended = ended
+        self._inner: asyncio.Future[R] | None = None
 
     def add_done_callback(self, fn: Callable[[Future[R]], object]) -> None:
         """Call `fn` with this future, in a thread of the client, once it is done. Raises: ConfigError, not callable."""
@@ -72,16 +84,41 @@ class Started(Future[R]):
         super().add_done_callback(lambda done: self._callbacks.call(fn, done))
 
     def cancel(self) -> bool:
-        return self._inner.cancel()
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            self._soon(self._cancel_inner)
+        return is_cancelled
 
-    def _take(self, inner: Future[R]) -> None:
+    def follow(self, inner: asyncio.Future[R]) -> None:
+        """Take the result of a future, in its loop."""
+        self._inner = inner
+        inner.add_done_callback(self._take)
+        if self.cancelled():
+            inner.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """End without a future, or before it, in the loop."""
+        self._ended(self)
+        if self._inner is not None:
+            self._inner.remove_done_callback(self._take)
+        if self.set_running_or_notify_cancel():
+            self.set_exception(error)
+
+    def _take(self, inner: asyncio.Future[R]) -> None:
+        self._ended(self)
+        error = None if inner.cancelled() else inner.exception()
         if inner.cancelled():
             super().cancel()
-            self.set_running_or_notify_cancel()
-        elif (error := inner.exception()) is not None:
+        if not self.set_running_or_notify_cancel():
+            return
+        if error is not None:
             self.set_exception(error)
         else:
             self.set_result(inner.result())
+
+    def _cancel_inner(self) -> None:
+        if self._inner is not None:
+            self._inner.cancel()
 
 
 def _tell(called: Future[object]) -> None:

@@ -5,7 +5,8 @@
     the loop    └──> runs ─────────────────────────────────┴── or is cancelled at the end
 
 The door is shut before the loop ends, and the loop then takes the coroutines that came in before. So no thread waits
-for a coroutine that the loop never runs.
+for a coroutine that the loop never runs. `begin` is the same for calls that return a future of the loop: many of them
+wake the loop once, and need no task.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from sparrowmq.client.callbacks import Callbacks
+from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.home import forked
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
 _NOT_ENTERED: Final = (
@@ -46,6 +49,9 @@ class LoopThread:
         self._door = threading.RLock()  # The handler of a signal may call while its own thread does.
         self._process = os.getpid()
         self.loop: asyncio.AbstractEventLoop | None = None
+        self._calls: deque[tuple[Callable[[], asyncio.Future[Any]], Started[Any]]] = deque()
+        self._is_due = False
+        self._undone: set[Started[Any]] = set()
 
     def start(self) -> None:
         """Start the thread, once."""
@@ -66,14 +72,53 @@ class LoopThread:
             ClientClosed: the thread has ended, or was not started.
             ConfigError: this is a forked child of the process that has the thread.
         """
-        if self.loop is None or self.is_forked:  # In a child another thread may hold the door forever.
+        try:
+            return self._hand_over(
+                lambda loop: asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), loop)
+            )
+        except SparrowError:
             coroutine.close()
-            raise ClientClosed(_NOT_ENTERED) if self.loop is None else forked(self._process)
+            raise
+
+    def begin(self, call: Callable[[], asyncio.Future[R]]) -> Started[R]:
+        """Call something in the loop, after all that came before. Errors, and those that it raises: as of `submit`.
+
+        All calls that wait for a turn of the loop are made in that turn.
+        """
+        started: Started[R] = Started(self.callbacks, self.soon, self._undone.discard)
+
+        def put(loop: asyncio.AbstractEventLoop) -> None:
+            self._undone.add(started)
+            self._calls.append((call, started))
+            if not self._is_due:
+                self._is_due = True
+                loop.call_soon_threadsafe(self._make_calls)
+
+        self._hand_over(put)
+        return started
+
+    def _hand_over(self, give: Callable[[asyncio.AbstractEventLoop], T]) -> T:
+        if self.loop is None:
+            raise ClientClosed(_NOT_ENTERED)
+        if self.is_forked:  # In a child another thread may hold the door forever.
+            raise forked(self._process)
         with self._door:
             if self._is_open and self._thread.is_alive():
-                return asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), self.loop)
-        coroutine.close()
+                return give(self.loop)
         raise ClientClosed(_CLOSED)
+
+    def _make_calls(self) -> None:
+        self._is_due = False
+        for _ in range(len(self._calls)):  # those that come meanwhile have another turn
+            call, started = self._calls.popleft()
+            try:
+                started.follow(call())
+            except (SparrowError, TypeError) as error:
+                started.fail(error)
+            except BaseException as error:
+                started.fail(error)
+                self.soon(self._make_calls)
+                raise
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine in the loop and return its result. Ctrl-C during the wait cancels the coroutine.
@@ -124,7 +169,10 @@ class LoopThread:
         finally:  # Also of a loop that a SystemExit ends.
             with self._door:
                 self._is_open = False
+            self._make_calls()
             await _cancel_all()
+            for started in list(self._undone):
+                started.fail(ClientClosed(_CLOSED))
 
     async def _till_the_end(self, coroutine: Coroutine[Any, Any, R]) -> R:
         try:

@@ -3,7 +3,6 @@
 Nothing listens at the address of most clients here, so that a row which is not refused at once fails otherwise.
 """
 
-from concurrent.futures import Future
 from datetime import datetime
 
 import pytest
@@ -59,7 +58,8 @@ async def test_whom_to_tell_of_queues_is_looked_at_first():
 
 def test_a_callback_of_a_future_is_looked_at_too():
     with pytest.raises(ConfigError, match="fn=5 cannot be called"):
-        Started(Future[int](), Callbacks()).add_done_callback(5)  # type: ignore[arg-type]
+        started = Started[int](Callbacks(), lambda call: call(), lambda _: None)
+        started.add_done_callback(5)  # type: ignore[arg-type]
 
 
 # What is called, and words of the answer.

@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 
@@ -75,6 +77,25 @@ def test_hello(mq, topic):
             with message.process():
                 assert message.body == b"hello" and message.msg_id == result.msg_id
             break
+
+
+def test_messages_of_send_soon_travel_in_batches(mq, topic):
+    mq.send(topic, b"checked")
+    sent = [each.result(10) for each in [mq.send_soon(topic, b"%d" % number) for number in range(400)]]
+    neighbours = [
+        one.queue == other.queue and one.offset + 1 == other.offset for one, other in pairwise(sent)
+    ]
+    assert sum(neighbours) > 100, "alone, each would go to another queue than the one before"
+
+
+def test_a_call_after_the_end_leaves_no_coroutine(namesrv, topic):
+    with sparrowmq.sync.connect(namesrv) as mq:
+        messages, simple = mq.subscribe(topic, group=topic), mq.simple_consumer(topic, group=f"s-{topic}")
+    for call in (messages.take, simple.receive):
+        with warnings.catch_warnings(record=True) as caught, pytest.raises(ClientClosed):
+            warnings.simplefilter("always")
+            call()
+        assert not caught
 
 
 def test_every_way_to_send_is_there(mq, topic):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -61,30 +62,53 @@ def test_a_number_that_none_could_be_is_refused(threads):
         sparrowmq.sync.connect("127.0.0.1:1", callback_threads=threads)
 
 
+def started_by(callbacks: Callbacks) -> Started[int]:
+    """One that is not in a loop's thread: what it asks the loop for is done at once."""
+    return Started(callbacks, lambda call: call(), lambda _: None)
+
+
 def test_a_callback_that_raises_is_told(caplog):
     callbacks, done = Callbacks(1), threading.Event()
-    inner: Future[int] = Future()
-    started = Started(inner, callbacks)
+    started = started_by(callbacks)
     started.add_done_callback(lambda _: 1 / 0)
     started.add_done_callback(lambda _: done.set())
-    inner.set_result(1)
+    started.set_result(1)
     assert done.wait(LIMIT_S)
     callbacks.end()
     assert "a callback of a send failed" in caplog.text
 
 
-def test_a_future_comes_to_what_its_inner_one_does():
-    inner: Future[int] = Future()
-    started = Started(inner, Callbacks())
+async def test_a_future_comes_to_what_its_inner_one_does():
+    inner: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    started = started_by(Callbacks())
+    started.follow(inner)
     inner.set_exception(ValueError("no"))
+    await asyncio.sleep(0)
     assert isinstance(started.exception(0), ValueError)
 
 
-def test_cancelling_it_cancels_the_inner_one():
-    inner: Future[int] = Future()
-    started = Started(inner, Callbacks())
-    assert started.cancel()
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_cancelling_it_cancels_the_inner_one(is_early):
+    inner: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    started = started_by(Callbacks())
+    if is_early:
+        assert started.cancel()
+        started.follow(inner)
+    else:
+        started.follow(inner)
+        assert started.cancel()
+    await asyncio.sleep(0)
     assert inner.cancelled() and started.cancelled()
+    with pytest.raises(CancelledError):
+        started.result(0)
+
+
+async def test_cancelling_the_inner_one_cancels_it():
+    inner: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    started = started_by(Callbacks())
+    started.follow(inner)
+    inner.cancel()
+    await asyncio.sleep(0)
     with pytest.raises(CancelledError):
         started.result(0)
 
@@ -92,9 +116,8 @@ def test_cancelling_it_cancels_the_inner_one():
 @pytest.mark.parametrize("were_used", [True, False])
 def test_a_callback_that_is_given_after_the_end_is_called_where_it_is_given(were_used, caplog):
     callbacks, called = Callbacks(1), []
-    inner: Future[int] = Future()
-    started = Started(inner, callbacks)
-    inner.set_result(1)
+    started = started_by(callbacks)
+    started.set_result(1)
     if were_used:
         used = threading.Event()
         started.add_done_callback(lambda _: used.set())

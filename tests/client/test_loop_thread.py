@@ -2,6 +2,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
+from functools import partial
 
 import pytest
 
@@ -129,3 +130,69 @@ def test_after_the_end_there_is_nobody_to_call(loop_thread):
     loop_thread.stop()
     with pytest.raises(ClientClosed):
         loop_thread.run(answer())
+
+
+def done(loop_thread: LoopThread, number: int) -> asyncio.Future[int]:
+    assert loop_thread.loop is not None
+    future: asyncio.Future[int] = loop_thread.loop.create_future()
+    future.set_result(number)
+    return future
+
+
+def test_calls_of_one_turn_are_made_together_and_in_their_order(loop_thread):
+    """The loop is busy while they come, as it is for a thread that calls again and again."""
+    made: list[tuple[int, int]] = []
+    turns = [0]
+
+    def count_turns() -> None:
+        turns[0] += 1
+        loop_thread.loop.call_soon(count_turns)
+
+    def make(number: int) -> asyncio.Future[int]:
+        made.append((number, turns[0]))
+        return done(loop_thread, number)
+
+    go_on, busy = threading.Event(), threading.Event()
+    loop_thread.soon(count_turns)
+
+    def keep_busy() -> None:
+        busy.set()
+        go_on.wait(10)
+
+    loop_thread.soon(keep_busy)
+    busy.wait(10)
+    answers = [loop_thread.begin(partial(make, number)) for number in range(50)]
+    go_on.set()
+    assert [answer.result(10) for answer in answers] == list(range(50))
+    assert [number for number, _ in made] == list(range(50))
+    assert len({turn for _, turn in made}) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ClientClosed("closed"), TypeError("no such argument"), KeyError("a fault")]
+)
+def test_a_call_that_raises_keeps_no_other_from_its_turn(loop_thread, error, caplog):
+    def fail() -> asyncio.Future[int]:
+        raise error
+
+    def make() -> asyncio.Future[int]:
+        return done(loop_thread, 1)
+
+    failed, made = loop_thread.begin(fail), loop_thread.begin(make)
+    assert failed.exception(10) is error and made.result(10) == 1
+    assert ("a fault" in caplog.text) == isinstance(error, KeyError)
+
+
+@pytest.mark.guards("LoopThread._live: drop started.fail")
+def test_a_call_without_an_answer_at_the_end_is_told_so(loop_thread):
+    under_way = loop_thread.begin(lambda: loop_thread.loop.create_future())
+    loop_thread.stop()
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        under_way.result(10)
+    with pytest.raises(ClientClosed):
+        loop_thread.begin(lambda: loop_thread.loop.create_future())
+
+
+def test_a_call_is_refused_before_the_start():
+    with pytest.raises(ClientClosed, match="was not entered"):
+        LoopThread(Callbacks()).begin(asyncio.Future)

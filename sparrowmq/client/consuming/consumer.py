@@ -133,6 +133,7 @@ class Consumer:
         self._paces = Paces(network.clock)
         self._pop = pop
         self._delivery = self._make_delivery(outbox)
+        self._take_here = self._delivery.take_here  # a look-up less for each message
         self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
         self._rebalancer = Rebalancer(
@@ -157,11 +158,12 @@ class Consumer:
             message = self._rest.popleft()
             if message.is_current:
                 return message
-        portion = self._delivery.take_here(1) or await self.take()
+        portion = self._take_here(1) or await self.take()
+        if len(portion) == 1:
+            return portion[0]
         if not portion:
             raise StopAsyncIteration
-        if len(portion) > 1:
-            self._rest.extend(portion[1:])
+        self._rest.extend(portion[1:])
         return portion[0]
 
     async def take(self, max_count: int = 1) -> list[ReceivedMessage]:
@@ -238,8 +240,7 @@ class Consumer:
     def concurrency(self) -> int:
         """The number of handlers that run at once. A change does not stop running handlers.
 
-        Raises:
-            ConfigError: it is below 1, or there is no handler. Iterate in more tasks instead.
+        Raises: ConfigError, it is below 1, or there is no handler. Iterate in more tasks instead.
         """
         return self._concurrency
 
@@ -270,8 +271,7 @@ class Consumer:
 
         A queue that another member had meanwhile is not paused any more.
 
-        Raises:
-            ConfigError: one is not this member's now.
+        Raises: ConfigError, one is not this member's now.
         """
         self._assignment.pause(queues)
 
@@ -282,8 +282,7 @@ class Consumer:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset. Messages of the queue that are being handled are not committed.
 
-        Raises:
-            ConfigError: the queue is not this member's now, or the offset is negative or no number.
+        Raises: ConfigError, the queue is not this member's now, or the offset is negative or no number.
         """
         self._assignment.seek(queue, offset)
 
@@ -295,8 +294,7 @@ class Consumer:
     async def lag(self) -> dict[MessageQueue, int]:
         """The number of messages in each of this member's queues that are not settled, also filtered ones.
 
-        Raises:
-            SparrowError: a broker does not answer.
+        Raises: SparrowError, a broker does not answer.
         """
         lag = await self._assignment.lag()
         return {self._network.plain_queue(queue): count for queue, count in lag.items()}
@@ -362,7 +360,7 @@ class Consumer:
                 self._settings,
                 self._network.clock,
                 spawn,
-                take_here=self._delivery.take_here,
+                take_here=self._take_here,
                 hooks=self._hooks,
                 timed=self._paces.timed,
             )
@@ -468,8 +466,7 @@ class Consumer:
     async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """Call the handler for this one message now, for an operator; nothing is committed or given back.
 
-        Raises:
-            RemoteError: there is no handler: the program iterates.
+        Raises: RemoteError, there is no handler: the program iterates.
         """
         if self._handler is None:
             raise RemoteError(
@@ -501,6 +498,7 @@ class Consumer:
                 clock,
                 spawn,
                 suspend_s=settings.suspend_s,
+                is_iterated=self._handler is None,
                 namespace=self._network.namespace,
             )
         return Concurrently(retries, clock, spawn, namespace=self._network.namespace)

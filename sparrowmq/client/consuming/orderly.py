@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage
 from sparrowmq.client.home import Home
 from sparrowmq.errors import SparrowError
@@ -52,6 +53,7 @@ class Orderly:
         retries: takes messages that failed too often; None in a broadcast group.
         max_reconsume_times: failures of one message before that; None for no limit.
         suspend_s: the pause of a queue after a failure, unless its message has one.
+        is_iterated: the program takes the messages itself, so it may forget to settle them.
         needs_lock: whether a queue may only be consumed under the broker's lock.
         namespace: the client's; messages leave it out of names.
     """
@@ -66,9 +68,12 @@ class Orderly:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         *,
         suspend_s: float = 1.0,
+        is_iterated: bool = False,
         namespace: str = "",
     ) -> None:
         self._batch = batch
+        self._is_iterated = is_iterated
+        self._taken: list[ReceivedMessage] = []  # the portion that the program took last
         self._suspend_s = suspend_s
         self._retries = retries
         self._max_reconsume_times = max_reconsume_times
@@ -82,12 +87,35 @@ class Orderly:
 
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         """The next portion of some queue. Cancelling takes none. Raises: InboxClosed."""
-        return await self._inbox.take()
+        if not self._is_iterated:
+            return await self._inbox.take()
+        try:
+            portion = await self._clock.wait_for(self._inbox.take(), STALLED_S)
+        except TimeoutError:
+            self._warn_of_unsettled()
+            portion = await self._inbox.take()
+        self._taken = portion
+        return portion
 
     def take_here(self, max_count: int) -> list[ReceivedMessage]:
         """The next portion if there is one."""
         portions = self._inbox.take_here(1)
-        return portions[0] if portions else []
+        if not portions:
+            return []
+        self._taken = portions[0]
+        return portions[0]
+
+    def _warn_of_unsettled(self) -> None:
+        """Warn a program that waits for messages, and may have forgotten to settle the last ones."""
+        left = [each for each in self._taken if each.is_unsettled and each.is_current]
+        if left:
+            log.warning(
+                "%s waits: %d messages are delivered and not settled, the first is %r; use `async with msg.process()`, "
+                "or call msg.ack()",
+                left[0].queue,
+                len(left),
+                left[0],
+            )
 
     def open(self) -> None:
         self._home.enter()

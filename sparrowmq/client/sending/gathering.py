@@ -8,8 +8,9 @@ A message that meets nothing in flight has nothing to wait for. While others are
 of the turn loses nothing: it would wait in the socket. So a producer in a hurry makes large batches, and a quiet one
 makes none, as in Nagle's algorithm. A batch of one leaves as a single message.
 
-`take` is the short way of plain messages, without a `Message`, an `Outgoing` or a task for each. It takes only what
-came by the long way before: topics and tags that are checked, in the client's loop. So all rules are in the long way.
+`take` is the short way of plain messages, of those that leave alone too: without a `Message`, its checks, or a task. It
+takes only what came by the long way before: topics and tags that are checked, in the client's loop. So all rules are in
+the long way.
 Source: the idea of autoBatch, DefaultMQProducer, Java 5.3.
 """
 
@@ -66,6 +67,15 @@ class Parts:
         self.futures: list[asyncio.Future[SendResult]] = []
         self.size_bytes = 0
         self.body_bytes = 0
+
+    def append(self, body: bytes, properties: bytes, msg_id: str, future: asyncio.Future[SendResult]) -> None:
+        """Add a message."""
+        self.bodies.append(body)
+        self.properties.append(properties)
+        self.msg_ids.append(msg_id)
+        self.futures.append(future)
+        self.size_bytes += len(body) + len(properties) + _FRAME_BYTES
+        self.body_bytes += len(body)
 
     def encode(self) -> bytes:
         """The body of the batch: see protocol/messages/batch.py."""
@@ -163,9 +173,9 @@ class Gathering:
     def take(
         self, topic: object, body: object, arguments: Mapping[str, object], is_awaited: bool
     ) -> asyncio.Future[SendResult] | None:
-        """Gather a plain message, and return the future of its result. None: it needs the long way."""
+        """Take a plain message, and return the future of its result. None: it needs the long way."""
         window = self._window
-        if not window.gathers or type(body) is not bytes or type(topic) is not str:
+        if window.is_shut or type(body) is not bytes or type(topic) is not str:
             return None
         full_topic = self._topics.get(topic)
         size = len(body)
@@ -193,7 +203,13 @@ class Gathering:
         properties = head + msg_id.encode() + _VALUE_END
         if isinstance(key, str):
             properties = _KEYS + key.encode() + _VALUE_END + properties
-        return self.add(full_topic, body, properties, msg_id, self._timeout_s)
+        if window.in_flight > 0 or self._open:
+            return self.add(full_topic, body, properties, msg_id, self._timeout_s)
+        parts = Parts(full_topic, self._timeout_s)
+        future: asyncio.Future[SendResult] = self._home.loop.create_future()
+        parts.append(body, properties, msg_id, future)
+        self._send(parts)
+        return future
 
     def fits(self, body: bytes, properties: str, is_awaited: bool) -> bool:
         """Return whether others are in flight, and a message is small enough to be gathered and may wait."""
@@ -230,12 +246,7 @@ class Gathering:
                 self._is_due = True
                 loop.call_soon(self.close)
         future: asyncio.Future[SendResult] = loop.create_future()
-        parts.bodies.append(body)
-        parts.properties.append(properties)
-        parts.msg_ids.append(msg_id)
-        parts.futures.append(future)
-        parts.size_bytes += whole
-        parts.body_bytes += size
+        parts.append(body, properties, msg_id, future)
         self._window.gathered += 1
         self._window.gathered_bytes += size + OVERHEAD_BYTES
         if len(parts.futures) >= self._max_batch:

@@ -284,7 +284,14 @@ class Outbox:
         if self._has_another(item):
             remaining_s = _share(remaining_s)
         answered = partial(self._answered, item)
-        session.ask(header, item.body, answered, timeout_s=remaining_s, accept=LESS_SAFE)
+        session.ask(
+            header,
+            item.body,
+            answered,
+            timeout_s=remaining_s,
+            accept=LESS_SAFE,
+            is_alone=self.window.in_flight == item.count,
+        )
 
     def _mark_repeat(
         self, item: Outgoing, header: SendMessageV2, session: Session, remaining_s: float

@@ -265,12 +265,13 @@ class Producer:
     def _put_one(self, wanted: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
         message = wanted.message
         prepared = self._packing.prepare(message)
-        gathers = self._outbox.window.gathers and wanted.fifo is None and wanted.queue is None
-        if gathers and is_plain(message):
+        is_usual = not message.keys and not message.properties
+        may_gather = wanted.fifo is None and wanted.queue is None
+        if may_gather and (is_usual or self._outbox.window.gathers) and is_plain(message):
             self._home.check()
             topic, timeout_s = self._packing.full_topic(message.topic), wanted.timeout_s
             properties = without_wait(prepared.properties)
-            if not message.keys and not message.properties:
+            if is_usual:
                 head = properties[: -len(prepared.msg_id) - 1]
                 self._gathering.learn(message.topic, topic, message.tag, head)
             if self._gathering.fits(message.body, properties, is_awaited):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -31,7 +31,7 @@ class RoundRobin:
         self._turns: dict[str, int] = {}
 
     def next(
-        self, queues: Sequence[MessageQueue], wishes: Iterable[Callable[[str], bool]] = ()
+        self, queues: Sequence[MessageQueue], wishes: Sequence[Callable[[str], bool]] = ()
     ) -> MessageQueue:
         """Return the next queue whose broker fulfils the first wish that any broker fulfils, else simply the next.
 
@@ -41,7 +41,8 @@ class RoundRobin:
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._start(1 << 16)
-        turn += next((found for wish in wishes if (found := _steps(queues, turn, wish)) is not None), 0)
+        if wishes:
+            turn += next((found for wish in wishes if (found := _steps(queues, turn, wish)) is not None), 0)
         self._turns[topic] = turn + 1
         return queues[turn % len(queues)]
 

@@ -6,6 +6,7 @@ import pytest
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -253,6 +254,41 @@ async def test_the_delay_of_a_retry_is_the_pause_of_its_queue(background, delay,
     assert await world.is_idle()
     await world.clock.advance(0.002)
     assert await world.take()
+
+
+async def test_program_that_forgets_to_settle_is_warned(background, caplog):
+    world = World(background)
+    world.delivery = Orderly(1, world.aside, None, False, world.clock, background.spawn, is_iterated=True)
+    world.pull(2)
+    (first,) = await world.take()
+    taking = asyncio.ensure_future(world.delivery.take(1))
+    await world.clock.advance(STALLED_S - 1)
+    assert not caplog.text
+    await world.clock.advance(1)
+    assert "1 messages are delivered and not settled" in caplog.text and "msg.ack()" in caplog.text
+    first.ack()
+    (second,) = await taking
+    second.ack()
+    caplog.clear()
+    taking = asyncio.ensure_future(world.delivery.take(1))
+    await world.clock.advance(STALLED_S)
+    assert not caplog.text, "an empty queue is no mistake of the program"
+    world.pull(2)
+    (third,) = await taking
+    world.owned[0].drop()
+    taking = asyncio.ensure_future(world.delivery.take(1))
+    await world.clock.advance(STALLED_S)
+    assert third.is_unsettled and not caplog.text, "another member has the queue"
+    taking.cancel()
+
+
+async def test_handlers_that_take_long_are_not_taken_for_a_mistake(world, caplog):
+    world.pull(1)
+    await world.take()
+    taking = asyncio.ensure_future(world.delivery.take(1))
+    await world.clock.advance(2 * STALLED_S)
+    assert not caplog.text
+    taking.cancel()
 
 
 async def test_a_rejected_message_that_cannot_be_set_aside_comes_again(background):

@@ -11,6 +11,7 @@ from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.packing import Packing
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -78,6 +79,40 @@ async def test_a_message_that_meets_nothing_in_flight_leaves_at_once(peer):
         peer.received.clear()
         await asyncio.gather(*(mq.send("t", b"%d" % number) for number in range(3)))
     assert [messages_in(command) for command in peer.sent] == [1, 2]
+
+
+@pytest.mark.guards(
+    "Producer._put_one: (is_usual or self._outbox.window.gathers) -> self._outbox.window.gathers"
+)
+async def test_messages_that_leave_alone_take_the_short_way_too(peer, monkeypatch):
+    peer.has("t")
+    async with connect(peer.address) as mq:
+        await mq.send("t", b"checked", tag="a")
+        checked: list[Message] = []
+        monkeypatch.setattr(Packing, "check", lambda self, message: checked.append(message))
+        results = [await mq.send("t", b"x", tag="a"), await mq.send_soon("t", b"x", tag="a", keys="k")]
+        assert checked == []
+        await mq.send("t", b"x", tag="b")
+    assert len(checked) == 1 and [messages_in(command) for command in peer.sent] == [1] * 4
+    sent = [properties.parse(each.header(SendMessageV2).properties) for each in peer.sent[1:3]]
+    usual = {"TAGS": "a", "WAIT": "true"}
+    assert sent[0] == usual | {"UNIQ_KEY": results[0].msg_id}
+    assert sent[1] == usual | {"UNIQ_KEY": results[1].msg_id, "KEYS": "k"}
+
+
+@pytest.mark.guards("Session._write: is_alone -> False")
+async def test_a_message_that_leaves_alone_is_with_the_socket_at_once(peer):
+    peer.has("t")
+    async with connect(peer.address) as mq:
+        await mq.send("t", b"the route is known")
+        address = mq._network.routes.master("broker-a")
+        session = mq._network.brokers.live(address or "")
+        assert session is not None
+        before = session.sent_bytes
+        answer = mq.send_soon("t", b"x")
+        sent = session.sent_bytes
+        await answer
+    assert sent > before and session.sent_bytes >= sent
 
 
 async def test_a_message_that_is_alone_in_its_turn_is_a_single_message(peer):
