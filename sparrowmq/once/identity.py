@@ -26,19 +26,12 @@ Key: TypeAlias = Callable[[ReceivedMessage], str]
 
 def identity(message: ReceivedMessage) -> str:
     """Return the id by which duplicates of a message are recognised, see above."""
-    if own := message.properties.get(ONCE_ID):
-        return own
-    if unique := message.stored.unique_key:
-        return unique
-    return message.properties.get(Property.ORIGIN_MESSAGE_ID) or message.offset_msg_id
+    own = message.properties.get(ONCE_ID) or message.stored.unique_key
+    return own or message.properties.get(Property.ORIGIN_MESSAGE_ID) or message.offset_msg_id
 
 
 def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
-    """Return the mark that says `name` has handled the message: 64 characters, of its name, topic and key.
-
-    Raises:
-        ConfigError: the key is no text, or empty.
-    """
+    """Return the mark, 64 characters, that says `name` has handled the message. Raises: ConfigError, not a key."""
     found: object = key(message)
     if not isinstance(found, str) or not found:
         raise ConfigError(

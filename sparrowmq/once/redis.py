@@ -13,15 +13,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from sparrowmq.errors import BeingHandled, ConfigError
@@ -34,8 +28,6 @@ except ImportError as error:
     raise ConfigError(f"{__name__} needs the package redis: pip install 'sparrowmq[redis]'") from error
 
 T = TypeVar("T")
-# A command, or seconds to wait: what blocks and what does not then share all the rest.
-Steps: TypeAlias = Generator[tuple[Any, ...] | float, Any, T]
 
 POLL_S: Final = 0.05
 _DONE: Final = "done"
@@ -72,31 +64,27 @@ class RedisStore:
             raise ConfigError(f"keep_s={keep_s!r} and lease_s={lease_s!r} must be seconds above 0")
         self.is_async = isinstance(client, AsyncRedis)
         self._client: Any = client
-        self._keep_ms, self._lease_s, self._lease_ms = (
-            int(keep_s * 1000) or 1,
-            lease_s,
-            int(lease_s * 1000) or 1,
-        )
+        self._sleep: Any = asyncio.sleep if self.is_async else time.sleep
+        self._keep_ms, self._lease_ms = int(keep_s * 1000) or 1, int(lease_s * 1000) or 1
         self._prefix = prefix
 
-    def attempt(
-        self, marks: Sequence[str]
-    ) -> AbstractContextManager[Attempt] | AbstractAsyncContextManager[Attempt]:
+    def attempt(self, marks: Sequence[str]) -> Any:
         keys = [self._prefix + mark for mark in marks]
         return self._asynchronous(keys, uuid4().hex) if self.is_async else self._blocking(keys, uuid4().hex)
+
+    # With a blocking client the coroutines below never wait, so they run as plain calls: see `_now`.
 
     @contextmanager
     def _blocking(self, keys: list[str], token: str) -> Iterator[Attempt]:
         taken: list[str] = []
         ended = threading.Event()
-        renewing = threading.Thread(target=self._renew, args=(taken, token, ended), daemon=True)
         try:
-            attempt = Attempt(self._drive(self._take(keys, token, taken)))
-            renewing.start()
+            attempt = Attempt(_now(self._take(keys, token, taken)))
+            threading.Thread(target=self._renew_until, args=(taken, token, ended), daemon=True).start()
             yield attempt
-            self._drive(self._keep(taken))
+            _now(self._keep(taken))
         except BaseException:
-            self._drive(self._expire(taken, token, 0))
+            _now(self._expire(taken, token, 0))
             raise
         finally:
             ended.set()
@@ -104,69 +92,61 @@ class RedisStore:
     @asynccontextmanager
     async def _asynchronous(self, keys: list[str], token: str) -> AsyncIterator[Attempt]:
         taken: list[str] = []
-        renewing = asyncio.ensure_future(self._renew_soon(taken, token))
+        renewing = asyncio.ensure_future(self._renew(taken, token))
         try:
-            yield Attempt(await self._drive_soon(self._take(keys, token, taken)))
-            await self._drive_soon(self._keep(taken))
+            yield Attempt(await self._take(keys, token, taken))
+            await self._keep(taken)
         except BaseException:
-            await self._drive_soon(self._expire(taken, token, 0))
+            await self._expire(taken, token, 0)
             raise
         finally:
             renewing.cancel()
 
-    def _take(self, keys: list[str], token: str, taken: list[str]) -> Steps[list[bool]]:
+    async def _take(self, keys: list[str], token: str, taken: list[str]) -> list[bool]:
         """Take those marks that are not done, and note them. Raises: BeingHandled."""
-        until, new = time.monotonic() + 2 * self._lease_s, []
+        limit_s = 2 * self._lease_ms / 1000
+        until, new = time.monotonic() + limit_s, []
         for key in keys:
-            while not (is_new := (yield ("SET", key, token, "NX", "PX", self._lease_ms))):
-                held = yield ("GET", key)
-                if held in (_DONE, _DONE.encode(), token, token.encode()):
+            while not (is_new := await self._do("SET", key, token, "NX", "PX", self._lease_ms)):
+                if await self._do("GET", key) in (_DONE, _DONE.encode(), token, token.encode()):
                     break
                 if time.monotonic() > until:
-                    raise BeingHandled(key, 2 * self._lease_s)
-                yield POLL_S
+                    raise BeingHandled(key, limit_s)
+                await self._end_of(self._sleep(POLL_S))
             new.append(bool(is_new))
             taken += [key] if is_new else []
         return new
 
-    def _keep(self, taken: list[str]) -> Steps[None]:
+    async def _keep(self, taken: list[str]) -> None:
         for key in taken:
-            yield ("SET", key, _DONE, "PX", self._keep_ms)
+            await self._do("SET", key, _DONE, "PX", self._keep_ms)
 
-    def _expire(self, taken: list[str], token: str, after_ms: int) -> Steps[None]:
+    async def _expire(self, taken: list[str], token: str, after_ms: int) -> None:
         for key in taken:
-            yield ("EVAL", _EXPIRE, 1, key, token, after_ms)
+            await self._do("EVAL", _EXPIRE, 1, key, token, after_ms)
 
-    def _renew(self, taken: list[str], token: str, ended: threading.Event) -> None:
-        while not ended.wait(self._lease_s / 3):
+    async def _renew(self, taken: list[str], token: str) -> None:
+        while True:
+            await asyncio.sleep(self._lease_ms / 3000)
             with suppress(redis.RedisError):  # The next one may come in time.
-                self._drive(self._expire(taken, token, self._lease_ms))
+                await self._expire(taken, token, self._lease_ms)
 
-    async def _renew_soon(self, taken: list[str], token: str) -> None:
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
+    def _renew_until(self, taken: list[str], token: str, ended: threading.Event) -> None:
+        while not ended.wait(self._lease_ms / 3000):
             with suppress(redis.RedisError):
-                await self._drive_soon(self._expire(taken, token, self._lease_ms))
+                _now(self._expire(taken, token, self._lease_ms))
 
-    def _drive(self, steps: Steps[T]) -> T:
-        answer: Any = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            if isinstance(step, float):
-                time.sleep(step)
-            else:
-                answer = self._client.execute_command(*step)
+    async def _do(self, *command: Any) -> Any:
+        return await self._end_of(self._client.execute_command(*command))
 
-    async def _drive_soon(self, steps: Steps[T]) -> T:
-        answer: Any = None
-        while True:
-            try:
-                step = steps.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            answer = await (
-                asyncio.sleep(step) if isinstance(step, float) else self._client.execute_command(*step)
-            )
+    async def _end_of(self, answer: Any) -> Any:
+        return await answer if self.is_async else answer
+
+
+def _now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")

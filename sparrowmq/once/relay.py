@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from threading import Event
@@ -35,6 +35,7 @@ BATCH: Final = 100
 IDLE_S: Final = 0.5
 FAILED_S: Final = 1.0
 BEHIND_S: Final = 0.1
+FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again"
 _PACKING: Final = Packing(ProducerSettings(), lambda: "", "")
 _FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
 
@@ -71,10 +72,10 @@ def columns_of(
 
 
 class Rows(Protocol):
-    """The table of an outbox inside a transaction."""
+    """The table of an outbox inside a transaction. Lists of ids are not empty."""
 
-    def take(self, limit: int) -> Sequence[Row]:
-        """The rows that are due, the longest due first, locked where a database can skip the locked rows of others."""
+    def take(self) -> Iterable[Row]:
+        """`BATCH` rows that are due, the longest due first, locked where a database can skip the rows of others."""
 
     def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
         """Id and key of all rows of these keys up to an id, by id; also of those that are locked or put off."""
@@ -89,7 +90,7 @@ class Turn:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        taken = sorted(rows.take(BATCH))
+        taken = sorted(rows.take())
         first = self._first(taken)
         self._behind = [row.id for row in taken if row.id not in first]
         self._failed: list[int] = []
@@ -101,8 +102,8 @@ class Turn:
 
     def _first(self, taken: list[Row]) -> set[int]:
         """The rows without an older row of their key outside of this transaction."""
-        ours = {row.id for row in taken}
-        first, others = {row.id for row in taken if not row.fifo}, set[str]()
+        ours, others = {row.id for row in taken}, set[str]()
+        first = {row.id for row in taken if not row.fifo}
         keys = {row.fifo for row in taken if row.fifo}
         for row, key in self._rows.of_keys(keys, taken[-1].id) if keys else ():
             if row not in ours:
@@ -128,16 +129,18 @@ class Turn:
 
     def settle(self) -> int:
         """Write the outcomes, and return the number of rows that were sent."""
-        self._rows.delete(self._sent)
-        self._rows.put_off(self._failed, time.time() + FAILED_S)
-        self._rows.put_off(self._behind, time.time() + BEHIND_S)
+        if self._sent:
+            self._rows.delete(self._sent)
+        for ids, pause_s in ((self._failed, FAILED_S), (self._behind, BEHIND_S)):
+            if ids:
+                self._rows.put_off(ids, time.time() + pause_s)
         return len(self._sent)
 
 
 class BlockingOutbox:
     """An outbox whose relay is for programs without `async`. Its rows are those of `_rows`."""
 
-    _failures: ClassVar[tuple[type[Exception], ...]]
+    _failures: ClassVar[type[Exception]]
 
     def _rows(self) -> AbstractContextManager[Rows]:
         raise NotImplementedError
@@ -154,12 +157,9 @@ class BlockingOutbox:
         """Send rows until `stop` is set. A failure of the database is logged. Raises: ClientClosed."""
         while not stop.is_set():
             try:
-                idle = not self.relay_batch(mq)
+                is_idle = not self.relay_batch(mq)
             except self._failures:
                 log.exception(FAILED)
-                idle = True
-            if idle:
+                is_idle = True
+            if is_idle:
                 stop.wait(IDLE_S)
-
-
-FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again"

@@ -9,12 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Unpack
 
 from sparrowmq.client.client import Client
@@ -24,7 +19,7 @@ from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
-from sparrowmq.once.relay import FAILED, IDLE_S, BlockingOutbox, Row, Turn, columns_of, log
+from sparrowmq.once.relay import BATCH, FAILED, IDLE_S, BlockingOutbox, Row, Turn, columns_of, log
 from sparrowmq.protocol.messages.message import Message
 
 try:
@@ -34,9 +29,8 @@ try:
     from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.orm import Session
 except ImportError as error:
-    raise ConfigError(
-        f"{__name__} needs the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
-    ) from error
+    needed = "the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
+    raise ConfigError(f"{__name__} needs {needed}") from error
 
 metadata: Final = sa.MetaData()
 MARKS: Final = sa.Table(
@@ -77,9 +71,7 @@ class SqlStore:
         self.is_async = isinstance(engine, AsyncEngine)
         self._engine: Any = engine
 
-    def attempt(
-        self, marks: Sequence[str]
-    ) -> AbstractContextManager[Attempt] | AbstractAsyncContextManager[Attempt]:
+    def attempt(self, marks: Sequence[str]) -> Any:
         return self._asynchronous(marks) if self.is_async else self._blocking(marks)
 
     @contextmanager
@@ -127,31 +119,6 @@ def _mark(connection: sa.Connection, mark: str) -> bool:
     return True
 
 
-class _Rows:
-    """The table `once_outbox` in a transaction."""
-
-    def __init__(self, connection: sa.Connection) -> None:
-        self._connection = connection
-
-    def take(self, limit: int) -> list[Row]:
-        oldest = [ROWS.c.due, ROWS.c.id]
-        columns = [ROWS.c[name] for name in Row._fields]
-        due = sa.select(*columns).where(ROWS.c.due <= time.time()).order_by(*oldest).limit(limit)
-        return [Row(*row) for row in self._connection.execute(due.with_for_update(skip_locked=True))]
-
-    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        older = sa.select(ROWS.c.id, ROWS.c.fifo).where(ROWS.c.fifo.in_(keys), ROWS.c.id <= last)
-        return [(row, key) for row, key in self._connection.execute(older.order_by(ROWS.c.id))]
-
-    def delete(self, ids: list[int]) -> None:
-        if ids:
-            self._connection.execute(sa.delete(ROWS).where(ROWS.c.id.in_(ids)))
-
-    def put_off(self, ids: list[int], until: float) -> None:
-        if ids:
-            self._connection.execute(sa.update(ROWS).where(ROWS.c.id.in_(ids)).values(due=until))
-
-
 def add(
     connection: sa.Connection | Session,
     topic: str | Message,
@@ -168,10 +135,33 @@ def add(
     connection.execute(sa.insert(ROWS), {"due": time.time(), **columns_of(topic, body, **arguments)})
 
 
+class _Rows:
+    """The table `once_outbox` in a transaction."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._execute = connection.execute
+
+    def take(self) -> Iterable[Row]:
+        oldest = [ROWS.c.due, ROWS.c.id]
+        columns = [ROWS.c[name] for name in Row._fields]
+        due = sa.select(*columns).where(ROWS.c.due <= time.time()).order_by(*oldest).limit(BATCH)
+        return [Row(*row) for row in self._execute(due.with_for_update(skip_locked=True))]
+
+    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
+        older = sa.select(ROWS.c.id, ROWS.c.fifo).where(ROWS.c.fifo.in_(keys), ROWS.c.id <= last)
+        return [(row, key) for row, key in self._execute(older.order_by(ROWS.c.id))]
+
+    def delete(self, ids: list[int]) -> None:
+        self._execute(sa.delete(ROWS).where(ROWS.c.id.in_(ids)))
+
+    def put_off(self, ids: list[int], until: float) -> None:
+        self._execute(sa.update(ROWS).where(ROWS.c.id.in_(ids)).values(due=until))
+
+
 class SqlOutbox(BlockingOutbox):
     """Relays the table `once_outbox`."""
 
-    _failures = (SQLAlchemyError,)
+    _failures = SQLAlchemyError
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = _committed(engine)
@@ -202,11 +192,11 @@ class AsyncSqlOutbox:
         """Send rows until cancelled. A failure of the database is logged. Raises: ClientClosed."""
         while True:
             try:
-                idle = not await self.relay_batch(mq)
+                is_idle = not await self.relay_batch(mq)
             except SQLAlchemyError:
                 log.exception(FAILED)
-                idle = True
-            if idle:
+                is_idle = True
+            if is_idle:
                 await asyncio.sleep(IDLE_S)
 
 

@@ -61,7 +61,7 @@ def test_a_failed_message_is_handled_again(tmp_path):
     assert calls == ["U-1", "U-1"]
 
 
-@pytest.mark.guards("_Call.__call__: drop both = [list")
+@pytest.mark.guards("idempotent._call: drop both = [list")
 def test_a_batch_is_handled_without_its_duplicates(tmp_path):
     calls = []
 

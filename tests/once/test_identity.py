@@ -44,7 +44,7 @@ def test_a_key_that_is_no_text_is_refused(key):
         mark_of(received(), "billing", lambda message: key)
 
 
-@pytest.mark.guards("once.identity.identity: drop return unique")
+@pytest.mark.guards("once.identity.identity: message.stored.unique_key -> None")
 async def test_the_identity_stays_through_the_retries_of_a_real_broker(mq):
     seen = []
 

@@ -92,7 +92,7 @@ def test_a_batch_is_handled_without_its_duplicates(client):
     assert calls == [["U-1", "U-2"], ["U-3"]]
 
 
-@pytest.mark.guards("RedisStore._renew: drop _drive")
+@pytest.mark.guards("RedisStore._renew_until: drop _now")
 def test_a_duplicate_waits_for_a_handler_that_takes_longer_than_its_lease(client):
     """The lease is renewed: without that the duplicate would be handled as well."""
     calls, started = [], threading.Event()

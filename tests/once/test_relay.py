@@ -144,7 +144,7 @@ def test_a_crash_in_the_middle_of_a_turn_loses_nothing(engine):
     sent = taking()
     outbox = SqlOutbox(engine)
     with pytest.raises(Crash), outbox._rows() as rows:
-        assert len(rows.take(10)) == 2
+        assert len([*rows.take()]) == 2
         rows.delete([1])
         raise Crash
     assert outbox.relay_batch(sent) == 2

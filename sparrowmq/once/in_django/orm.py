@@ -2,6 +2,8 @@
 
 add("orders", body, fifo="o-1")               in a view, in its transaction
 DjangoOutbox().relay(mq, threading.Event())   in a program of its own, such as a management command
+
+`using` is the name of the database in DATABASES.
 """
 
 from __future__ import annotations
@@ -18,16 +20,12 @@ from sparrowmq.client.sending.send_arguments import Body, OnewayArguments
 from sparrowmq.once.idempotent import Attempt
 from sparrowmq.once.identity import Key, identity, mark_of
 from sparrowmq.once.in_django.models import Mark, Waiting
-from sparrowmq.once.relay import BlockingOutbox, Row, columns_of
+from sparrowmq.once.relay import BATCH, BlockingOutbox, Row, columns_of
 from sparrowmq.protocol.messages.message import Message
 
 
 class DjangoStore:
-    """Keeps marks, each in one transaction with what its handler does in the same database.
-
-    Args:
-        using: the database, by its name in DATABASES.
-    """
+    """Keeps marks, each in one transaction with what its handler does in the same database."""
 
     is_async = False
     has_connection = True
@@ -81,10 +79,10 @@ class _Rows:
         self._all = Waiting.objects.using(using)
         self._skips = skips
 
-    def take(self, limit: int) -> list[Row]:
+    def take(self) -> Iterable[Row]:
         free = self._all.select_for_update(skip_locked=True) if self._skips else self._all
         due = free.filter(due__lte=time.time()).order_by("due", "id")
-        return [Row(*row) for row in due.values_list(*Row._fields)[:limit]]
+        return [Row(*row) for row in due.values_list(*Row._fields)[:BATCH]]
 
     def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
         older = self._all.filter(fifo__in=keys, id__lte=last).order_by("id")
@@ -101,7 +99,7 @@ class _Rows:
 class DjangoOutbox(BlockingOutbox):
     """Relays the table `once_outbox` of a database."""
 
-    _failures = (Error,)
+    _failures = Error
 
     def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
         self._using = using
