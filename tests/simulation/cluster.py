@@ -18,8 +18,9 @@ from sparrowmq.client.cluster import network as client_network
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from tests.simulation.etcd import PORT as ETCD_PORT
-from tests.simulation.etcd import EtcdState, FakeEtcd
+from tests.simulation.etcd import EtcdState, FakeEtcd, Kept
 from tests.simulation.files import ROOT
+from tests.simulation.rot import Rot
 from tests.simulation.world import Host, Process, SimClock, World, this_process
 
 Program = Callable[[], Coroutine[Any, Any, Any]]
@@ -36,6 +37,7 @@ class Cluster:
         live: the running member of each brokerId, for the checker.
         restarts_s: the longest time until a dead server starts again.
         keeps_down: hosts that the supervisor leaves alone.
+        incomplete: members with a new disk that the master has not yet left out of those in sync.
     """
 
     def __init__(self, world: World, members: int = 3, *, slave_ack: SlaveAck = SlaveAck.FLUSHED) -> None:
@@ -49,6 +51,10 @@ class Cluster:
         self.live: dict[int, Member] = {}
         self.restarts_s = 3.0
         self.keeps_down: dict[Host, None] = {}
+        self.incomplete: dict[int, None] = {}
+        self._rot: Rot | None = None
+        self._state: Kept | None = None
+        self._in_sync: frozenset[int] = frozenset()
         self._slave_ack = slave_ack
         self._clients = 0
         self._programs: dict[Host, Program] = {}
@@ -86,19 +92,40 @@ class Cluster:
         is_etcd_good = self.etcd.process is not None and not self.etcd.process.is_dead
         if not is_etcd_good or state.loses or state.delays_s:
             return []
+        damaged = {self.rot.member} if self.rot is not None else set()
+        damaged.update(self.incomplete)
         troubled = {host for pair in (*network.cut, *network.slow_s) for host in pair}
         return [
             number
             for number, host in self.members.items()
-            if self._runs(number) and host.is_healthy and host.ip not in troubled
+            if self._runs(number) and host.is_healthy and host.ip not in troubled and number not in damaged
         ]
 
-    def in_sync(self) -> set[int]:
+    def rotted(self, rot: Rot | None) -> None:
+        """A bit has flipped."""
+        if rot is not None:
+            self._rot = rot
+            self.world.scheduler.note(f"m{rot.member}: byte {rot.at} of {rot.path} is wrong")
+
+    @property
+    def rot(self) -> Rot | None:
+        """The bit that is wrong now, if there is one."""
+        if self._rot is not None and not self._rot.is_there:
+            self.world.scheduler.note(
+                f"m{self._rot.member}: byte {self._rot.at} of {self._rot.path} is right again"
+            )
+            self._rot = None
+        return self._rot
+
+    def in_sync(self) -> frozenset[int]:
         """The members in sync, as etcd has them."""
         for key, kept in self.etcd_state.keys.items():
             if key.endswith(b"/state"):
-                return set(json.loads(kept.value)["in_sync"])
-        return set()
+                if kept is not self._state:
+                    self._state, self._in_sync = kept, frozenset(json.loads(kept.value)["in_sync"])
+                    self.incomplete = {member: None for member in self.incomplete if member in self._in_sync}
+                return self._in_sync
+        return frozenset()
 
     def log_of(self, number: int) -> bytes:
         """The log of a member, as its system shows it, without the unwritten rest."""
@@ -121,6 +148,11 @@ class Cluster:
 
     def _ended(self, process: Process) -> None:
         host = process.host
+        if process in host.tools:
+            return
+        for number in self.members:
+            if self.members[number] is host and number in self.live:
+                self.etcd_state.is_orphaned |= self.live[number].leads
         if host in self._programs:
             delay_s = 0.2 + self.world.scheduler.rng.random() * self.restarts_s
             self.world.scheduler.after(delay_s, lambda: self._again(host))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,7 +46,10 @@ class Inode:
     def resize(self, size: int) -> None:
         """Cut, or lengthen by zeros."""
         if size < len(self.data):
-            for sector in range(size // SECTOR, (len(self.data) + SECTOR - 1) // SECTOR):
+            sectors: Iterable[int] = range(size // SECTOR, (len(self.data) + SECTOR - 1) // SECTOR)
+            if not self.data[size:].strip(b"\0"):  # what a power cut brings back would be zeros, too
+                sectors = [sector for sector in (*self.loose, *self.lost) if sector in sectors]
+            for sector in sectors:
                 self._touch(sector)
             del self.data[size:]
         else:
@@ -158,6 +162,10 @@ class SimDisk:
 
     def used(self) -> int:
         return sum(len(inode.data) for inode in self.names.values() if inode is not None)
+
+    def lose_all(self) -> None:
+        """Become another, empty disk."""
+        self.names, self._durable, self._loose = {self.root: None}, {self.root: None}, []
 
     def cut_power(self, rng: random.Random) -> None:
         """Leave any state that a power cut can leave."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from tests.simulation.world import Host
 
-PORT = 2379
+PORT: Final = 2379
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 @dataclass
@@ -35,6 +38,8 @@ class EtcdState:
         loses: the share of answers that are lost.
         delays_s: the longest delay of an answer.
         elections: how many leaders there were.
+        is_orphaned: the process of the last leader died, and no other one was elected since.
+        failovers: how many elections came after the death of a leader's process.
     """
 
     keys: dict[bytes, Kept] = field(default_factory=dict)
@@ -44,42 +49,38 @@ class EtcdState:
     delays_s: float = 0.0
     granted: int = 0
     elections: int = 0
+    is_orphaned: bool = False
+    failovers: int = 0
 
 
 class FakeEtcd:
     """The process of an etcd."""
 
     def __init__(self, host: Host, state: EtcdState) -> None:
-        self._state = state
-        self._scheduler = host.world.scheduler
+        self.state = state
+        self.scheduler = host.world.scheduler
 
     async def run(self) -> None:
         """Serve until killed. After a start every lease lasts its whole time, as after an election of etcd."""
-        for number, (ttl, _) in self._state.leases.items():
-            self._state.leases[number] = ttl, self._scheduler.now + ttl
-        await asyncio.start_server(self._serve, "0.0.0.0", PORT)
-        await asyncio.get_running_loop().create_future()
+        for number, (ttl, _) in self.state.leases.items():
+            self.state.leases[number] = ttl, self.scheduler.now + ttl
+        loop = asyncio.get_running_loop()
+        await loop.create_server(partial(_Question, self, loop), "0.0.0.0", PORT)
+        await loop.create_future()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            lines = head.lower().split("\r\n")
-            size = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
-            question = json.loads(await reader.readexactly(size))
-            status, answer = self._answer(head.split()[1].removeprefix("/v3/"), question)
-            if self._state.delays_s:
-                await asyncio.sleep(self._scheduler.rng.random() * self._state.delays_s)
-            if self._scheduler.rng.random() >= self._state.loses:
-                body = json.dumps(answer).encode()
-                writer.write(b"HTTP/1.1 %d OK\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        finally:
-            writer.close()
+    def answered(self, question: bytes) -> bytes | None:
+        """Return the answer to a request; None while it is not whole."""
+        head, _, body = question.partition(b"\r\n\r\n")
+        size = _LENGTH.search(head)
+        if size is None or len(body) < int(size[1]):
+            return None
+        status, answer = self._answer(head.split(maxsplit=2)[1][len("/v3/") :].decode(), json.loads(body))
+        content = json.dumps(answer).encode()
+        return b"HTTP/1.1 %d OK\r\nContent-Length: %d\r\n\r\n" % (status, len(content)) + content
 
     def _answer(self, what: str, question: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self._expire()
-        state = self._state
+        state = self.state
         if what == "kv/range":
             begin, end = b64decode(question["key"]), b64decode(question["range_end"])
             found = [
@@ -93,14 +94,14 @@ class FakeEtcd:
         if what == "lease/grant":
             state.granted += 1
             ttl = int(question["TTL"])
-            state.leases[state.granted] = ttl, self._scheduler.now + ttl
+            state.leases[state.granted] = ttl, self.scheduler.now + ttl
             return 200, {"ID": str(state.granted), "TTL": str(ttl)}
         number = int(question["ID"])
         if what == "lease/keepalive":
             if number not in state.leases:
                 return 200, {"result": {"ID": str(number)}}
             ttl, _ = state.leases[number]
-            state.leases[number] = ttl, self._scheduler.now + ttl
+            state.leases[number] = ttl, self.scheduler.now + ttl
             return 200, {"result": {"ID": str(number), "TTL": str(ttl)}}
         assert what == "lease/revoke", what
         if number not in state.leases:
@@ -110,7 +111,7 @@ class FakeEtcd:
         return 200, {}
 
     def _transact(self, question: dict[str, Any]) -> dict[str, Any]:
-        state = self._state
+        state = self.state
         for compare in question.get("compare", ()):
             kept = state.keys.get(b64decode(compare["key"]))
             if (kept.version if kept else 0) != int(compare["mod_revision"]):
@@ -124,19 +125,52 @@ class FakeEtcd:
                     return {}
                 key, value = b64decode(put["key"]), b64decode(put["value"])
                 state.keys[key] = Kept(value, state.revision, lease)
-                state.elections += key.endswith(b"/leader")
-                self._scheduler.note(f"etcd {key.decode()} = {value.decode()}")
+                if key.endswith(b"/leader"):
+                    state.elections += 1
+                    state.failovers += state.is_orphaned
+                    state.is_orphaned = False
+                self.scheduler.note(f"etcd {key.decode()} = {value.decode()}")
             else:
                 state.keys.pop(b64decode(each["request_delete_range"]["key"]), None)
         return {"succeeded": True}
 
     def _expire(self) -> None:
-        state = self._state
-        for number in [number for number, (_, end) in state.leases.items() if end <= self._scheduler.now]:
+        state = self.state
+        for number in [number for number, (_, end) in state.leases.items() if end <= self.scheduler.now]:
             del state.leases[number]
         for key in [key for key, kept in state.keys.items() if kept.lease and kept.lease not in state.leases]:
             del state.keys[key]
-            self._scheduler.note(f"etcd {key.decode()} ended")
+            self.scheduler.note(f"etcd {key.decode()} ended")
+
+
+class _Question(asyncio.Protocol):
+    """A connection with one request."""
+
+    def __init__(self, etcd: FakeEtcd, loop: asyncio.AbstractEventLoop) -> None:
+        self._etcd = etcd
+        self._loop = loop
+        self._got = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        answer, rng = self._etcd.answered(self._got), self._etcd.scheduler.rng
+        if answer is None:
+            return
+        self._got = b""
+        delays_s = self._etcd.state.delays_s
+        if delays_s:
+            self._loop.call_later(rng.random() * delays_s, self._end, answer)
+        else:
+            self._end(answer)
+
+    def _end(self, answer: bytes) -> None:
+        if self._etcd.scheduler.rng.random() >= self._etcd.state.loses:
+            self._transport.write(answer)
+        self._transport.close()
 
 
 def _packed(content: bytes) -> str:

@@ -3,8 +3,9 @@
 processes   kill -9, power cut, pause, clean stop; at any moment, or in the middle of a call of the system
 network     cut in one direction or both, slow, connections reset
 etcd        down, slow, answers that are lost
-disks       slow, full, read-only, a sync that fails
+disks       slow, full, read-only, a sync that fails, a bit of a log that flips, a disk that is replaced
 clocks      a wall clock jumps
+backups     a member is backed up, and the copy restored, beside what else happens
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tests.simulation import rot
+from tests.simulation.backups import Backups
 from tests.simulation.cluster import Cluster
 from tests.simulation.world import Host
 
@@ -28,8 +31,11 @@ class Faults:
         counts: how many began, by name.
     """
 
-    def __init__(self, cluster: Cluster, mean_s: float, kinds: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, backups: Backups, mean_s: float, kinds: tuple[str, ...] | None = None
+    ) -> None:
         self._cluster = cluster
+        self._backups = backups
         self._scheduler = cluster.world.scheduler
         self._rng = self._scheduler.rng
         self._mean_s = mean_s
@@ -51,7 +57,10 @@ class Faults:
             "full disk": self._full_disk,
             "read-only disk": self._read_only_disk,
             "failing sync": self._failing_sync,
+            "rot": self._rot,
+            "lost disk": self._lost_disk,
             "clock": self._clock,
+            "backup": self._backup,
             "name server": self._namesrv,
         }
         self._kinds = [(name, every[name]) for name in every if kinds is None or name in kinds]
@@ -222,6 +231,28 @@ class Faults:
 
     def _failing_sync(self) -> None:
         self._member().disk.failing_syncs += self._rng.randint(1, 2)
+
+    def _rot(self) -> None:
+        """Flip a bit, unless an earlier one is not repaired."""
+        cluster = self._cluster
+        if cluster.rot is None:
+            disks = {number: host.disk for number, host in cluster.members.items()}
+            cluster.rotted(rot.flip(disks, self._rng.choice(sorted(disks)), self._rng))
+
+    def _lost_disk(self) -> None:
+        """Replace the disk of a slave, if all members are healthy and have everything."""
+        cluster = self._cluster
+        slaves = [number for number in cluster.healthy() if number not in cluster.masters]
+        is_whole = cluster.rot is None and cluster.in_sync() == set(cluster.members)
+        if is_whole and len(slaves) == len(cluster.members) - 1 >= 2:
+            number = self._rng.choice(slaves)
+            host = cluster.members[number]
+            host.kill(power=True)
+            host.disk.lose_all()
+            cluster.incomplete[number] = None
+
+    def _backup(self) -> None:
+        self._backups.begin(self._rng.choice(sorted(self._cluster.members)))
 
     def _clock(self) -> None:
         self._member().ahead_ms = self._rng.choice((-10_000, -1000, 0, 1000, 10_000))

@@ -5,6 +5,7 @@
     a queue keeps the order of a sender's acknowledged messages
     the message at an offset never changes after a consumer saw it
     a delayed message, a timed one and that of a committed transaction are delivered once; of one rolled back, never
+    the messages of a staged batch are published once, all or none, in their order
     what an operator changed stays: topics, their queues, groups, committed offsets
 
 An operation without an answer may have happened or not; the next answer of the same kind decides.
@@ -48,7 +49,11 @@ class History:
     less_safe: int = 0
     failed: int = 0
     shown: dict[Place, str] = field(default_factory=dict)
+    shown_ends: Counter[int] = field(
+        default_factory=Counter
+    )  # by queue, behind the last message that was shown
     later: dict[str, Fate] = field(default_factory=dict)
+    batches: list[list[str]] = field(default_factory=list)  # that were staged, in their order
     topics: dict[str, set[int]] = field(
         default_factory=dict
     )  # the numbers of queues that it may have; 0: none
@@ -79,6 +84,7 @@ class History:
     def saw(self, topic: str, queue: int, offset: int, identity: str) -> None:
         """A consumer got a message."""
         place = (topic, queue, offset)
+        self.shown_ends[queue] = max(self.shown_ends[queue], offset + 1)
         if not self.shows_safe_only:
             self.shown[place] = identity
         before = self.shown.setdefault(place, identity)
@@ -143,6 +149,22 @@ class History:
                 self.violated("never delivered", f"{identity} was never delivered")
             elif fate is Fate.NEVER and count:
                 self.violated("rolled back and delivered", f"{identity} was rolled back, and delivered")
+
+    def check_batches(self, found: dict[Place, str]) -> None:
+        """Compare with the published messages of staged batches."""
+        there = set(found.values())
+        for batch in self.batches:
+            published = there.intersection(batch)
+            if published and len(published) < len(batch):
+                self.violated("batch in part", f"of {batch} only {sorted(published)} were published")
+        last: dict[int, int] = {}
+        for (_, queue, _), identity in sorted(found.items()):
+            number = int(identity.partition("-")[2])
+            if number <= last.get(queue, -1):
+                self.violated(
+                    "order of batches", f"{identity} comes after number {last[queue]} in queue {queue}"
+                )
+            last[queue] = number
 
     def check_state(
         self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]

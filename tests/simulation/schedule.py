@@ -164,6 +164,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         is_dead: its callbacks are dropped.
         is_paused: its callbacks wait.
         busy_until: it runs nothing before this time, as if a call blocked it.
+        fibers: its functions on stacks of their own that have not ended.
     """
 
     def __init__(self, scheduler: Scheduler, owner: Any, network: Any) -> None:
@@ -173,6 +174,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         self.is_paused = False
         self.is_listed = False
         self.busy_until = 0.0
+        self.fibers: dict[Any, None] = {}
         self._network = network
         self._queue: deque[Any] = deque()
         self._tasks: weakref.WeakSet[SimTask] = weakref.WeakSet()
@@ -235,6 +237,8 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
 
     def bury(self) -> None:
         """Close the coroutines of a dead process. Each call of the system that they still make raises `Died`."""
+        for fiber in list(self.fibers):
+            self.within(fiber.end)
         for task in sorted(self._tasks, key=hash):
             task._log_destroy_pending = False
             self.within(partial(_close, task))
@@ -294,7 +298,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
-        self.owner.in_thread(lambda: _settle(self, future, func, args))
+        self.owner.in_fiber(partial(_settle, self, future, func, args))
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

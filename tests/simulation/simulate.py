@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.broker.broker_settings import SlaveAck
+from tests.simulation.backups import Backups
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Faults
 from tests.simulation.history import History
@@ -15,6 +18,7 @@ from tests.simulation.world import World
 
 QUIET_S: Final = 40.0  # after the last fault, until all that was delayed has come
 VERIFY_S: Final = 240.0
+REPAIR_S: Final = 180.0  # until a flipped bit is repaired, after the last fault
 ELECTION_S: Final = 15.0  # until a master leads, if most of the members in sync are healthy
 _LOOK_S: Final = 0.05
 _MEMBERS: Final = (3, 3, 3, 2, 1)  # by seed; a single one is a broker whose answers mean "on disk"
@@ -26,6 +30,9 @@ class Outcome:
     """How a run ended.
 
     Attributes:
+        failovers: the number of elections after the death of a leader's process.
+        backups: the number of those that were made and compared.
+        failed_backups: the number of those that could not be made.
         recent: the last events of the trace.
     """
 
@@ -39,7 +46,10 @@ class Outcome:
     shown: int
     failed: int
     elections: int
+    failovers: int
     faults: dict[str, int]
+    backups: int
+    failed_backups: int
     recent: list[str] = field(repr=False, default_factory=list)
 
 
@@ -60,7 +70,8 @@ class Run:
         self.cluster = Cluster(self.world, _MEMBERS[seed % len(_MEMBERS)], slave_ack=SlaveAck.FLUSHED)
         self.history = History(self.world.scheduler, shows_safe_only=len(self.cluster.members) > 1)
         self.workload = Workload(self.cluster, self.history)
-        self.faults = Faults(self.cluster, fault_s, kinds)
+        self.backups = Backups(self.cluster, self.history)
+        self.faults = Faults(self.cluster, self.backups, fault_s, kinds)
         self._healthy_since: dict[int, float] = {}
         self._led = 0.0
 
@@ -70,19 +81,27 @@ class Run:
         with self.world.entered():
             self._play()
             trace_hash, recent = self.world.scheduler.trace_hash, list(self.world.scheduler.recent)
+        return self.ended(time.process_time() - began, trace_hash, recent)
+
+    def ended(self, cpu_s: float, trace_hash: str = "", recent: Sequence[str] = ()) -> Outcome:
+        """Return how the run has ended."""
+        history, etcd, backups = self.history, self.cluster.etcd_state, self.backups
         return Outcome(
-            self.world.seed,
-            self.world.scheduler.now,
-            time.process_time() - began,
-            trace_hash,
-            self.history.violations,
-            dict(self.history.broken),
-            len(self.history.acknowledged),
-            len(self.history.shown),
-            self.history.failed,
-            self.cluster.etcd_state.elections,
-            self.faults.counts,
-            recent,
+            seed=self.world.seed,
+            simulated_s=self.world.scheduler.now,
+            cpu_s=cpu_s,
+            trace_hash=trace_hash,
+            violations=history.violations,
+            broken=dict(history.broken),
+            acknowledged=len(history.acknowledged),
+            shown=len(history.shown),
+            failed=history.failed,
+            elections=etcd.elections,
+            failovers=etcd.failovers,
+            faults=self.faults.counts,
+            backups=backups.done,
+            failed_backups=backups.failed,
+            recent=list(recent),
         )
 
     def _play(self) -> None:
@@ -97,11 +116,21 @@ class Run:
             self.faults.end()
             self.workload.is_over = True
             scheduler.run(scheduler.now + QUIET_S)
+            self._await_repair()
             self._verify()
         else:
             self.history.violated("start", "the cluster did not start")
         for text in scheduler.unhandled:
             self.history.violated("not handled", text)
+
+    def _await_repair(self) -> None:
+        scheduler, until = self.world.scheduler, self.world.scheduler.now + REPAIR_S
+        while self.cluster.rot is not None and scheduler.now < until:
+            scheduler.run(scheduler.now + 1.0)
+        if self.cluster.rot is not None:
+            self.history.violated(
+                "not repaired", f"{self.cluster.rot.path} of member {self.cluster.rot.member}"
+            )
 
     def _verify(self) -> None:
         scheduler, until = self.world.scheduler, self.world.scheduler.now + VERIFY_S
@@ -116,6 +145,8 @@ class Run:
             scheduler.run(scheduler.now + 1.0)
         if self.workload.found is None:
             self.history.violated("unreadable", "the messages cannot be read at the end")
+        if not self.history.acknowledged:
+            self.history.violated("nothing acknowledged", f"{self.history.failed} operations failed")
         self._compare_logs()
 
     def _compare_logs(self) -> None:
@@ -147,3 +178,13 @@ class Run:
             text = f"of {sorted(in_sync)} in sync {sorted(steady)} are healthy for {ELECTION_S:.0f} s"
             self.history.violated("no election", text)
         self.world.scheduler.after(_LOOK_S, self._look)
+
+
+def outcome_of(seed: int, minutes: float, fault_s: float, kinds: tuple[str, ...] | None) -> Outcome:
+    """Run a seed; an error of the simulation itself is reported as a violation."""
+    run = Run(seed, minutes, fault_s=fault_s, kinds=kinds)
+    try:
+        return run.outcome()
+    except Exception:
+        run.history.violated("simulation", traceback.format_exc())
+        return run.ended(0.0)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.simulation.disk import SECTOR, SimDisk
 from tests.simulation.history import Fate, History
+from tests.simulation.rot import LOG, flip
 from tests.simulation.schedule import Scheduler
 from tests.simulation.simulate import Run
 
@@ -23,22 +25,55 @@ def test_run_without_faults_keeps_every_promise():
     assert found.shown == found.acknowledged
 
 
-def test_same_seed_gives_the_same_trace_whatever_the_hash_seed():
+def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
     program = (
         "from tests.simulation.simulate import Run; print(Run(3, 0.3, fault_s=4.0).outcome().trace_hash)"
     )
     traces = [
         subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": seed},
+            env=os.environ | {"PYTHONHASHSEED": "0", "SPARROWMQ_SOURCE": source},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         ).stdout
-        for seed in ("1", "7")
+        for source in ("1", "")
     ]
     assert traces[0] == traces[1]
     assert len(traces[0].strip()) == 16
+
+
+def test_runs_side_by_side_print_what_runs_in_turn_print():
+    command = [sys.executable, "-m", "tests.simulation", "--runs", "2", "--length", "0.1", "--jobs"]
+    printed = [
+        subprocess.run([*command, jobs], stdout=subprocess.PIPE, text=True, check=True).stdout
+        for jobs in "12"
+    ]
+    traces = [re.findall("seed .* trace (.*)", text) for text in printed]
+    assert traces[0] == traces[1]
+    assert len(set(traces[0])) == 2
+
+
+@pytest.mark.guards("care.backup.backup: drop copy.row(*of_log")
+def test_backup_beside_a_busy_broker_has_all_that_was_acknowledged_before():
+    found = Run(7, 1.0, fault_s=3.0, kinds=("backup",)).outcome()
+    assert found.violations == []
+    assert found.backups > 5
+    assert found.failed_backups == 0
+
+
+@pytest.mark.guards("PeerLog.ask: return None")
+def test_flipped_bits_are_repaired_from_another_member():
+    found = Run(5, 1.0, fault_s=5.0, kinds=("rot",)).outcome()
+    assert found.violations == []
+    assert found.faults["rot"] > 1
+
+
+@pytest.mark.guards("Staging.stage: true source.batch", "Staging.commit: false source.batch")
+def test_staged_batches_are_published_once_whatever_happens():
+    found = Run(5, 1.0, fault_s=4.0, kinds=("kill", "reset", "die in a call")).outcome()
+    assert found.violations == []
+    assert found.failovers > 0
 
 
 @pytest.mark.parametrize("seed", [11, 14])
@@ -93,6 +128,26 @@ def test_sync_after_a_failed_one_does_not_bring_back_the_bytes():
     assert lost == 20
 
 
+def test_bits_flip_only_where_another_member_has_the_same_bytes_on_disk():
+    disks = {number: SimDisk(ROOT) for number in (1, 2)}
+    files = [disk.create(f"{LOG}0") for disk in disks.values()]
+    for file in files:
+        file.write(0, bytes(range(1, 251)) * 200)
+    rng = random.Random(1)
+    assert flip(disks, 1, rng) is None, "nothing is on disk"
+    for file in files:
+        file.sync()
+    rot = flip(disks, 1, rng)
+    assert rot is not None
+    assert rot.is_there
+    ours, theirs = (file.data for file in files)
+    assert [at for at in range(len(ours)) if ours[at] != theirs[at]] == [rot.at]
+    ours[rot.at] = theirs[rot.at]
+    assert not rot.is_there
+    ours[:] = bytes(len(ours))
+    assert flip(disks, 1, rng) is None, "the other member has other bytes"
+
+
 # The history ------------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +162,8 @@ def test_history_finds_each_broken_promise():
     history.offsets = {("readers", 0): {7}}
     history.check_log({("orders", 0, 0): "s1-2", ("orders", 0, 1): "s1-1", ("orders", 0, 2): "s1-1"})
     history.check_later({"d1-1": 2, "d1-3": 1})  # type: ignore[arg-type]
+    history.batches = [["w1-1", "w1-2"], ["w1-3"]]
+    history.check_batches({("staged", 0, 0): "w1-3", ("staged", 0, 1): "w1-1"})
     history.check_state({"t1": 1}, set(), {})
     assert set(history.broken) == {
         "offset given twice",
@@ -118,6 +175,8 @@ def test_history_finds_each_broken_promise():
         "delivered twice",
         "never delivered",
         "rolled back and delivered",
+        "batch in part",
+        "order of batches",
         "topic changed",
         "group changed",
         "offset changed",

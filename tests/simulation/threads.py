@@ -51,6 +51,7 @@ class SimThread:
         self._args = args
         self._has_ended = False
         self._is_due = False
+        self._runs = False
 
     def start(self) -> None:
         self.wake()
@@ -72,13 +73,18 @@ class SimThread:
         self._is_due = False
         if self._has_ended:
             return
+        if self._runs:  # in a fiber that lets others run
+            self.wake()
+            return
         before, SimThread.running = SimThread.running, self
+        self._runs = True
         try:
             self._target(*self._args)
             self._has_ended = True
         except Idle:
             pass
         finally:
+            self._runs = False
             SimThread.running = before
 
 

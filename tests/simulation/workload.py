@@ -18,6 +18,8 @@ from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsu
 from sparrowmq.remoting.session import Session
 from tests.simulation.cluster import BROKER, Cluster
 from tests.simulation.history import Fate, History, Place
+from tests.simulation.staged_batches import QUEUES as STAGED_QUEUES
+from tests.simulation.staged_batches import STAGED, BatchWriter
 
 ORDERS: Final = "orders"
 LATER: Final = "later"
@@ -52,15 +54,15 @@ class Workload:
             self._batches,
             self._delayed,
         ]
-        programs += [self._consume, self._administrate, self._transactions]
+        programs += [self._consume, self._administrate, self._transactions, BatchWriter(self).run]
         self.cluster.client(self._prepare)
         for number, program in enumerate(programs):
             self.cluster.client(partial(self._run, program, f"group{number}"))
 
     async def _prepare(self) -> None:
         async with self.cluster.connect() as mq:
-            for topic in (ORDERS, LATER):
-                await self._until_done(partial(mq.admin.create_topic, topic, queues=QUEUES, exist_ok=True))
+            for topic, queues in ((ORDERS, QUEUES), (LATER, QUEUES), (STAGED, STAGED_QUEUES)):
+                await self._until_done(partial(mq.admin.create_topic, topic, queues=queues, exist_ok=True))
         self.is_ready = True
 
     async def _run(self, program: Callable[[Client], Awaitable[None]], group: str) -> None:
@@ -71,10 +73,10 @@ class Workload:
             await program(mq)
         self.running -= 1
 
-    async def _pause(self, mean_s: float) -> None:
+    async def pause(self, mean_s: float) -> None:
         await asyncio.sleep(self.rng.expovariate(1 / mean_s))
 
-    def _next(self, kind: str, mq: Client) -> str:
+    def next_identity(self, kind: str, mq: Client) -> str:
         """An identity that no other message has: the sender, and a number."""
         sender = f"{kind}{mq.client_id.partition('@')[0].rpartition('.')[2]}"
         self._numbers[sender] += 1
@@ -86,7 +88,7 @@ class Workload:
         else:
             self.history.less_safe += 1
 
-    def _log(self, error: SparrowError) -> None:
+    def log(self, error: SparrowError) -> None:
         self.cluster.world.scheduler.recent.append(
             f"{self.cluster.world.scheduler.now:.6f} client: {error!r}"
         )
@@ -95,18 +97,18 @@ class Workload:
 
     async def _send(self, mq: Client) -> None:
         while not self.is_over:
-            identity = self._next("s", mq)
+            identity = self.next_identity("s", mq)
             queue = MessageQueue(ORDERS, BROKER, self.rng.randrange(QUEUES))
             body = identity.encode() + b" " * self.rng.choice((0, 0, 100, 3000))
             try:
                 self._note(await mq.send(ORDERS, body, queue=queue, timeout_s=3.0), identity)
             except SparrowError:
                 self.history.failed += 1
-            await self._pause(0.2)
+            await self.pause(0.2)
 
     async def _batches(self, mq: Client) -> None:
         while not self.is_over:
-            identities = [self._next("b", mq) for _ in range(self.rng.randint(2, 12))]
+            identities = [self.next_identity("b", mq) for _ in range(self.rng.randint(2, 12))]
             queue = MessageQueue(ORDERS, BROKER, self.rng.randrange(QUEUES))
             messages = [Message(ORDERS, identity.encode()) for identity in identities]
             try:
@@ -116,11 +118,11 @@ class Workload:
                     self._note(result, identity)
             except SparrowError:
                 self.history.failed += 1
-            await self._pause(0.8)
+            await self.pause(0.8)
 
     async def _delayed(self, mq: Client) -> None:
         while not self.is_over:
-            identity = self._next("d", mq)
+            identity = self.next_identity("d", mq)
             queue = MessageQueue(LATER, BROKER, self.rng.randrange(QUEUES))
             self.history.later[identity] = Fate.AT_MOST_ONCE
             try:
@@ -130,7 +132,7 @@ class Workload:
                     self.history.will_come(identity, delay)
             except SparrowError:
                 self.history.failed += 1
-            await self._pause(0.4)
+            await self.pause(0.4)
 
     async def _transactions(self, mq: Client) -> None:
         decided: dict[str, bool] = {}
@@ -142,7 +144,7 @@ class Workload:
         # Without retries: a half message that is sent again is another one, and its check commits it, too.
         producer = mq.producer(group, ProducerSettings(retries=0), check=check)
         while not self.is_over:
-            identity = self._next("t", mq)
+            identity = self.next_identity("t", mq)
             decided[identity] = commits = self.rng.random() < 0.7
             self.history.later[identity] = Fate.AT_MOST_ONCE if commits else Fate.NEVER
             try:
@@ -154,7 +156,7 @@ class Workload:
                         await transaction.rollback()
             except SparrowError:
                 self.history.failed += 1
-            await self._pause(1.0)
+            await self.pause(1.0)
 
     async def _consume(self, mq: Client) -> None:
         async with mq.pull_consumer(group="readers") as reader:
@@ -166,20 +168,20 @@ class Workload:
                         self.history.saw(ORDERS, message.queue.queue_id, message.offset, identity)
                     await self._commit(mq, "readers", self.rng.randrange(QUEUES))
                 except SparrowError as error:
-                    self._log(error)
-                    await self._pause(0.5)
+                    self.log(error)
+                    await self.pause(0.5)
 
     async def _commit(self, mq: Client, group: str, queue: int) -> None:
         """Commit an offset, and remember what the broker answered."""
         key = (group, queue)
-        offset = max((place[2] + 1 for place in self.history.shown if place[1] == queue), default=0)
+        offset = self.history.shown_ends[queue]
         possible = self.history.offsets.setdefault(key, {0})
         possible.add(offset)
-        session = await self._session(mq)
+        session = await self.session(mq)
         await session.call(UpdateConsumerOffset(group, ORDERS, queue, offset))
         self.history.offsets[key] = {offset}
 
-    async def _session(self, mq: Client) -> Session:
+    async def session(self, mq: Client) -> Session:
         """The session to the master, for requests that the client itself hides."""
         await mq._network.routes.of(ORDERS)
         return await mq._network.brokers.of(BROKER)
@@ -187,10 +189,10 @@ class Workload:
     async def _administrate(self, mq: Client) -> None:
         while not self.is_over:
             try:
-                await self.rng.choice((self._make, self._make, self._widen, self._delete, self._group))(mq)
+                await self.rng.choice(_CHANGES)(self, mq)
             except SparrowError:
                 self.history.failed += 1
-            await self._pause(1.5)
+            await self.pause(1.5)
 
     async def _make(self, mq: Client) -> None:
         name, queues = f"t{self.rng.randrange(_MOST_TOPICS)}", self.rng.randint(1, 4)
@@ -236,6 +238,11 @@ class Workload:
             await mq.admin.delete_group(name)
             self.history.groups[name] = {False}
 
+    async def _hand_over(self, mq: Client) -> None:
+        """Let another member lead, half of the time one by name."""
+        members = sorted(self.cluster.members)
+        await mq.admin.hand_over(BROKER, self.rng.choice(members) if self.rng.random() < 0.5 else None)
+
     # The end ----------------------------------------------------------------------------------------------------------
 
     async def verify(self) -> None:
@@ -244,7 +251,9 @@ class Workload:
             found = await self._until_done(lambda: self._read(mq, ORDERS))
             self.history.check_log(found)
             later = await self._until_done(lambda: self._read(mq, LATER))
-            self.history.check_later(Counter(later.values()))
+            staged = await self._until_done(lambda: self._read(mq, STAGED))
+            self.history.check_later(Counter(later.values()) + Counter(staged.values()))
+            self.history.check_batches(staged)
             await self._until_done(lambda: self._check_state(mq))
         self.found = found
 
@@ -263,7 +272,7 @@ class Workload:
             try:
                 return await operation()
             except SparrowError as error:
-                self._log(error)
+                self.log(error)
                 await asyncio.sleep(_RETRY_S)
 
     async def _read(self, mq: Client, topic: str) -> dict[Place, str]:
@@ -287,8 +296,14 @@ class Workload:
             topics[name] = await self._width(mq, name)
         groups = set(await mq.admin.groups())
         offsets = {}
-        session = await self._session(mq)
+        session = await self.session(mq)
         for group, queue in sorted(self.history.offsets):
             answer = await session.call(QueryConsumerOffset(group, ORDERS, queue), accept={22})
             offsets[group, queue] = answer.header.offset if answer.code == 0 else None
         self.history.check_state(topics, groups, offsets)
+
+
+_CHANGES: Final = (
+    *(2 * (Workload._make, Workload._make, Workload._widen, Workload._delete, Workload._group)),
+    Workload._hand_over,
+)

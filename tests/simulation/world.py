@@ -18,16 +18,19 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 from unittest.mock import patch
 
+from sparrowmq.errors import SparrowError
 from sparrowmq.loop import running_time, slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting import door
 from sparrowmq.store import upkeep, vfs
 from sparrowmq.store.log import flush, synced_mark
 from tests.simulation.disk import SimDisk
+from tests.simulation.fibers import Fiber, waiting
 from tests.simulation.files import ROOT, Fcntl, Files
 from tests.simulation.network import Network, SocketModule
 from tests.simulation.ordered_set import OrderedSet
@@ -35,14 +38,25 @@ from tests.simulation.schedule import Died, ProcessLoop, Scheduler
 from tests.simulation.threads import SimQueue, Threads
 
 BEGIN_MS: Final = 1_800_000_000_000
-_BURIALS_PER_COLLECTION: Final = 20
+_BURIALS_PER_COLLECTION: Final = 200
+# The order of their sets would depend on addresses. That of all other sets depends on PYTHONHASHSEED at most.
+_ORDERED: Final = (
+    "sparrowmq.broker.later.delivery",
+    "sparrowmq.broker.pop.pop_waits",
+    "sparrowmq.broker.replication.primary",
+    "sparrowmq.client.consuming.process_queue",
+    "sparrowmq.metrics.http_endpoint",
+    "sparrowmq.namesrv.handlers",
+    "sparrowmq.remoting.server",
+)
 
 
 class Host:
-    """A machine: its address, its disk, its wall clock, and at most one process.
+    """A machine: its address, its disk, its wall clock, at most one server, and tools that run beside it.
 
     Attributes:
         ahead_ms: how far its wall clock is ahead.
+        tools: the processes beside the server.
     """
 
     def __init__(self, world: World, name: str, ip: str) -> None:
@@ -54,6 +68,7 @@ class Host:
         self.has_power = True
         self.boots = 1
         self.process: Process | None = None
+        self.tools: list[Process] = []
 
     @property
     def is_healthy(self) -> bool:
@@ -74,10 +89,20 @@ class Host:
         self.process.start(program)
         return self.process
 
+    def run_tool(self, program: Callable[[], Coroutine[Any, Any, Any]], pauses: float) -> Process:
+        """Run a program beside the server; its fibers let others run at this share of the calls of the system."""
+        self.tools = [tool for tool in self.tools if not tool.is_dead]
+        tool = Process(self, pauses)
+        self.tools.append(tool)
+        tool.start(program)
+        return tool
+
     def kill(self, *, power: bool) -> None:
         """Kill the process; with `power`, the whole machine."""
         if self.process is not None and not self.process.is_dead:
             self.process.die("power" if power else "kill", power=power)
+        for tool in self.tools if power else ():
+            tool.die("power", power=True)
         if power and self.has_power:
             self.has_power = False
             self.disk.cut_power(self.world.scheduler.rng)
@@ -93,9 +118,10 @@ class Process:
         why: the traceback of the error that ended it.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, pauses: float = 0.0) -> None:
         self.host = host
         self.world = host.world
+        self._pauses = pauses
         self.number = self.world.next_process()
         self.loop = ProcessLoop(self.world.scheduler, self, self.world.network)
         self.is_dead = False
@@ -158,6 +184,12 @@ class Process:
                 self.world.scheduler.note(f"{self} dies in {what} of {path}")
                 self.host.kill(power=self.dies_by_power)
                 raise Died
+        if Fiber.current is not None:
+            Fiber.current.called_system()
+
+    def in_fiber(self, work: Callable[[], object]) -> None:
+        """Do some work as a thread does that may wait for others."""
+        self.in_thread(lambda: Fiber(self.loop, work, self._pauses).start())
 
     def in_thread(self, work: Callable[[], object]) -> None:
         """Do some work as a thread does: a little later."""
@@ -223,7 +255,7 @@ class World:
     def entered(self) -> Iterator[World]:
         """Replace what the product reads of the machine."""
         state, was_collected = random.getstate(), gc.isenabled()
-        gc.collect()
+        gc.collect()  # the world of an earlier run; what was there before is frozen since
         gc.freeze()
         gc.disable()
         random.seed(self.seed)
@@ -231,7 +263,8 @@ class World:
             for place, name, value in self._replacements():
                 stack.enter_context(patch.object(place, name, value))
             for module in _modules():
-                stack.enter_context(patch.object(module, "set", OrderedSet, create=True))
+                if module.__name__ in _ORDERED:
+                    stack.enter_context(patch.object(module, "set", OrderedSet, create=True))
             stack.enter_context(self._logged())
             stack.enter_context(_quiet())
             stack.enter_context(warnings.catch_warnings())
@@ -240,14 +273,14 @@ class World:
                 yield self
             finally:
                 for host in self.hosts.values():
-                    if host.process is not None:
-                        host.process.die("the run is over", power=False)
+                    for process in (host.process, *host.tools):
+                        if process is not None:
+                            process.die("the run is over", power=False)
                 self.scheduler.run(self.scheduler.now)
                 last = next(iter(self.hosts.values()), None)
                 if last is not None and last.process is not None:
                     last.process.loop.within(gc.collect)
         random.setstate(state)
-        gc.unfreeze()
         if was_collected:
             gc.enable()
 
@@ -265,6 +298,7 @@ class World:
         yield flush, "threading", self.threads
         yield flush, "SimpleQueue", SimQueue
         yield upkeep, "ThreadPoolExecutor", self.threads.executor
+        yield Future, "result", waiting(Future.result)
         seconds = self._seconds
         for name in ("monotonic", "perf_counter"):
             yield time, name, seconds
@@ -314,9 +348,11 @@ class _ToTrace(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         loop = self._scheduler.current
         owner = loop.owner if loop is not None else "-"
-        self._scheduler.recent.append(
-            f"{self._scheduler.now:.6f} {owner} {record.levelname} {record.getMessage()}"
-        )
+        line = f"{self._scheduler.now:.6f} {owner} {record.levelname} {record.getMessage()}"
+        self._scheduler.recent.append(line)
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, Died | OSError | SparrowError):
+            self._scheduler.unhandled.append(f"{line}\n{''.join(traceback.format_exception(error))}")
 
 
 @contextmanager

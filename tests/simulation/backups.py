@@ -1,0 +1,103 @@
+"""Backups of members while their brokers run: each copy is restored, and compared with what was acknowledged before.
+
+`store backup` and `store restore` are programs of their own on the member's machine. So they run as processes beside
+the broker, and the broker goes on between two of their calls of the system. They may fail: a disk is full, or a log is
+being cut. What they finish must be right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages import record
+from sparrowmq.store.care.backup import backup
+from sparrowmq.store.care.copying import remove
+from sparrowmq.store.care.restore import restore
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Disk
+from tests.simulation.cluster import Cluster
+from tests.simulation.files import ROOT
+from tests.simulation.history import History, Place
+
+_COPY: Final = f"{ROOT}/copy"
+_RESTORED: Final = f"{ROOT}/restored"
+_PAUSES: Final = 0.02
+
+
+class Backups:
+    """The backups of one run.
+
+    Attributes:
+        done: the number of copies that were made, restored and compared.
+        failed: the number of those that could not be made.
+    """
+
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self.done = 0
+        self.failed = 0
+        self._cluster = cluster
+        self._history = history
+
+    def begin(self, number: int) -> None:
+        """Make a backup of a member, unless one is being made there."""
+        host, settings = self._cluster.members[number], self._cluster.settings(number)
+        if not host.has_power or any(not tool.is_dead for tool in host.tools):
+            return
+        is_complete = number in self._cluster.in_sync()
+        known = dict(self._history.acknowledged)
+        store = settings.store(settings.port)
+
+        async def program() -> None:
+            try:
+                found = await asyncio.to_thread(_restored, store)
+            except (SparrowError, OSError) as error:
+                self._cluster.world.scheduler.note(f"backup of {host.name} failed: {error!r}")
+                self.failed += 1
+                return
+            self.done += 1
+            self._compare(f"the backup of {host.name}", known, found, is_complete)
+
+        host.run_tool(program, _PAUSES)
+
+    def _compare(
+        self, what: str, known: dict[Place, str], found: dict[Place, str], is_complete: bool
+    ) -> None:
+        """Compare what a copy has with what was acknowledged before it was begun."""
+        for place, identity in known.items():
+            there = found.get(place)
+            if there != identity and (there is not None or is_complete):
+                self._history.violated(
+                    "backup", f"{what} has {there} at {place}, where {identity} was acknowledged"
+                )
+
+
+def _restored(settings: StoreSettings) -> dict[Place, str]:
+    """Back a store up, restore the copy, and return its messages of ordinary topics."""
+    disk, of_new = Disk(), replace(settings, path=Path(_RESTORED))
+    for folder in (_COPY, _RESTORED):
+        remove(disk, folder)
+    backup(settings, _COPY, disk)
+    restore(_COPY, of_new, disk)
+    with MessageStore.open(of_new, vfs=disk) as store:
+        return _messages(store)
+
+
+def _messages(store: MessageStore) -> dict[Place, str]:
+    found: dict[Place, str] = {}
+    for queue in store.queues:
+        if queue.topic != "orders":
+            continue
+        offset = queue.min_offset
+        while offset < queue.end.value:
+            read = store.read(queue.topic, queue.queue_id, offset, 500)
+            for each in (each for view in read.views for each in record.walk(view)):
+                message = record.decode(each)
+                place = queue.topic, queue.queue_id, message.queue_offset
+                found[place] = bytes(message.body).decode().rstrip()
+            offset = max(read.next_offset, offset + 1)
+    return found
