@@ -69,6 +69,9 @@ KINDS: Final = {
     "moved": "messages of a key in an ordered topic are in one queue",
     "stored out of order": "messages of a key are stored in the order of their sends",
     "handled out of order": "messages of a key are handled in their order, one after the other",
+    "effect lost": "a message whose handling was committed has its effect",
+    "effect doubled": "a message has its effect once, however often it was delivered",
+    "effect of nothing": "a message that was taken back has no effect",
     "leaked": "a client that is left leaves nothing behind",
     "slow to leave": "leaving takes no longer than its limits",
 }
@@ -155,6 +158,28 @@ def _hung(ledger: Ledger) -> Iterator[Violation]:
     for message, sent in ledger.sent.items():
         if message not in answered:
             yield Violation("hung", f"the send of {message} to {sent.topic} never returned")
+
+
+# Effects ------------------------------------------------------------------------------------------------------------
+
+
+def effects_of(ledger: Ledger, group: str, count: Mapping[str, int]) -> Iterator[Violation]:
+    """What is wrong with the effects of a group whose handlers have an inbox.
+
+    Args:
+        count: how many effects each message of the ledger has, where it has any.
+    """
+    done = ledger.done.get(group, set())
+    for message in ledger.sent:
+        effects = count.get(message, 0)
+        if effects > 1:
+            yield Violation("effect doubled", f"{message} has {effects} effects in group {group}")
+        elif effects and message in ledger.rolled_back:
+            yield Violation(
+                "effect of nothing", f"{message} was rolled back, and has an effect in group {group}"
+            )
+        elif not effects and message in done:
+            yield Violation("effect lost", f"{message} was handled, and has no effect in group {group}")
 
 
 # Repeated -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A process that is a member of a group, and writes down what its handlers got and how they ended.
 
-How it consumes depends on its number: by a handler, by iterating in several tasks, or by portions. How a handler ends
-is decided by `plan.fate`: well, by raising, by running into a time limit around it, or by being cancelled.
+How it consumes depends on its number: by a handler, by iterating in several tasks, or by portions; in the inbox always
+by portions. How a handler ends is decided by `plan.fate`: well, by raising, by running into a time limit around it, or
+by being cancelled.
 Until SIGTERM; then it leaves its group.
 """
 
@@ -22,6 +23,7 @@ from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from tests.client.stress.hasty import HastyClock
+from tests.client.stress.inbox import FILE, OfPortion, with_inbox
 from tests.client.stress.leaving import Farewell, live
 from tests.client.stress.ledger import (
     CANCELLED,
@@ -36,10 +38,12 @@ from tests.client.stress.ledger import (
     Pen,
     Place,
 )
-from tests.client.stress.plan import GROUPS, ORDERED, fate
+from tests.client.stress.plan import GROUPS, INBOX, ORDERED, fate
 
 TASKS: Final = 8
 BATCH: Final = 4
+INBOX_TASKS: Final = 2  # only one transaction at a time can write
+INBOX_BATCH: Final = 16
 WORK_S: Final = 0.02
 WORK_IN_ORDER_S: Final = 0.002
 LIMIT_S: Final = 0.05
@@ -74,6 +78,10 @@ class HandlerFailed(Exception):
     """A handler that was to fail."""
 
 
+class HandlerCancelled(asyncio.CancelledError):
+    """A handler that was to be cancelled, in the middle of its transaction."""
+
+
 class Turn(NamedTuple):
     """A message that was handed out, how its handler is to end, and whether its queue was the member's own then."""
 
@@ -96,6 +104,9 @@ class Member:
 
     async def run(self, mq: Client, stop: asyncio.Event) -> None:
         """Consume until `stop`."""
+        if self._call.group == INBOX:
+            await self._with_the_inbox(mq, stop)
+            return
         ways: list[Callable[[Client, asyncio.Event], Awaitable[None]]] = [
             self._with_a_handler,
             self._iterating,
@@ -127,6 +138,18 @@ class Member:
         async with self._own(mq.subscribe(self._topics, self._handle_all, batch=BATCH, **self._how)):
             self._enter()
             await stop.wait()
+
+    async def _with_the_inbox(self, mq: Client, stop: asyncio.Event) -> None:
+        file = Path(self._call.file).parent / FILE
+        self._how["concurrency"] = INBOX_TASKS
+        async with with_inbox(file, INBOX, self._end_transaction) as bill:
+
+            async def handle(messages: list[ReceivedMessage]) -> None:
+                await self._handle_once(messages, bill)
+
+            async with self._own(mq.subscribe(self._topics, handle, batch=INBOX_BATCH, **self._how)):
+                self._enter()
+                await stop.wait()
 
     def _own(self, consumer: Consumer) -> Consumer:
         """Remember it before its first message comes, which may be while it is being entered."""
@@ -197,13 +220,44 @@ class Member:
         if turn.fated == FAILED:
             raise HandlerFailed(turn.message.msg_id)
 
+    async def _handle_once(self, messages: list[ReceivedMessage], bill: OfPortion) -> None:
+        """Note as done what is committed, or was before."""
+        deliveries = [self._begin(turn) for turn in self._turns(messages)]
+        outcome = CUT_SHORT
+        try:
+            await bill(messages)
+            outcome = DONE
+        except HandlerCancelled:
+            outcome = CANCELLED
+            raise
+        except Exception as error:
+            outcome = TIMED_OUT if isinstance(error, TimeoutError) else FAILED
+            raise
+        finally:
+            for delivery in deliveries:
+                self._end(delivery, outcome)
+
+    async def _end_transaction(self, messages: list[ReceivedMessage]) -> None:
+        """End as fated after the effects, which must all be undone then."""
+        fated = self._worst_fate(messages)
+        if fated == FAILED:
+            raise HandlerFailed(messages[0].msg_id)
+        if fated == CANCELLED:
+            raise HandlerCancelled
+        if fated == TIMED_OUT:
+            await asyncio.wait_for(asyncio.sleep(FOR_EVER_S), LIMIT_S)
+
     def _turns(self, messages: list[ReceivedMessage]) -> list[Turn]:
         """What was just handed out. A portion shares the fate of the worst of it, as it is settled as a whole."""
         assert self._consumer is not None, "messages come after it was made"
-        call, owned = self._call, self._consumer.queues
-        fates = [fate(call.seed, each.text(), each.reconsume_times, call.is_ordered) for each in messages]
-        worst = max(fates, key=[DONE, FAILED, TIMED_OUT, CANCELLED].index)
+        worst, owned = self._worst_fate(messages), self._consumer.queues
         return [Turn(message, worst, message.queue in owned) for message in messages]
+
+    def _worst_fate(self, messages: list[ReceivedMessage]) -> str:
+        call = self._call
+        is_rare = call.is_ordered or call.group == INBOX
+        fates = [fate(call.seed, each.text(), each.reconsume_times, is_rare) for each in messages]
+        return max(fates, key=[DONE, FAILED, TIMED_OUT, CANCELLED].index)
 
     def _begin(self, turn: Turn) -> int:
         delivery, message, queue = next(self._deliveries), turn.message, turn.message.queue

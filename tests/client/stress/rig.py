@@ -18,6 +18,7 @@ import msgspec
 from sparrowmq.client.admin.admin import Admin
 from tests.client.stress import checker
 from tests.client.stress.checker import Findings, Violation
+from tests.client.stress.inbox import FILE, Effects
 from tests.client.stress.ledger import DONE, Incident, Ledger, Pen, Reader
 from tests.client.stress.member import Call
 from tests.client.stress.memory import MOST_MB_AN_HOUR, SHORTEST_S, Memory, resident_mb
@@ -27,6 +28,7 @@ from tests.client.stress.plan import (
     FEWEST,
     FIXED,
     GROUPS,
+    INBOX,
     KEYED,
     MOST,
     NAME_SERVERS,
@@ -79,7 +81,10 @@ class Rig:
     ) -> None:
         self.ledger = Ledger()
         self.memory = Memory()
-        self._settling = Settling(_check, lambda topic: [group for group in GROUPS if topic in GROUPS[group]])
+        self.effects = Effects(folder / FILE)
+        self._settling = Settling(
+            self._check, lambda topic: [group for group in GROUPS if topic in GROUPS[group]]
+        )
         self._rate = rate
         self._has_ordered_topics = has_ordered_topics
         self.sending_s = 0.0
@@ -275,6 +280,12 @@ class Rig:
         for line in self._reader.fresh():
             self.ledger.add(line)
 
+    def _check(self, ledger: Ledger) -> Findings:
+        found = checker.check(ledger, GROUPS, ORDERED, FIXED)
+        of_inbox = [message for message, sent in ledger.sent.items() if sent.topic in GROUPS[INBOX]]
+        found.violations += checker.effects_of(ledger, INBOX, self.effects.of(of_inbox))
+        return found
+
     def _is_missing(self) -> bool:
         return any(checker.missing(self.ledger, group, topics) for group, topics in GROUPS.items())
 
@@ -306,10 +317,6 @@ class Rig:
                 self.memory.sample(name, time.monotonic(), size_mb)
 
 
-def _check(ledger: Ledger) -> Findings:
-    return checker.check(ledger, GROUPS, ORDERED, FIXED)
-
-
 def sentences(rig: Rig, found: Findings) -> list[str]:
     """The result, for people."""
     ledger = rig.ledger
@@ -322,6 +329,7 @@ def sentences(rig: Rig, found: Findings) -> list[str]:
         ("  in doubt", counts["Doubted"]),
         ("  of transactions", counts["Decided"]),
         ("deliveries", counts["Begun"]),
+        ("effects of the inbox", rig.effects.count()),
         *sorted(incidents.items()),
         *((f"handled again: {cause}", count) for cause, count in sorted(found.causes.items())),
         *((f"VIOLATION: {kind}", count) for kind, count in _kinds(found).items()),

@@ -217,8 +217,25 @@ def test_a_planted_fault_is_the_only_one_that_is_named(kind, plant):
     assert {violation.kind for violation in book.check().violations} == {kind}
 
 
+EFFECTS: list[tuple[str, dict[str, int]]] = [
+    ("effect doubled", {"p0": 2}),
+    ("effect lost", {"p1": 0}),
+    ("effect of nothing", {"undone": 1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "count"), EFFECTS)
+def test_a_wrong_effect_is_found(kind, count):
+    ledger = Ledger()
+    for line in honest().lines:
+        ledger.add(line)
+    right = {"p0": 1, "p1": 1, "kept": 1, "committed": 1}
+    assert not list(checker.effects_of(ledger, "any", right))
+    assert [found.kind for found in checker.effects_of(ledger, "any", {**right, **count})] == [kind]
+
+
 def test_every_kind_of_violation_is_planted():
-    assert {kind for kind, _ in FAULTS} == set(KINDS)
+    assert {kind for kind, _ in [*FAULTS, *EFFECTS]} == set(KINDS)
 
 
 def retried(book: Book) -> None:
