@@ -41,13 +41,15 @@ async def shown(target: Target, topic: str, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def read(mq: sparrowmq.Client, topic: str, wanted: int) -> list[ReceivedMessage]:
+async def read(
+    mq: sparrowmq.Client, topic: str, wanted: int, limit_s: float = LIMIT_S
+) -> list[ReceivedMessage]:
     """The first messages of a topic, from its beginning."""
     found: list[ReceivedMessage] = []
     async with mq.pull_consumer(group=f"reader-{next(numbers)}") as reader:
         reader.assign(await reader.queues(topic))
         await reader.seek_to_beginning()
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + limit_s
         while len(found) < wanted:
             assert time.monotonic() < deadline, f"{len(found)} of {wanted} messages"
             found += await reader.poll(timeout_s=1)

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,8 +22,10 @@ from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
+from sparrowmq.remoting.tls.tls_settings import ClientAuth
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS
+from tests.certificates import authority, settings_of, signed
 from tests.interop.kits import five_java_jars, five_python, go_puppet, java, node_puppet, rust_puppet
 
 HERE = Path(__file__).parent / "five"
@@ -41,9 +44,15 @@ EXPECTED = {
     "pushes": ["fifo"],
     "ends_transactions": [20000, True],
     "recalls": True,
+    "settles": [["large", 1], ["large", 2], True],
+    "sends_batches": ["b0", "b1", "b2"],
 }
 IS_ASKED = ["good", "bad"]
-SOON: dict[str, Any] = {"transaction_timeout_ms": 1000, "transaction_interval_ms": 1000}
+SOON: dict[str, Any] = {
+    "transaction_timeout_ms": 1000,
+    "transaction_interval_ms": 1000,
+    "property_filter": True,
+}
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]  # the first builds the clients
 
@@ -73,12 +82,24 @@ def five(request) -> str:
     return str(request.param)
 
 
+async def create_topics(mq: Client, queues: int) -> None:
+    await mq.admin.create_topic("orders", queues=queues)
+    await mq.admin.create_topic("fifo", queues=1, message_type="FIFO")
+    await create_group(mq, "settle")
+
+
+async def create_group(mq: Client, group: str) -> None:
+    """A group that begins with the oldest message: a client may ask one broker first, and the other late."""
+    await mq.admin.create_group(group)
+    await mq.admin.reset(group, "orders", "earliest")
+
+
 @asynccontextmanager
 async def broker(tmp_path: Path) -> AsyncIterator[str]:
     """The gRPC port of a broker."""
     cluster = Cluster(tmp_path, grpc_port=0, **SOON)
     async with cluster, connect(cluster.namesrv) as mq:
-        await mq.admin.create_topic("orders", queues=2)
+        await create_topics(mq, queues=2)
         yield cluster.brokers[0].grpc_address
 
 
@@ -91,10 +112,8 @@ async def mqproxy(tmp_path: Path) -> AsyncIterator[str]:
         connect(cluster.namesrv) as mq,
         Proxy(ProxySettings(port=0), cluster.namesrv) as proxy,
     ):
-        await mq.admin.create_topic("orders", queues=1)
-        await mq.admin.create_group("simple")
-        # A client may ask one broker first, and the other late.
-        await mq.admin.reset("simple", "orders", "earliest")
+        await create_topics(mq, queues=1)
+        await create_group(mq, "simple")
         yield proxy.address
 
 
@@ -107,6 +126,30 @@ async def endpoint(request, tmp_path) -> AsyncIterator[str]:
 @pytest.mark.cell("five-send", "five-simple", "five-tags", "five-mqproxy")
 async def test_simple_consumer_receives_what_a_producer_sends(five, endpoint, tmp_path):
     await check(five, "sends_and_receives", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-retry", "five-invisible", "five-sql", "five-type")
+async def test_message_that_is_left_comes_again_and_filters_and_types_count(five, endpoint, tmp_path):
+    await check(five, "settles", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-batch", columns=["five-rust"])
+async def test_batch_of_an_official_client_arrives(endpoint, tmp_path):
+    await check("five-rust", "sends_batches", endpoint, tmp_path)
+
+
+@pytest.mark.cell("five-tls")
+async def test_official_client_of_5_reaches_a_port_that_only_encrypts(five, tmp_path):
+    trusted = authority(tmp_path)
+    own = signed(tmp_path, "broker", trusted)
+    tls: dict[str, Any] = settings_of(trusted, own) | {"client_auth": ClientAuth.NONE}
+    async with Cluster(tmp_path / "cluster", grpc_port=0, namesrv_settings=tls, **tls) as cluster:
+        trusting = ssl.create_default_context(cafile=str(trusted.certificate))
+        async with connect(cluster.namesrv, tls=trusting) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        roots = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted.certificate)}
+        address = cluster.brokers[0].grpc_address
+        await check(five, "sends_and_receives", address, tmp_path, TLS="1", **roots)
 
 
 @pytest.mark.cell("five-push")

@@ -23,8 +23,10 @@ from rocketmq import (
     TransactionChecker,
     TransactionResolution,
 )
+from rocketmq.grpc_protocol import FilterType
 
 LIMIT_S = 60
+TLS = "TLS" in os.environ
 
 
 def outgoing(body, **fields):
@@ -66,12 +68,12 @@ def received(consumer, count):
 
 
 def sends_and_receives(config):
-    consumer = SimpleConsumer(config, "simple", {"orders": FilterExpression("a")}, 3)
+    consumer = SimpleConsumer(config, "simple", {"orders": FilterExpression("a")}, 3, tls_enable=TLS)
     consumer.startup()
     received(consumer, 0)
     for _ in range(2):  # a new group begins with what comes to a broker after its first receive there
         consumer.receive(1, 15)
-    producer = Producer(config, ("orders",))
+    producer = Producer(config, ("orders",), tls_enable=TLS)
     producer.startup()
     for number in range(4):
         message = outgoing(f"m{number}", tag="a" if number < 3 else "b", keys=f"k{number}")
@@ -122,6 +124,41 @@ def recalls(config):
     recalled = producer.recall_message("orders", receipt.recall_handle)
     producer.shutdown()
     return recalled == receipt.message_id
+
+
+def next_message(consumer, invisible_s):
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        for message in consumer.receive(1, invisible_s):
+            return message
+    raise TimeoutError
+
+
+def settles(config):
+    """Leave a message that a SQL92 filter lets through; try a topic that takes messages with a group only."""
+    wanted = FilterExpression("amount > 3", FilterType.SQL)
+    consumer = SimpleConsumer(config, "settle", {"orders": wanted}, 3)
+    consumer.startup()
+    producer = Producer(config, ("orders", "fifo"))
+    producer.startup()
+    for body, amount in (("small", "1"), ("large", "5")):
+        message = outgoing(body)
+        message.add_property("amount", amount)
+        producer.send(message)
+    first = next_message(consumer, 300)
+    consumer.change_invisible_duration(first, 10)
+    again = next_message(consumer, 15)
+    consumer.ack(again)
+    found = [[each.body.decode(), each.delivery_attempt] for each in (first, again)]
+    producer.send(outgoing("in order", topic="fifo", message_group="g"))
+    try:
+        producer.send(outgoing("normal", topic="fifo"))
+        is_refused = False
+    except Exception:
+        is_refused = True
+    producer.shutdown()
+    consumer.shutdown()
+    return [*found, is_refused]
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ func outgoing(body string) *client.Message {
 }
 
 func producing(options ...client.ProducerOption) client.Producer {
-	producer, err := client.NewProducer(config(""), append(options, client.WithTopics("orders"))...)
+	producer, err := client.NewProducer(config(""), append([]client.ProducerOption{client.WithTopics("orders")}, options...)...)
 	must(err)
 	must(producer.Start())
 	return producer
@@ -139,12 +139,51 @@ func endsTransactions() any {
 	}
 }
 
+func next(consumer client.SimpleConsumer, invisible time.Duration) *client.MessageView {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		messages, _ := consumer.Receive(context.TODO(), 1, invisible)
+		for _, each := range messages {
+			return each
+		}
+	}
+	must(fmt.Errorf("no message came"))
+	return nil
+}
+
+func settles() any {
+	wanted := client.NewFilterExpressionWithType("amount > 3", client.SQL92)
+	consumer, err := client.NewSimpleConsumer(config("settle"),
+		client.WithSimpleAwaitDuration(3*time.Second),
+		client.WithSimpleSubscriptionExpressions(map[string]*client.FilterExpression{"orders": wanted}))
+	must(err)
+	must(consumer.Start())
+	producer := producing(client.WithTopics("orders", "fifo"))
+	for body, amount := range map[string]string{"small": "1", "large": "5"} {
+		message := outgoing(body)
+		message.AddProperty("amount", amount)
+		send(producer, message)
+	}
+	first := next(consumer, 300*time.Second)
+	must(consumer.ChangeInvisibleDuration(first, 10*time.Second))
+	again := next(consumer, 15*time.Second)
+	must(consumer.Ack(context.TODO(), again))
+	found := []any{}
+	for _, each := range []*client.MessageView{first, again} {
+		found = append(found, []any{string(each.GetBody()), each.GetDeliveryAttempt()})
+	}
+	inOrder := &client.Message{Topic: "fifo", Body: []byte("in order")}
+	inOrder.SetMessageGroup("g")
+	send(producer, inOrder)
+	_, err = producer.Send(context.TODO(), &client.Message{Topic: "fifo", Body: []byte("normal")})
+	return append(found, err != nil)
+}
+
 func main() {
 	os.Setenv("mq.consoleAppender.enabled", "false")
 	client.ResetLogger()
-	client.EnableSsl = false
+	client.EnableSsl = os.Getenv("TLS") != ""
 	tasks := map[string]func() any{
-		"sends_and_receives": sendsAndReceives, "pushes": pushes, "ends_transactions": endsTransactions,
+		"sends_and_receives": sendsAndReceives, "pushes": pushes, "ends_transactions": endsTransactions, "settles": settles,
 	}
 	line, err := json.Marshal(tasks[os.Args[2]]())
 	must(err)

@@ -9,9 +9,11 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
@@ -29,12 +31,14 @@ public class Puppet {
     static ClientConfiguration config;
 
     public static void main(String[] args) throws Exception {
-        config = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false).build();
+        config = ClientConfiguration.newBuilder().setEndpoints(args[0])
+            .enableSsl(System.getenv("TLS") != null).build();
         switch (args[1]) {
             case "sends_and_receives" -> System.out.println(sendsAndReceives());
             case "pushes" -> System.out.println(pushes());
             case "ends_transactions" -> System.out.println(endsTransactions());
             case "is_asked" -> System.out.println(isAsked());
+            case "settles" -> System.out.println(settles());
             case "recalls" -> System.out.println(recalls());
             default -> throw new IllegalArgumentException(args[1]);
         }
@@ -137,6 +141,43 @@ public class Puppet {
         SendReceipt receipt = producer.send(outgoing("asked").build(), producer.beginTransaction());
         String question = asked.poll(60, TimeUnit.SECONDS);
         return "[20000," + receipt.getMessageId().toString().equals(question) + "]";
+    }
+
+    static MessageView next(SimpleConsumer consumer, Duration invisible) throws Exception {
+        long end = System.nanoTime() + LIMIT.toNanos();
+        while (System.nanoTime() < end) {
+            for (MessageView message : consumer.receive(1, invisible)) {
+                return message;
+            }
+        }
+        throw new IllegalStateException("no message came");
+    }
+
+    static String settles() throws Exception {
+        SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder()
+            .setClientConfiguration(config)
+            .setConsumerGroup("settle")
+            .setAwaitDuration(Duration.ofSeconds(3))
+            .setSubscriptionExpressions(Collections.singletonMap("orders",
+                new FilterExpression("amount > 3", FilterExpressionType.SQL92)))
+            .build();
+        Producer producer =
+            PROVIDER.newProducerBuilder().setClientConfiguration(config).setTopics("orders", "fifo").build();
+        producer.send(outgoing("small").addProperty("amount", "1").build());
+        producer.send(outgoing("large").addProperty("amount", "5").build());
+        MessageView first = next(consumer, Duration.ofSeconds(300));
+        consumer.changeInvisibleDuration(first, Duration.ofSeconds(10));
+        MessageView again = next(consumer, Duration.ofSeconds(15));
+        consumer.ack(again);
+        producer.send(outgoing("in order").setTopic("fifo").setMessageGroup("g").build());
+        boolean isRefused = false;
+        try {
+            producer.send(outgoing("normal").setTopic("fifo").build());
+        } catch (ClientException | IllegalArgumentException refused) {
+            isRefused = true;
+        }
+        return String.format("[[\"%s\",%d],[\"%s\",%d],%b]", text(first.getBody()), first.getDeliveryAttempt(),
+            text(again.getBody()), again.getDeliveryAttempt(), isRefused);
     }
 
     static String recalls() throws Exception {

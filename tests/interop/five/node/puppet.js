@@ -2,12 +2,13 @@
 
 // A program with Apache's own Node client of RocketMQ 5: what puppet.py does. puppet.js ENDPOINTS TASK prints JSON.
 
-const { ConsumeResult, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
 
 const LIMIT_MS = 60_000;
 const COMMIT = 1; // of TransactionResolution
+const SQL = 2; // of FilterType
 const quiet = { debug() {}, info() {}, warn() {}, error() {} };
-const common = { endpoints: process.argv[2], namespace: '', logger: quiet };
+const common = { endpoints: process.argv[2], namespace: '', logger: quiet, sslEnabled: 'TLS' in process.env };
 
 function outgoing(body, fields = {}) {
   return { topic: 'orders', body: Buffer.from(body), ...fields };
@@ -17,6 +18,15 @@ async function producing(options = {}) {
   const producer = new Producer({ ...common, topic: 'orders', ...options });
   await producer.startup();
   return producer;
+}
+
+async function next(consumer, invisibleMs) {
+  const end = Date.now() + LIMIT_MS;
+  while (Date.now() < end) {
+    const [message] = await consumer.receive(1, invisibleMs);
+    if (message) return message;
+  }
+  throw new Error('no message came');
 }
 
 const tasks = {
@@ -87,6 +97,26 @@ const tasks = {
     const end = Date.now() + LIMIT_MS;
     while (asked === null && Date.now() < end) await new Promise(resolve => setTimeout(resolve, 100));
     return [20000, asked === receipt.messageId];
+  },
+
+  async settles() {
+    const consumer = new SimpleConsumer({
+      ...common,
+      consumerGroup: 'settle',
+      subscriptions: new Map([['orders', new FilterExpression('amount > 3', SQL)]]),
+      awaitDuration: 3000,
+    });
+    await consumer.startup();
+    const producer = await producing({ topics: ['orders', 'fifo'] });
+    await producer.send(outgoing('small', { properties: new Map([['amount', '1']]) }));
+    await producer.send(outgoing('large', { properties: new Map([['amount', '5']]) }));
+    const first = await next(consumer, 300_000);
+    await consumer.changeInvisibleDuration(first, 10_000);
+    const again = await next(consumer, 15_000);
+    await consumer.ack(again);
+    await producer.send(outgoing('in order', { topic: 'fifo', messageGroup: 'g' }));
+    const isRefused = await producer.send(outgoing('normal', { topic: 'fifo' })).then(() => false, () => true);
+    return [...[first, again].map(each => [each.body.toString(), each.deliveryAttempt]), isRefused];
   },
 
   async recalls() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::error::ClientError;
 use rocketmq::model::common::{FilterExpression, FilterType};
-use rocketmq::model::message::MessageBuilder;
+use rocketmq::model::message::{MessageBuilder, MessageView};
 use rocketmq::model::transaction::{Transaction, TransactionResolution};
 use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
@@ -35,11 +35,7 @@ fn outgoing(body: &str) -> MessageBuilder {
 }
 
 async fn sends_and_receives() -> Result<Value, ClientError> {
-    let mut option = SimpleConsumerOption::default();
-    option.set_topics(vec![TOPIC]);
-    option.set_consumer_group("simple");
-    let mut consumer = SimpleConsumer::new(option, client())?;
-    consumer.start().await?;
+    let consumer = consuming("simple").await?;
     let tag = FilterExpression::new(FilterType::Tag, "a");
     for _ in 0..2 {
         // A new group begins with what comes to a broker after its first receive there.
@@ -89,12 +85,79 @@ async fn ends_transactions() -> Result<Value, ClientError> {
     Ok(json!([20000, question.as_deref() == Ok(open.message_id())]))
 }
 
+async fn consuming(group: &str) -> Result<SimpleConsumer, ClientError> {
+    let mut option = SimpleConsumerOption::default();
+    option.set_topics(vec![TOPIC]);
+    option.set_consumer_group(group);
+    let mut consumer = SimpleConsumer::new(option, client())?;
+    consumer.start().await?;
+    Ok(consumer)
+}
+
+async fn next(
+    consumer: &SimpleConsumer,
+    wanted: &FilterExpression,
+    count: i32,
+    invisible_s: u64,
+) -> Result<Vec<MessageView>, ClientError> {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        let found = consumer.receive_with(TOPIC, wanted, count, Duration::from_secs(invisible_s)).await?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    panic!("no message came");
+}
+
+async fn settles() -> Result<Value, ClientError> {
+    let consumer = consuming("settle").await?;
+    let mut option = producing();
+    option.set_topics(vec![TOPIC, "fifo"]);
+    let mut producer = Producer::new(option, client())?;
+    producer.start().await?;
+    for (body, amount) in [("small", "1"), ("large", "5")] {
+        producer.send(outgoing(body).set_properties(HashMap::from([("amount", amount)])).build()?).await?;
+    }
+    let wanted = FilterExpression::new(FilterType::Sql, "amount > 3");
+    let first = next(&consumer, &wanted, 1, 10).await?.remove(0); // this client cannot change the time
+    let again = next(&consumer, &wanted, 1, 15).await?.remove(0);
+    consumer.ack(&again).await?;
+    let mut found: Vec<Value> = [&first, &again]
+        .iter()
+        .map(|each| json!([String::from_utf8_lossy(each.body()), each.delivery_attempt()]))
+        .collect();
+    producer.send(outgoing("in order").set_topic("fifo").set_message_group("g").build()?).await?;
+    found.push(json!(producer.send(outgoing("normal").set_topic("fifo").build()?).await.is_err()));
+    Ok(Value::from(found))
+}
+
+async fn sends_batches() -> Result<Value, ClientError> {
+    let consumer = consuming("settle").await?;
+    let mut producer = Producer::new(producing(), client())?;
+    producer.start().await?;
+    let messages: Result<Vec<_>, _> = (0..3).map(|number| outgoing(&format!("b{number}")).build()).collect();
+    let receipts = producer.batch_send(messages?).await?;
+    let all = FilterExpression::new(FilterType::Tag, "*");
+    let mut found: Vec<String> = Vec::new();
+    while found.len() < receipts.len() {
+        for message in next(&consumer, &all, 3, 15).await? {
+            found.push(String::from_utf8_lossy(message.body()).into_owned());
+            consumer.ack(&message).await?;
+        }
+    }
+    found.sort();
+    Ok(json!(found))
+}
+
 #[tokio::main]
 async fn main() {
     let task = std::env::args().nth(2).unwrap();
     let found = match task.as_str() {
         "sends_and_receives" => sends_and_receives().await,
         "ends_transactions" => ends_transactions().await,
+        "settles" => settles().await,
+        "sends_batches" => sends_batches().await,
         _ => panic!("no task {task}"),
     };
     println!("{}", found.unwrap());
