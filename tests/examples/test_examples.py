@@ -28,7 +28,7 @@ TRIED = {
     "at_a_time",
     "filtered",
     "operate",
-    "spark_table",  # in tests/spark/test_programs.py
+    *("spark_table", "spark_windows", "spark_join", "spark_state"),  # in tests/spark/test_programs.py
     "test_orders",
     "request",
     "transaction",
