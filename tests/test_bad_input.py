@@ -117,7 +117,7 @@ def requests() -> Iterator[Bad]:
     yield Bad("unknown code", ask(4711), 3, "unknown code")
     yield Bad("negative code", ask(-5), 3, "unknown code")
     yield Bad("code of another server", ask(105, ext={"topic": "t"}), 3, "ask another server")
-    yield Bad("code not served yet", ask(907, ext={}), 3, "not yet")
+    yield Bad("code not served yet", ask(908, ext={}), 3, "not yet")
     yield Bad("code refused by design", ask(2004), 3, "refused by design")
     yield Bad("no extFields at all", ask(310), 1, "custom field <a> is null")
     yield Bad("extFields an array", ask(310, ext=["a"]), 1, "not a JSON object")

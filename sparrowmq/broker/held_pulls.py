@@ -100,8 +100,6 @@ class Held:
 
 
 class _Line:
-    """The held pulls of one queue."""
-
     def __init__(self, end: Watermark) -> None:
         self.end = end
         self.pulls: dict[Held, bool] = {}
@@ -168,8 +166,7 @@ class HeldPulls:
     def hold(self, held: Held, end: Watermark | None, timeout_s: float) -> Later:
         """Hold a pull until `end` rises and `serve` has an answer, or until its time is over.
 
-        Raises:
-            RemoteError: there are too many.
+        Raises: RemoteError, there are too many.
         """
         peer = held.peer
         of_peer = self._by_peer.get(peer)
@@ -310,23 +307,23 @@ class _Wheel:
         self._clock = clock
         self._due = due
         self._ticks: list[int] = []  # a heap: those of `_pulls`
-        self._pulls: dict[int, set[Held]] = {}
+        self._pulls: dict[int, dict[Held, None]] = {}
         self._timer: Timer | None = None
 
     def add(self, held: Held, timeout_s: float) -> None:
         tick = held.tick = ceil((self._clock.monotonic() + timeout_s) * TICKS)
         pulls = self._pulls.get(tick)
         if pulls is None:
-            pulls = self._pulls[tick] = set()
+            pulls = self._pulls[tick] = {}
             heapq.heappush(self._ticks, tick)
             if self._ticks[0] == tick:
                 self._set_timer()
-        pulls.add(held)
+        pulls[held] = None
 
     def remove(self, held: Held) -> None:
         pulls = self._pulls.get(held.tick)
         if pulls is not None:
-            pulls.discard(held)
+            pulls.pop(held, None)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -29,8 +29,6 @@ from sparrowmq.settings.setting_kinds import ADDRESSES
 
 
 class RouteHandlers:
-    """Routes for clients and tools."""
-
     def __init__(self, routes: Routes, values: KeyValues, settings: Changing[NamesrvSettings]) -> None:
         self._routes = routes
         self._values = values
@@ -220,7 +218,9 @@ def registered(header: ask.RegisterBroker, body: bytes) -> RegisterBrokerBody:
     if not body:
         return RegisterBrokerBody()
     # 5.4.0 declares its compressed bodies as plain, so the first byte decides and not the header.
-    return RegisterBrokerBody.decode(body) if body.startswith(b"{") else RegisterBrokerBody.unpack(body)
+    if not body.startswith(b"{"):
+        return RegisterBrokerBody.unpack(body)
+    return RegisterBrokerBody.of_request(body)
 
 
 def _not_saved(path: Path, error: OSError) -> RemoteError:

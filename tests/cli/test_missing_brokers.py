@@ -67,9 +67,10 @@ def pair(folder: Path) -> Iterator[Pair]:
             found = Pair(namesrv, brokers)
             assert found.run("topic", "create", "orders", "--queues", "2", timeout_s=30).exit_code == 0
             assert found.run("group", "create", "billing", timeout_s=30).exit_code == 0
-            for number in range(4):
-                sent = found.run("message", "send", "orders", str(number), "--key", "k", timeout_s=30)
-                assert sent.exit_code == 0, sent.output
+            (folder / "lines").write_text("0\n1\n2\n3\n")  # one for each queue of both brokers
+            lines = ("--lines", "--file", str(folder / "lines"), "--key", "k")
+            sent = found.run("message", "send", "orders", *lines, timeout_s=30)
+            assert sent.exit_code == 0, sent.output
             reset = ("group", "reset", "billing", "orders", "earliest", "--yes")
             assert found.run(*reset, timeout_s=30).exit_code == 0
             yield found

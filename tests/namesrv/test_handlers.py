@@ -101,6 +101,17 @@ async def test_a_body_that_cannot_be_read_is_refused_and_the_server_goes_on(sess
     ).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
 
 
+@pytest.mark.guards(
+    "handlers.registered: RegisterBrokerBody.of_request(body) -> RegisterBrokerBody.decode(body)"
+)
+async def test_a_large_registration_may_not_be_in_a_dialect_which_is_slow_to_read(session):
+    topics = ",".join(f'"t{number}":{{"topicName":"t{number}"}}' for number in range(1000))
+    standard = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{topics}}}}}}}'.encode()
+    await session.call(registration(body_crc32=0), standard)
+    code, remark = await code_of(session.call(registration(body_crc32=0), b"{0:1," + standard[1:]))
+    assert code == 1 and "standard JSON" in remark
+
+
 @given(
     st.sampled_from([BODY_4, BODY_5, PACKED]),
     st.integers(0, 2000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from sparrowmq.errors import NoRoute, RemoteError
@@ -60,6 +61,7 @@ class ScriptedBrokers:
         asked: each request with its broker and its body.
         announced: the groups of each client, and the clients that have left.
         answers: by the kind of the request, what makes the header of the answer, or the answer.
+        lets_go: no broker answers before it is set, if there is one.
     """
 
     account = ""
@@ -70,6 +72,7 @@ class ScriptedBrokers:
         self.asked = []
         self.announced = []
         self.answers: dict[type, Callable] = {}
+        self.lets_go: asyncio.Event | None = None
         self.known = route("broker-a", "broker-b")
         self.config = TopicConfig("orders", attributes={"message.type": topic_type} if topic_type else None)
         self.group_config = GroupConfig("g", **group)
@@ -88,6 +91,8 @@ class ScriptedBrokers:
 
     async def ask(self, broker_name, request, body=b"", *, timeout_s=3.0, accept=()):
         self.asked.append((broker_name, request, body))
+        if self.lets_go is not None:
+            await self.lets_go.wait()
         make = self.answers.get(type(request))
         answer = make(request) if make else _usual(request, len(self.asked))
         if not isinstance(answer, Response):

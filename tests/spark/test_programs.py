@@ -30,7 +30,14 @@ from tests.test_readme import run as run_with
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_table.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "spark_table.py"
+MINUTE = '{"minute": "2026-11-24T12:0%d:00.000Z", "tags": "%s", "count": %d}'
+PRINTED = {
+    "spark_join": ["o-1 book 1 10 EUR", "o-3 book 3 30 EUR"],
+    "spark_state": ["{'ann': 70, 'bob': 50}", "{'bob': 57}"],
+    "spark_windows": [MINUTE % of for of in ((0, "home", 3), (0, "shop", 1), (1, "home", 1), (1, "shop", 1))],
+}
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -42,10 +49,16 @@ def cluster(tmp_path: Path) -> Iterator[BackgroundCluster]:
 
 
 @pytest.fixture
-def lasting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """The session, which others need when a program has stopped it."""
+def lasting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """The session, which others need when a program has stopped it and has changed its settings."""
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    return spark
+    before = spark.conf.getAll
+    yield spark
+    for key, value in spark.conf.getAll.items():
+        if key not in before:
+            spark.conf.unset(key)
+        elif before[key] != value:
+            spark.conf.set(key, before[key])
 
 
 def run(program: str) -> None:
@@ -86,6 +99,15 @@ def test_the_example_counts_a_topic_into_another(cluster, lasting, monkeypatch, 
             rows = [message.json() for _, message in zip(range(2), results, strict=False)]
     assert sorted(row["tags"] for row in rows) == ["even", "odd"]
     assert [row["count"] for row in rows] == [3, 3]
+
+
+@pytest.mark.usefixtures("lasting")
+@pytest.mark.parametrize("name", PRINTED)
+def test_streams_count_join_and_keep_a_state(cluster, monkeypatch, capfd, name):
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    shown = capfd.readouterr().out.splitlines()
+    assert [line for line in PRINTED[name] if line in shown] == PRINTED[name]
 
 
 @pytest.mark.slow

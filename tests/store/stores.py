@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
@@ -64,17 +65,26 @@ class Stores:
         *,
         vfs: Vfs | None = None,
         clock: Clock | None = None,
-        read_only: bool = False,
         cut_at: int | None = None,
-        serves_full: bool = False,
         **changes: Any,
     ) -> MessageStore:
         """A store with `settings`, but for `changes`."""
         settings = replace(self.settings, **changes)
-        options: dict[str, Any] = {"read_only": read_only, "cut_at": cut_at, "serves_full": serves_full}
-        store = MessageStore.open(settings, vfs=vfs, clock=clock, **options)
+        return self._note(MessageStore.open(settings, vfs=vfs, clock=clock, cut_at=cut_at))
+
+    def open_to_read(self, **changes: Any) -> MessageStore:
+        return self._note(MessageStore.open_to_read(replace(self.settings, **changes)))
+
+    def open_full(self, vfs: Vfs) -> MessageStore:
+        """A store that is opened as after a start without room, if there is no room."""
+        try:
+            return self.open(vfs=vfs)
+        except DiskFull as full:
+            return self._note(MessageStore.open_full(self.settings, full, vfs=vfs))
+
+    def _note(self, store: MessageStore) -> MessageStore:
         self._open.append(store)
-        self._left[settings.layout.root] = settings
+        self._left[store.settings.layout.root] = store.settings
         return store
 
     def crash(self, store: MessageStore) -> None:

@@ -267,7 +267,7 @@ async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back
     assert store.written.error is None
 
 
-@pytest.mark.guards("MessageStore.open: drop store.flusher.begin_full")
+@pytest.mark.guards("MessageStore.open_full: drop store.flusher.begin_full")
 @pytest.mark.parametrize("was_killed", [True, False])
 @pytest.mark.parametrize("full_for", ["/ends", "abort", "checkpoint", "consumequeue", "set-aside"])
 async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(
@@ -289,7 +289,7 @@ async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(
     disk.full_for = (full_for,)
     with suppress(DiskFull):
         stores.open(vfs=disk).close()
-    full = stores.open(vfs=disk, serves_full=True)
+    full = stores.open_full(disk)
     shown = bodies(full)
     assert shown == texts or (full_for == "consumequeue" and shown == texts[: len(shown)])
     if full.flushed.error is not None:

@@ -175,7 +175,7 @@ def test_java_goes_on_and_we_read_it_again(settings: StoreSettings, version: str
 
 @pytest.mark.parametrize("version", ["5.4.0-crc"])
 def test_the_crc_that_java_wrote_covers_the_whole_record(settings: StoreSettings):
-    with MessageStore.open(settings, read_only=True) as store:
+    with MessageStore.open_to_read(settings) as store:
         read = store.read("StoreTopic", 0, 0, 32)
         for record in [bytes(record) for view in read.views for record in records.walk(view)]:
             assert records.check(record, needs_crc=True) is None

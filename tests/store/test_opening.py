@@ -274,7 +274,7 @@ def test_a_reader_sees_what_the_queues_on_disk_know_and_changes_nothing(stores, 
         store.dispatch()
         stores.crash(store)
     before = content(stores.settings.layout.root)
-    reader = stores.open(read_only=True)
+    reader = stores.open_to_read()
     assert bodies(reader) == [b"%d" % number for number in range(0, 40, 2)]
     assert bodies(reader, queue_id=1) == [b"%d" % number for number in range(1, 40, 2)]
     assert len(reader.query("Orders", "k0", 9, 0, 1 << 62)) == (state == "closed")
@@ -284,13 +284,13 @@ def test_a_reader_sees_what_the_queues_on_disk_know_and_changes_nothing(stores, 
 
 def test_a_reader_takes_no_messages(stores):
     filled(stores).close()
-    reader = stores.open(read_only=True)
+    reader = stores.open_to_read()
     with pytest.raises(StoreError, match="opened for reading only"):
         put(reader)
 
 
 def test_a_reader_makes_no_store_where_there_is_none(stores):
-    reader = stores.open(read_only=True)
+    reader = stores.open_to_read()
     assert (reader.begin, reader.end, list(reader.queues)) == (0, 0, [])
     reader.close()
     assert not Path(stores.settings.layout.root).exists()
@@ -298,7 +298,7 @@ def test_a_reader_makes_no_store_where_there_is_none(stores):
 
 def test_a_reader_of_a_store_without_messages_finds_none(stores):
     stores.open()
-    reader = stores.open(read_only=True)
+    reader = stores.open_to_read()
     assert (reader.begin, reader.end, list(reader.queues)) == (0, 0, [])
 
 

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from sparrowmq.errors import LogsDiffer
+from sparrowmq.errors import CorruptRecord, LogsDiffer
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from tests.store.crash_states import Disk, RecordVfs
+from tests.store.mutated import verifying_little
 from tests.store.stores import bodies, put
 from tests.store.timers.test_timers import NOW, due, save, timer
 
@@ -140,3 +141,25 @@ def test_a_damaged_queue_file_is_rebuilt_although_the_part_to_cut_is_damaged_too
         file.write(b"rot")
     store = stores.open(cut_at=places[COUNT - 4])
     assert shown(store) == [b"%03d" % number for number in range(COUNT - 4)]
+
+
+def test_damage_before_the_cut_is_reported_although_a_queue_file_is_damaged_too(stores):
+    """Compiled, the error of the queue file has to say so, too: the log is repaired from another broker first."""
+    with verifying_little():
+        store = stores.open()
+        places = []
+        for number in range(2 * COUNT):
+            places.append(put(store, b"%03d" % number * 9).offset)
+            if number % 10 == 0:  # so that a start need not check the older ones
+                store.checkpoint()
+        store.close()
+        with open(store.queues.get("Orders", 0).paths[0], "r+b") as file:
+            file.seek(15 * 20 + 15)  # the tags code of an entry
+            file.write(b"\1")
+        with open(store._log.row.files[0].path, "r+b") as file:
+            file.seek(places[3] + 60)
+            file.write(b"rot")
+        with pytest.raises(CorruptRecord) as damage:
+            stores.open(cut_at=places[2 * COUNT - 4], awaits_copy=True)
+        assert damage.value.offset == places[3]
+    stores.leave_damaged()

@@ -82,23 +82,17 @@ AccountOf = Callable[[Call], Signer | None]
 
 @dataclass(frozen=True)
 class Home:
-    """The broker: its names, its address, its topics and groups, and how to connect to it.
-
-    Attributes:
-        connect: makes the broker's session of a connection.
-    """
+    """The broker: its names, its address, its topics and groups, and how to connect to it."""
 
     cluster: str
     name: str
     address: tuple[str, int]
     topics: Topics
     groups: Groups
-    connect: Callable[[], Session]
+    connect: Callable[[], Session]  # makes the broker's session of a connection
 
 
 class LocalBrokers:
-    """All connections of the port."""
-
     def __init__(self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf) -> None:
         self.home = home
         self.on_check: OnCheck = lambda *_: None
@@ -140,7 +134,6 @@ class LocalBrokers:
         self._close(lambda link: link.used < oldest)
 
     def close(self) -> None:
-        """Close all connections."""
         self._close(lambda link: True)
 
     def _close(self, is_over: Callable[[LocalLink], bool]) -> None:
@@ -238,14 +231,13 @@ class LocalLink:
 
 
 def _name_of(account: Signer | None, certificate: str | None) -> str:
-    """The name of an account, by its signature or by its certificate."""
     if account is not None:
         return account.access_key
     return f"CN={certificate}" if certificate is not None else ""
 
 
-def _sign_again(account: Signer, request: Request[Any], body: bytes) -> dict[str, str]:
-    return signed_fields(request.ext_fields(), body, account.access_key, account.key)
+def _sign_again(account: Signer, fields: dict[str, str], body: bytes) -> dict[str, str]:
+    return signed_fields(fields, body, account.access_key, account.key)
 
 
 class Pushes:

@@ -16,7 +16,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.slices import Steps, emptied, in_slices
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group
@@ -79,7 +79,9 @@ class ProgressHandler:
 
     def _of_group(self, group: str, topics: list[str]) -> Steps[Answer]:
         stats = yield from self._stats(group, topics)
-        return (yield from encoded(stats))
+        answer = yield from encoded(stats)
+        yield from emptied(stats.offset_table)
+        return answer
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -93,11 +95,18 @@ class ProgressHandler:
             found: list[ConsumeStats] = []
             for topic in self._topics_of(group, header.is_order):
                 stats = yield from self._stats(group, [topic])
-                behind += sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
+                for row in stats.offset_table.values():
+                    behind += row.broker_offset - row.consumer_offset
+                    yield
                 found.append(stats)
             table.append({group: found})
             yield
-        return (yield from encoded(BrokerConsumeStats(table, self._address, behind)))
+        answer = yield from encoded(BrokerConsumeStats(table, self._address, behind))
+        for groups in table:
+            for of_group in groups.values():
+                for stats in of_group:
+                    yield from emptied(stats.offset_table)
+        return answer
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -112,7 +121,9 @@ class ProgressHandler:
         for queue_id in range(queue_count):
             spans.append(self._span(header.topic, header.group, queue_id))
             yield
-        return (yield from encoded(ConsumeTimeSpans(spans)))
+        answer = yield from encoded(ConsumeTimeSpans(spans))
+        yield from emptied(spans)
+        return answer
 
     @handles(QueryCorrectionOffset)
     def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:

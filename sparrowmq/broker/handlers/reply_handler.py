@@ -21,6 +21,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.waiting import settled
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.properties import Properties
@@ -40,22 +41,14 @@ ASKER_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class ReplyRules:
-    """The rules for answers.
+    """The rules for answers."""
 
-    Attributes:
-        cluster: the cluster, whose topic of answers is `<cluster>_REPLY_TOPIC`.
-        is_stored: whether the broker also stores answers (storeReplyMessageEnable).
-        store_host: this broker's address in the format of records.
-    """
-
-    cluster: str
-    is_stored: bool
-    store_host: bytes
+    cluster: str  # the cluster, whose topic of answers is `<cluster>_REPLY_TOPIC`
+    is_stored: bool  # whether the broker also stores answers (storeReplyMessageEnable)
+    store_host: bytes  # this broker's address in the format of records
 
 
 class ReplyHandler:
-    """Forward answers to the clients that asked."""
-
     def __init__(self, sends: SendHandler, clients: Clients, rules: ReplyRules, clock: Clock) -> None:
         self._sends = sends
         self._clients = clients
@@ -71,7 +64,7 @@ class ReplyHandler:
         self._check_topic(header.topic)
         self._sends.admit(header, body, peer)
         # Unlike Java, store before the push: otherwise an answer that was pushed but not stored looks like a failure.
-        place: ReplyHeader = self._store(header, body, peer) if self._rules.is_stored else None
+        place: ReplyHeader = await self._store(header, body, peer) if self._rules.is_stored else None
         failure = await self._push(header, body, peer)
         if place is None:
             place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
@@ -89,10 +82,10 @@ class ReplyHandler:
                 f"answers go to the topic {self._topic}, and not to {shown(topic)}; use a send for other topics",
             )
 
-    def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
+    async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
-            after: After = self._sends.send(header, body, peer)
+            after: After = await settled(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
             log.warning("an answer sent by %s is not stored: %s", peer.address, error)
             return None

@@ -15,7 +15,7 @@ import msgspec
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.slices import Steps, emptied, in_slices
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -144,7 +144,9 @@ class TopicHandler:
             queue = MessageQueue(topic, self._topics.broker_name, queue_id)
             table[queue] = self._offsets_of(topic, queue_id)
             yield
-        return (yield from encoded(TopicStats(table)))
+        answer = yield from encoded(TopicStats(table))
+        yield from emptied(table)
+        return answer
 
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,29 +21,29 @@ from sparrowmq.auth.writing import replace
 from sparrowmq.cli.secure import cluster_plan as planning
 from sparrowmq.cli.secure.authority import OWNERS_ALONE, Files, make_authority, sign
 from sparrowmq.cli.secure.cluster_plan import Certificate, Plan, Wishes
-from sparrowmq.cli.terminal.asking import HELP
-from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.exit_status import exit_status
+from sparrowmq.cli.terminal.asking import HELP, reporting
+from sparrowmq.errors import ConfigError
 
 PLAN_FILE: Final = "plan.json"
 AUTHORITY_DAYS: Final = 3650
 _MOST_BROKERS: Final = 26
-_DAYS: Final = click.IntRange(1, AUTHORITY_DAYS)
+_FOLDER: Final = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_DAYS: Final = click.option(
+    "--days",
+    type=click.IntRange(1, AUTHORITY_DAYS),
+    default=365,
+    show_default=True,
+    help="Days that certificates are valid.",
+)
 
 
 @dataclass(frozen=True)
 class Known:
-    """The content of plan.json.
+    """The content of plan.json."""
 
-    Attributes:
-        place: the folder of the files at the servers.
-        name_servers: their addresses.
-        certificates: all that are signed here.
-    """
-
-    place: str
-    name_servers: str
-    certificates: list[Certificate]
+    place: str  # the folder of the files at the servers
+    name_servers: str  # their addresses
+    certificates: list[Certificate]  # all that are signed here
 
     def text(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -57,7 +55,7 @@ def secure() -> None:
 
 
 @secure.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_FOLDER
 @click.option(
     "--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more."
 )
@@ -86,7 +84,7 @@ def secure() -> None:
 @click.option("--namesrv-port", type=int, default=planning.NAMESRV_PORT, show_default=True)
 @click.option("--broker-port", type=int, default=planning.BROKER_PORT, show_default=True)
 @click.option("--etcd-port", type=int, default=planning.ETCD_PORT, show_default=True)
-@click.option("--days", type=_DAYS, default=365, show_default=True, help="Days that certificates are valid.")
+@_DAYS
 def init(folder: Path, days: int, **given: Any) -> None:
     """Make the files of a closed cluster in the new folder DIR.
 
@@ -97,22 +95,22 @@ def init(folder: Path, days: int, **given: Any) -> None:
     given["data"] = given["data"].rstrip("/")
     for name, usual in (("hosts", Wishes.hosts), ("clients", Wishes.clients)):
         given[name] = given[name] or usual
-    with _reporting("init"):
+    with reporting("secure init"):
         made = planning.plan(Wishes(**given))
         _write(folder, made, given["place"], days)
     click.echo(_next_steps(folder, made, given["clients"]))
 
 
 @secure.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--days", type=_DAYS, default=365, show_default=True, help="Days that certificates are valid.")
+@_FOLDER
+@_DAYS
 def renew(folder: Path, days: int) -> None:
     """Sign all certificates of the cluster in DIR again.
 
     The keys stay, and so does the CA. Copy the certificates to their machines. Servers use them within a few seconds;
     as clients of other servers, and etcd, after a restart.
     """
-    with _reporting("renew"):
+    with reporting("secure renew"):
         certificates = _read_plan(folder).certificates
         for each in certificates:
             _sign(folder, each, days)
@@ -120,14 +118,12 @@ def renew(folder: Path, days: int) -> None:
 
 
 @secure.command("add-client")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_FOLDER
 @click.argument("name")
-@click.option(
-    "--days", type=_DAYS, default=365, show_default=True, help="Days that the certificate is valid."
-)
+@_DAYS
 def add_client(folder: Path, name: str, days: int) -> None:
     """Make a certificate and an account for one more client, NAME, of the cluster in DIR."""
-    with _reporting("add-client"):
+    with reporting("secure add-client"):
         planning.demand_name(name)
         known = _read_plan(folder)
         wanted = Certificate(f"{name}/certificate.pem", f"{name}/key.pem", name)
@@ -210,13 +206,3 @@ def _next_steps(folder: Path, made: Plan, clients: Sequence[str]) -> str:
         f"Give each program its folder ({', '.join(clients)}). Keep the *.key files of {folder} itself away from all "
         "servers: with them, new certificates are made."
     )
-
-
-@contextmanager
-def _reporting(verb: str) -> Iterator[None]:
-    """End the program with one sentence for an error inside the `with`."""
-    try:
-        yield
-    except (SparrowError, OSError) as error:
-        click.echo(f"secure {verb}: {error}", err=True)
-        sys.exit(exit_status(error))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,12 +11,11 @@ import click
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.settings_sources import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.store.log_copy import LogCopy
-from sparrowmq.cli.terminal.asking import F, credentials_of, showing_who, tls_of
+from sparrowmq.cli.terminal.asking import F, credentials_of, reporting, showing_who, tls_of
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
-from sparrowmq.errors import BadStore, SparrowError
-from sparrowmq.exit_status import exit_status
+from sparrowmq.errors import BadStore
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.store.care import backup as backups
 from sparrowmq.store.care import repair as repairs
@@ -38,18 +36,6 @@ def _of_broker(command: F) -> F:
     return FILE_OPTION(SET_OPTION(OUTPUT(command)))
 
 
-@contextmanager
-def _reporting(verb: str) -> Iterator[None]:
-    """End the program with one sentence for an error inside the `with`."""
-    try:
-        yield
-    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        raise
-    except (SparrowError, OSError) as error:
-        click.echo(f"store {verb}: {error}", err=True)
-        sys.exit(exit_status(error))
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
     """Look into a message store, check it, copy it, repair it."""
@@ -66,7 +52,7 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     Each violation is one line, printed as soon as it is found; programs get rows at the end. The exit status is 0 when
     there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
-    with _reporting("check"):
+    with reporting("store check"):
         points = RestorePoints(Disk(), path)
         stores = [Path(points.path(name)) for name in points.names()] or [path]
         violations = [each for one in stores for each in found(settings_of(one, file, changes))]
@@ -88,7 +74,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
     Of a log file each record, of a queue or index file each entry, of the store all of it in a dozen lines. The
     broker may be running.
     """
-    with _reporting("inspect"):
+    with reporting("store inspect"):
         lines = describe(path, start, limit)
         if not is_for_people():
             table(("LINE",), [(line,) for line in lines])
@@ -113,7 +99,7 @@ def backup(
     has already are linked, not copied; with --check they are read again first. If the broker's files are not of Java's
     sizes, give its settings with -c.
     """
-    with _reporting("backup"):
+    with reporting("store backup"):
         settings = settings_of(path, file, changes)
         with Progress() as progress:
             disk = _copying(backups.sources(settings.layout), progress)
@@ -148,7 +134,7 @@ def restore(
     A damaged copy makes no store: each problem is one line, and the exit status is 1.
     """
     problems: list[str] = []
-    with _reporting("restore"):
+    with reporting("store restore"):
         settings = _settings(path, file, changes)
         with Progress() as progress:
             copy = _copy_in(source, point)
@@ -200,7 +186,7 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
 
     The exit status is 0 when nothing is left that `check` would find.
     """
-    with _reporting("repair"):
+    with reporting("store repair"):
         settings = settings_of(path, file, changes)
         replaced = _repaired(settings, address)
         violations = found(settings)
@@ -248,8 +234,7 @@ def _settings(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSe
 def found(settings: StoreSettings) -> list[str]:
     """Return the violations of a store that no broker has open; people see each at once, as a check takes minutes.
 
-    Raises:
-        StoreLocked: a broker has it open.
+    Raises: StoreLocked, a broker has it open.
     """
     disk = Disk()
     violations: list[str] = []

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -70,59 +71,50 @@ def _of_line(name: str) -> Any:
     return _kept(f"line.{name}")
 
 
+def _kept_option(*names: str, **given: Any) -> Callable[[F], F]:
+    """An option whose value the command itself does not get."""
+    return click.option(*names, expose_value=False, callback=_keep, **given)
+
+
 _ASKING: Final = (
-    click.option(
+    _kept_option(
         "--context",
         type=CONTEXT,
         metavar="NAME",
         envvar=contexts.ENVIRONMENT,
-        expose_value=False,
-        callback=_keep,
         help="Address, account and TLS as `sparrowmq context set NAME` noted them.",
     ),
-    click.option(
+    _kept_option(
         "-n",
         "--namesrv",
         metavar="ADDRESSES",
-        expose_value=False,
-        callback=_keep,
         help="Name servers: host:port;host:port. By default NAMESRV_ADDR, or the context in use.",
     ),
-    click.option(
+    _kept_option(
         "--timeout",
         "timeout_s",
         type=float,
         default=TIMEOUT_S,
         show_default=True,
-        expose_value=False,
-        callback=_keep,
         help="In seconds.",
     ),
-    click.option(
+    _kept_option(
         "--access-key",
         metavar="KEY",
         envvar="ROCKETMQ_ACCESS_KEY",
-        expose_value=False,
-        callback=_keep,
         help="Sign as this account of brokers with access control; or ROCKETMQ_ACCESS_KEY.",
     ),
-    click.option(
+    _kept_option(
         "--secret-key",
         metavar="KEY",
         envvar="ROCKETMQ_SECRET_KEY",
-        expose_value=False,
-        callback=_keep,
         help="Its secret key; better in ROCKETMQ_SECRET_KEY, as others see command lines.",
     ),
-    click.option(
-        "--tls", is_flag=True, expose_value=False, callback=_keep, help="Encrypt; see also --tls-config."
-    ),
-    click.option(
+    _kept_option("--tls", is_flag=True, help="Encrypt; see also --tls-config."),
+    _kept_option(
         "--tls-config",
         metavar="FILE",
         envvar="SPARROWMQ_TLS_CONFIG",
-        expose_value=False,
-        callback=_keep,
         help=f"Encrypt as tls.client.* in this file say. Without it as {SHARED_FILE} says, if it is there.",
     ),
 )
@@ -214,6 +206,18 @@ def _run(work: Coroutine[Any, Any, T], missing: Mapping[str, SparrowError] | Non
     except SparrowError as error:
         _say(str(error))
         _name_missing({name: each for name, each in (missing or {}).items() if each is not error})
+        sys.exit(exit_status(error))
+
+
+@contextmanager
+def reporting(command: str) -> Iterator[None]:
+    """End the program with one sentence for an error inside the `with`, of a command that asks no cluster."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        raise
+    except (SparrowError, OSError) as error:
+        click.echo(f"{command}: {error}", err=True)
         sys.exit(exit_status(error))
 
 

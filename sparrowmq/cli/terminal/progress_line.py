@@ -13,7 +13,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final
 
 from sparrowmq.cli.terminal.output import is_for_people
@@ -45,9 +44,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.clear()
 
     def __call__(self, step: str, done: int, total: int) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.delay_levels import DelayLevels, duration_ms, duration_word
 from sparrowmq.protocol.wire.body import Body
+from sparrowmq.safe_text import shown
 
 LONGEST_MS: Final = 40 * 86_400_000  # the longest delay that a broker allows by default
 MOST_PAUSES: Final = 1000
@@ -104,11 +105,12 @@ LEVELS: Final = "levels"
 def policy_of(text: str | None) -> GroupRetryPolicy | None:
     """Return the policy of a text such as "10s 1m 5m" or "5s..2h"; CLASSIC for "levels", None for None.
 
-    Raises:
-        ConfigError: it is none.
+    Raises: ConfigError, it is none.
     """
     if text is None or text == LEVELS:
         return CLASSIC if text else None
+    if not isinstance(text, str):
+        raise ConfigError(f"retry pauses {shown(text)} are no text; write '10s 1m 5m'")
     first, dots, last = text.partition("..")
     pauses = [duration_ms(word) for word in ((first, last) if dots else text.split())]
     known = [pause for pause in pauses if pause is not None]

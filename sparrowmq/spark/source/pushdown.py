@@ -11,7 +11,6 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
@@ -73,7 +72,7 @@ class Chosen:
         elif name in _OFFSETS:
             self.offsets = _narrowed(self.offsets, _range_of(wanted, value))
         elif name in _TIMES and not isinstance(wanted, In):
-            floor = math.floor(_millis(value))
+            floor = math.floor(value.timestamp() * 1000)
             first, end = _range_of(wanted, floor)
             # Within a millisecond the filter may want more than its beginning.
             self.times_ms = _narrowed(self.times_ms, (min(first, floor) if first else 0, max(end, floor + 1)))
@@ -149,10 +148,6 @@ def _narrowed(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 def _clamped(whole: Range, first: int, end: int) -> Range:
     start = max(whole.start, first)
     return replace(whole, start=start, end=max(start, min(whole.end, end)))
-
-
-def _millis(moment: datetime) -> float:
-    return moment.timestamp() * 1000
 
 
 def _has_null(value: Any) -> bool:

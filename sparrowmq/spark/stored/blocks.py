@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -58,15 +57,11 @@ class Span:
 
 
 class Block(NamedTuple):
-    """Records end to end.
+    """Records end to end."""
 
-    Attributes:
-        at: where in the file `raw` begins. starts, ends: of the records, in `raw`.
-    """
-
-    at: int
+    at: int  # where in the file `raw` begins
     raw: bytes
-    starts: Positions
+    starts: Positions  # of the records, in `raw`
     ends: Positions
 
     def places(self) -> list[tuple[int, int]]:
@@ -108,9 +103,7 @@ class Opened:
     def __enter__(self) -> Opened:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         os.close(self._descriptor)
 
 

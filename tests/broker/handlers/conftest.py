@@ -44,6 +44,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, ProducerBeat, TopicConfig
+from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.subscription import Subscription
@@ -149,7 +150,7 @@ class Desk:
                 *(self.store, self.writer, self.topics, self.groups, self.consumption),
                 longest_ms=self.settings.longest_pause_ms,
             ),
-            InspectHandler(Changing(self.settings), self.status, self.traffic),
+            InspectHandler(Changing(self.settings), self.status, self.traffic, HaStatus),
             RelayHandler(self.store, self.clients, self.settings.name),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),
         )

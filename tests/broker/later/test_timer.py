@@ -210,6 +210,16 @@ async def test_a_time_beyond_the_bound_is_refused_with_the_bound(tmp_path, clock
         assert it.figure("sparrowmq_timers_pending") == 0
 
 
+@pytest.mark.parametrize("text", ["9" * 19, str(2**63 - 1)])
+async def test_the_longest_number_is_a_time_far_away(tmp_path, clock, text):
+    async with running(tmp_path, clock) as it:
+        for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
+            with pytest.raises(RemoteError, match=r"the delivery is \d+ s away"):
+                it.send(b"one", **{name: text})
+        it.send(b"past", TIMER_DELIVER_MS=f"-{text}")
+        assert it.bodies() == [b"past"]
+
+
 async def test_a_broker_whose_timers_are_off_says_so(clock):
     park = timer_detour(clock, DAY_S, enabled=False).park
     entry = Entry("Orders", 0, b"", Properties("TIMER_DELAY_SEC\x015\x02"), 0, BORN)

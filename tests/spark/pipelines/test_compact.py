@@ -96,6 +96,8 @@ def test_what_is_no_table_or_is_written_is_refused(tmp_path):
     for folder in (state_of(tmp_path / "t"), tmp_path / "t" / ".sparrowmq"):
         with locked(folder), pytest.raises(ConfigError, match="another run is at work"):
             compact(tmp_path / "t")
+    with pytest.raises(ConfigError, match="file_size=1GiB must be from 64MiB to 512MiB"):
+        compact(tmp_path / "t", file_size="1GiB")
     with pytest.raises(ConfigError, match="give 1 or more"):
         compact(tmp_path / "t", keep_days=0)
 
