@@ -1,9 +1,9 @@
 """`@idempotent(store)`: a handler that skips messages whose effect has happened.
 
-@mq.handler("orders", group="billing")
-@idempotent(SqlStore(engine), name="billing")
-async def bill(order: Order, connection: AsyncConnection) -> None:
-    await connection.execute(...)         commits together with the mark, or not at all
+    @mq.handler("orders", group="billing")
+    @idempotent(SqlStore(engine), name="billing")
+    async def bill(order: Order, connection: AsyncConnection) -> None:
+        await connection.execute(...)         commits together with the mark, or not at all
 """
 
 from __future__ import annotations
