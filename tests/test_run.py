@@ -33,6 +33,12 @@ def test_an_unknown_verb_lists_them_too_but_fails():
     assert "usage: ./run VERB" in done.stdout
 
 
+@pytest.mark.parametrize("verb", ["compile", "mutants", "sparks", "wheel"])
+def test_help_describes_a_verb_instead_of_doing_its_work(verb):
+    shown = subprocess.run([RUN, verb, "--help"], capture_output=True, text=True, check=True, timeout=20)
+    assert f"./run {verb}" in shown.stdout or f"tools.{verb}" in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "many"),
     [
