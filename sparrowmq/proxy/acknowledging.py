@@ -29,16 +29,21 @@ _GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-lette
 _PRUNED_AFTER_MS: Final = 10_000
 
 
+_Key = tuple[str | int, ...]  # the group, the topic and the place
+
+
 @dataclass(slots=True)
 class _DeadLetter:
     """A message that calls want in the dead-letter topic.
 
     Attributes:
+        key: its own.
         end_ms: when the message is visible again, if it is not acknowledged.
         is_copied: it is in the dead-letter topic.
         task: the last one that moves it there; a call after one that failed begins another.
     """
 
+    key: _Key
     end_ms: int
     is_copied: bool = False
     task: asyncio.Task[None] | None = None
@@ -50,7 +55,8 @@ class Acknowledging:
     def __init__(self, renewals: Renewals, clock: Clock) -> None:
         self._renewals = renewals
         self._clock = clock
-        self._dead: dict[tuple[str | int, ...], _DeadLetter] = {}  # by group, topic and place
+        # Those that are copied, or are being copied: a client may invent any number of handles.
+        self._dead: dict[_Key, _DeadLetter] = {}
         self._pruned_ms = 0
 
     async def ack(self, caller: Caller, request: Any) -> Any:
@@ -125,19 +131,23 @@ class Acknowledging:
         if now_ms >= self._pruned_ms + _PRUNED_AFTER_MS:
             self._dead = {key: each for key, each in self._dead.items() if each.end_ms >= now_ms}
             self._pruned_ms = now_ms
-        place = handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
-        dead = self._dead.get((group, topic, *place))
+        key = group, topic, handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
+        dead = self._dead.get(key)
         if dead is None or dead.end_ms < now_ms:
-            dead = self._dead[group, topic, *place] = _DeadLetter(handle.visible_ms)
-        dead.end_ms = max(dead.end_ms, handle.visible_ms)
+            dead = self._dead[key] = _DeadLetter(key, now_ms)
+        dead.end_ms = max(dead.end_ms, min(handle.visible_ms, now_ms + MOST_INVISIBLE_MS))
         return dead
 
     async def _bury(
         self, dead: _DeadLetter, brokers: Brokers, topic: str, group: str, text: str, message_id: str
     ) -> None:
         if not dead.is_copied:
-            await self._copy(brokers, topic, group, self._parsed(text), message_id)
-            dead.is_copied = True
+            try:
+                await self._copy(brokers, topic, group, self._parsed(text), message_id)
+                dead.is_copied = True
+            finally:
+                if not dead.is_copied and self._dead.get(dead.key) is dead:
+                    del self._dead[dead.key]
         await self.drop(brokers, topic, group, text)
 
     async def _copy(

@@ -8,7 +8,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply
-from sparrowmq.proxy.acknowledging import Acknowledging
+from sparrowmq.proxy.acknowledging import MOST_INVISIBLE_MS, Acknowledging
 from sparrowmq.proxy.grpc_clients import Client
 from sparrowmq.proxy.renewals import Renewals
 from sparrowmq.proxy.settings_answer import set_ms
@@ -225,3 +225,18 @@ async def test_ack_that_failed_is_sent_again_with_the_latest_handle():
     acks.brokers.answers.clear()
     assert (await acks.ack(first)).status.code == 20000
     assert [ask.offset for _, ask, _ in acks.brokers.asked] == [8, 8]
+
+
+async def test_handles_that_a_client_invents_are_not_kept():
+    acks = Acks()
+    far = acks.handle()._replace(invisible_ms=10**15)
+    acks.brokers.answers[ConsumerSendMsgBack] = failing(16, "denied")
+    for offset in range(10):
+        with pytest.raises(RemoteError):
+            await acks.forward(far._replace(queue_offset=offset))
+    assert acks.calls._dead == {}
+    del acks.brokers.answers[ConsumerSendMsgBack]
+    await acks.forward(far)
+    await acks.clock.advance(MOST_INVISIBLE_MS / 1000 + 1)
+    await acks.forward(acks.handle()._replace(queue_offset=1))
+    assert len(acks.calls._dead) == 1
