@@ -139,14 +139,18 @@ class BrokerUsers:
             AccessDenied: no user signed it.
             BrokerUnreachable: no broker has given its users yet.
         """
-        name = command.ext_fields().get(ACCESS_KEY, "")
-        table = next((table for table in self._tables.values() if name in table.users), None)
-        if table is not None:
-            table.check.authenticate(table.users[name], peer, command, GetBrokerCluster())
-            return
         if not self._tables:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
-        raise _denied(f"User:{name} is not found" if name else "the request has no signature")
+        name = command.ext_fields().get(ACCESS_KEY, "")
+        denial = _denied(f"User:{name} is not found" if name else "the request has no signature")
+        for table in self._newest_first():
+            if name in table.users:
+                try:
+                    table.check.authenticate(table.users[name], peer, command, GetBrokerCluster())
+                    return
+                except AccessDenied as error:  # another broker may have another password
+                    denial = error
+        raise denial
 
     def check(self, broker_name: str, peer: Caller, command: Command) -> None:
         """Do nothing if the user that signed a remoting request may send it to a broker.
@@ -197,6 +201,10 @@ class BrokerUsers:
             raise BrokerUnreachable(broker_name, f"mqproxy has not read its users: {problem}")
         return table
 
+    def _newest_first(self) -> list[_Table]:
+        """The users of all brokers. Those of a broker that is away, which may have changed, come last."""
+        return sorted(self._tables.values(), key=lambda table: -table.read_s)
+
     async def _look(self) -> None:
         try:
             names = await self._cluster.addresses.masters()
@@ -212,7 +220,7 @@ class BrokerUsers:
         known = {*names, *self._tables}
         self._problems = {name: why for name, why in self._problems.items() if name in known}
         self.accounts, self.passwords = {}, {}
-        for table in self._tables.values():
+        for table in self._newest_first():
             self.accounts = {**table.users, **self.accounts}
             self.passwords = {**table.passwords, **self.passwords}
 

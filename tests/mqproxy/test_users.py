@@ -19,7 +19,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.mqproxy.users import KEPT_S, BrokerUsers, Source
+from sparrowmq.mqproxy.users import KEPT_S, LOOK_S, BrokerUsers, Source
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.pop_headers import AckMessage
@@ -213,6 +213,24 @@ async def test_users_of_a_broker_that_restarts_count_for_ten_minutes(state):
     brokers.answers = {"a": {ListUsers: only_at_a}, "b": {}}
     await users._look()
     assert set(users.accounts) == {"app", "op"} and condition(users) == ""
+
+
+async def test_another_password_counts_while_a_broker_with_the_former_one_is_away():
+    clock = ManualClock()
+    brokers = Answering(a={}, b={})
+    users = users_by(brokers, clock)
+    await users.start()
+    changed = GOOD[ListUsers].replace(b"abcdefgh", b"12345678")
+    brokers.answers = {"a": AWAY, "b": {ListUsers: changed}}
+    await clock.advance(LOOK_S)
+    await users._look()
+    users.authenticate(HERE, command_of(ACK, "op", "12345678"))
+    assert users.passwords["op"] == "12345678"
+    users.authenticate(HERE, command_of(ACK, "op", "abcdefgh"))  # a may have it for itself
+    with pytest.raises(AccessDenied, match="signature"):
+        users.check("b", HERE, command_of(ACK, "op", "abcdefgh"))
+    with pytest.raises(AccessDenied, match="signature"):
+        users.authenticate(HERE, command_of(ACK, "op", "wrong"))
 
 
 async def test_users_are_read_without_name_servers():
