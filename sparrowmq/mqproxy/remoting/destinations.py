@@ -105,11 +105,11 @@ def named_broker(code: int, fields: Mapping[str, str], body: bytes) -> str:
 def _named_inside(code: int, fields: Mapping[str, str], body: bytes) -> str:
     match code:
         case RequestCode.LOCK_BATCH_MQ | RequestCode.UNLOCK_BATCH_MQ:
-            return next((queue.broker_name for queue in LockQueues.decode(body).mq_set), "")
+            return next((queue.broker_name for queue in LockQueues.of_request(body).mq_set), "")
         case RequestCode.ACK_MESSAGE | RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
             return ReceiptHandle.parse(fields.get("extraInfo", "")).broker_name
         case RequestCode.BATCH_ACK_MESSAGE:
-            return BatchAcks.decode(body).broker_name
+            return BatchAcks.of_request(body).broker_name
         case RequestCode.RECALL_MESSAGE:
             return RecallHandle.parse(fields.get("recallHandle", "")).broker_name
     return ""
@@ -119,7 +119,7 @@ def topic_of(code: int, fields: Mapping[str, str], body: bytes) -> str:
     """The topic of a request; "" if it names none."""
     if code == RequestCode.QUERY_ASSIGNMENT:
         try:
-            return AssignmentQuery.decode(body).topic
+            return AssignmentQuery.of_request(body).topic
         except RemoteProtocolError:
             return ""
     return fields.get("b" if code in _SHORT else "topic") or fields.get("originTopic") or ""

@@ -10,6 +10,7 @@ from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
 from sparrowmq.protocol.requests.bodies import LockQueues
 from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
+from sparrowmq.protocol.wire.body import REQUEST_BYTES
 
 HANDLE = "0 1700000000000 60000 0 0 broker-h 1 5 700"
 LOCK = LockQueues("g", "c", [MessageQueue("T", "broker-l", 0)]).encode()
@@ -28,10 +29,12 @@ RECALL = str(RecallHandle("T", "broker-r", 1, "id"))
         (RequestCode.UNLOCK_BATCH_MQ, {}, LOCK, "broker-l"),
         (RequestCode.UNLOCK_BATCH_MQ, {}, b"no json", ""),
         (RequestCode.LOCK_BATCH_MQ, {}, b"{}", ""),
+        (RequestCode.LOCK_BATCH_MQ, {}, LOCK + b" " * REQUEST_BYTES, ""),
         (RequestCode.ACK_MESSAGE, {"extraInfo": HANDLE}, b"", "broker-h"),
         (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, {"extraInfo": HANDLE}, b"", "broker-h"),
         (RequestCode.ACK_MESSAGE, {"extraInfo": "no handle"}, b"", ""),
         (RequestCode.BATCH_ACK_MESSAGE, {}, BatchAcks("broker-b", []).encode(), "broker-b"),
+        (RequestCode.BATCH_ACK_MESSAGE, {}, BatchAcks("b" * REQUEST_BYTES, []).encode(), ""),
         (RequestCode.RECALL_MESSAGE, {"recallHandle": RECALL}, b"", "broker-r"),
         (RequestCode.RECALL_MESSAGE, {"recallHandle": "no handle"}, b"", ""),
         (RequestCode.SEND_MESSAGE, {"topic": "T"}, b"", ""),
@@ -49,6 +52,7 @@ def test_a_request_names_its_broker(code, fields, body, name):
         (RequestCode.CONSUMER_SEND_MSG_BACK, {"originTopic": "T"}, b"", "T"),
         (RequestCode.QUERY_ASSIGNMENT, {}, AssignmentQuery(topic="T").encode(), "T"),
         (RequestCode.QUERY_ASSIGNMENT, {}, b"no json", ""),
+        (RequestCode.QUERY_ASSIGNMENT, {}, AssignmentQuery(topic="T" * REQUEST_BYTES).encode(), ""),
         (RequestCode.END_TRANSACTION, {}, b"", ""),
     ],
 )
