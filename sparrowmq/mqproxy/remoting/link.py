@@ -30,6 +30,8 @@ CONNECT_S: Final = 3.0
 ANSWER_S: Final = 120.0  # above any long poll; clients give up before
 CHUNK_BYTES: Final = 256 * 1024
 UNREAD_LOOK_S: Final = 0.02
+LONGEST_LOOK_S: Final = 0.16  # many clients that do not read must cost little
+GOODBYE_S: Final = 5.0  # for the last bytes to a broker that does not read
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -100,8 +102,10 @@ class Link:
             while chunk := await self._reader.read(CHUNK_BYTES):
                 for parts in frames.feed(chunk):
                     self._take(codec.decode(*parts))
+                pause_s = UNREAD_LOOK_S
                 while is_full():
-                    await self._clock.sleep(UNREAD_LOOK_S)
+                    await self._clock.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_LOOK_S)
         except (OSError, RemoteProtocolError):
             pass  # the connection cannot be used any more; what waits gets an error
         finally:
@@ -110,6 +114,9 @@ class Link:
     def close(self) -> None:
         """End the connection; what waits for answers gets ConnectionClosed."""
         self.closed = True
+        transport = self._writer.transport
+        if transport.get_write_buffer_size() and not transport.is_closing():
+            self._clock.call_later(GOODBYE_S, transport.abort)
         self._writer.close()
         for answer in self._waiting.values():
             if not answer.done():

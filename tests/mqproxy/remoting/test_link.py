@@ -112,3 +112,22 @@ async def test_no_more_is_read_while_the_client_does_not_read():
 async def test_a_broker_that_is_away_is_said_to_be_so(address):
     with pytest.raises(BrokerUnreachable, match=address):
         await connect(address, None, CLOCK)
+
+
+async def test_a_broker_that_does_not_read_keeps_no_connection_open(monkeypatch):
+    monkeypatch.setattr(links, "GOODBYE_S", 0.05, raising=False)
+    left = asyncio.Event()
+
+    async def serve(reader, writer):
+        await left.wait()
+        writer.close()
+
+    async with linked(serve) as (link, _):
+        link._writer.transport.set_write_buffer_limits(1 << 30)
+        asked_much = asked()
+        asked_much.body = bytes(8 << 20)
+        while link._writer.transport.get_write_buffer_size() == 0:
+            await link.tell(asked_much)
+        link.close()
+        await until(lambda: link._reader.at_eof(), 5)
+        left.set()
