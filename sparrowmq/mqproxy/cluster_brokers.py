@@ -75,16 +75,21 @@ class Kept(Generic[V]):
 
 
 class Addresses:
-    """The addresses of the masters, by the names of their brokers."""
+    """The addresses of the masters, by the names of their brokers. They stay in use while no name server answers."""
 
     def __init__(self, name_servers: NameServers) -> None:
         self._name_servers = name_servers
         self._known: dict[str, str] = {}
+        self._doubted: set[str] = set()  # brokers that may have another address now
 
     async def of(self, broker_name: str) -> str:
         """The address of a master. Raises: BrokerUnreachable, NetworkError."""
-        if broker_name not in self._known:
-            await self.masters()
+        if broker_name not in self._known or broker_name in self._doubted:
+            try:
+                await self.masters()
+            except NetworkError:
+                if broker_name not in self._known:
+                    raise
         address = self._known.get(broker_name)
         if address is None:
             raise BrokerUnreachable(broker_name, "no name server knows a master of this name")
@@ -94,7 +99,8 @@ class Addresses:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
         table = (await self.table()).broker_addr_table
         found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
-        self._known |= found
+        self._known = {name: at for name, at in self._known.items() if name not in self._doubted} | found
+        self._doubted.clear()
         return sorted(found)
 
     async def table(self) -> ClusterTable:
@@ -106,10 +112,11 @@ class Addresses:
         for row in route.broker_datas:
             if MASTER in row.broker_addrs:
                 self._known[row.broker_name] = row.broker_addrs[MASTER]
+                self._doubted.discard(row.broker_name)
 
-    def forget(self, broker_name: str) -> None:
+    def doubt(self, broker_name: str) -> None:
         """Ask for this address again: another broker may be the master soon."""
-        self._known.pop(broker_name, None)
+        self._doubted.add(broker_name)
 
     def name_at(self, address: str) -> str | None:
         return next((name for name, known in self._known.items() if known == address), None)
@@ -145,7 +152,7 @@ class Connections:
             session = await self._network.brokers.session(address)
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except NetworkError:
-            self._addresses.forget(broker_name)
+            self._addresses.doubt(broker_name)
             raise
 
     def announce(self, client_id: str, producers: Sequence[str]) -> None:

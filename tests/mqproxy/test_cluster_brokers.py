@@ -1,6 +1,8 @@
 """The brokers of a cluster, behind the methods of the gRPC port."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,8 @@ from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.cluster_brokers import FRESH_S, ClusterBrokers, Kept
+from sparrowmq.mqproxy.cluster_brokers import FRESH_S, Addresses, ClusterBrokers, Kept
+from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.proxy.grpc_clients import MOST_TOPICS, Clients
 from sparrowmq.proxy.sending import Sending
@@ -39,6 +42,37 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
     await clock.advance(FRESH_S)
     with pytest.raises(NoRoute):
         await kept.of("a")
+
+
+async def test_addresses_stay_in_use_while_no_name_server_answers():
+    servers: Any = ScriptedNameServers()
+    addresses = Addresses(servers)
+    servers.table = {"a": {0: "one:1"}, "b": {0: "two:1", 1: "slave:1"}}
+    assert (await addresses.of("a"), await addresses.of("b")) == ("one:1", "two:1")
+    addresses.doubt("a")
+    servers.table = None
+    assert (await addresses.of("a"), await addresses.of("b")) == ("one:1", "two:1")
+    with pytest.raises(NetworkError):
+        await addresses.of("c")
+    servers.table = {"a": {0: "three:1"}, "b": {1: "slave:1"}}
+    assert (await addresses.of("a"), await addresses.of("b")) == ("three:1", "two:1")
+    addresses.doubt("b")
+    with pytest.raises(BrokerUnreachable):
+        await addresses.of("b")
+    addresses.learn(TopicRoute(broker_datas=[BrokerRoute(broker_name="b", broker_addrs={0: "four:1"})]))
+    assert await addresses.of("b") == "four:1"
+
+
+class ScriptedNameServers:
+    """Name servers that answer by a table, or not at all."""
+
+    table: Any = None
+
+    async def call(self, request):
+        if self.table is None:
+            raise NetworkError("away")
+        rows = {name: BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()}
+        return SimpleNamespace(body=ClusterTable(broker_addr_table=rows).encode())
 
 
 async def test_messages_and_transactions_reach_a_broker(tmp_path):

@@ -178,7 +178,8 @@ class Relay:
                 return await link.call(command)
             await link.tell(command)
         except NetworkError:
-            servers.cluster.addresses.forget(name)  # another broker may be the master now
+            if not self._session.closed:
+                servers.cluster.addresses.doubt(name)  # another broker may be the master now
             raise
         return None
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq import connect
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.errors import RemoteError, SendFailed
+from sparrowmq.errors import BrokerUnreachable, RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.remoting import client_relay
 from sparrowmq.protocol.codes import ResponseCode
@@ -99,6 +99,10 @@ def own(consumer):
     return sum(queue.topic == "orders" for queue in consumer.queues)
 
 
+async def unreachable(address, *_):
+    raise BrokerUnreachable(address, "the machine is away")
+
+
 async def test_a_group_grows_and_shrinks_at_once(tmp_path):
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(proxied(tmp_path))
@@ -113,6 +117,7 @@ async def test_a_group_grows_and_shrinks_at_once(tmp_path):
 
         await until(lambda: are(both, both))
         await until(lambda: own(one) == own(two) == 2)
+        second._network._pool._connect = unreachable
         for session in list(second._network._pool._sessions.values()):
             session.abort()  # as if the process was killed
         await until(lambda: are({first._network.client_id}, {first._network.client_id}))
