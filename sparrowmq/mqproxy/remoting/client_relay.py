@@ -36,7 +36,7 @@ from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
 from sparrowmq.mqproxy.remoting.forwarding import forwarded
 from sparrowmq.mqproxy.remoting.joining import joined, readdressed
-from sparrowmq.mqproxy.remoting.link import Link, connect
+from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.named_address import BROKER_FIELD
@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 GATHER_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
 CLIENT_S: Final = 10.0  # for the answer of a client to a broker
 BODY_UNIT: Final = 1024  # a waiting request counts once, and again for so many bytes of its body
+ANY_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
+LINK_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
 _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
 
 
@@ -119,6 +121,8 @@ class Relay:
         names = await self._destinations(command, reach)
         if len(names) == 1:
             return await self._ask(names[0], command)
+        if reach is Reach.ANY:
+            return await self._ask_any(names, command)
         return await self._ask_all(names, command, reach)
 
     def _allowed(self, command: Command) -> None:
@@ -164,7 +168,7 @@ class Relay:
             raise BrokerUnreachable("any broker", "no name server knows one now")
         if reach is Reach.ONE and len(names) > 1:
             raise RemoteError(ResponseCode.VERSION_NOT_SUPPORTED, _ambiguous(topic, names))
-        return names[:1] if reach is Reach.ANY else names
+        return names
 
     async def _ask(self, name: str, command: Command) -> Command | None:
         """Send a request to a broker, and return its answer. Raises: NetworkError, AccessDenied."""
@@ -173,7 +177,7 @@ class Relay:
             servers.users.check(name, self._session, command)
         self._allowed(command)
         try:
-            link = await self._link(name)
+            link = await self._link_in_time(name)
             if not command.is_oneway:
                 return await link.call(command)
             await link.tell(command)
@@ -182,6 +186,13 @@ class Relay:
                 servers.cluster.addresses.doubt(name)  # another broker may be the master now
             raise
         return None
+
+    async def _ask_any(self, names: Sequence[str], command: Command) -> Command | None:
+        """Send a request to one broker after another, and return the first answer. Raises: as `_ask`."""
+        for name in names[:-1]:
+            with suppress(NetworkError, TimeoutError):
+                return await self._servers.clock.wait_for(self._ask(name, command), ANY_S)
+        return await self._ask(names[-1], command)
 
     async def _ask_all(self, names: Sequence[str], command: Command, reach: Reach) -> Command | None:
         """Send a request to several brokers, and join the answers of those that answer in time."""
@@ -196,27 +207,47 @@ class Relay:
             raise BrokerUnreachable(", ".join(names), f"none answers within {GATHER_S:g} s")
         return joined(reach, answers) if answers else None
 
+    async def _link_in_time(self, name: str) -> Link:
+        """As `_link`, within a time. Raises: NetworkError."""
+        try:
+            return await self._servers.clock.wait_for(self._link(name), LINK_S)
+        except TimeoutError:
+            raise BrokerUnreachable(name, f"no connection within {LINK_S:g} s") from None
+
     async def _link(self, name: str) -> Link:
         """The client's connection to the master of a name. Raises: NetworkError."""
         servers = self._servers
         address = await servers.cluster.addresses.of(name)
-        link = self.links.get(name)
-        if link is not None and not link.closed and link.address == address:
-            return link
-        async with self._locks[name]:
+        async with self._locks[name]:  # of an open connection, too: no request passes those that wait for it
             link = self.links.get(name)
             if link is not None and not link.closed:
                 if link.address == address:
                     return link
                 link.close()  # the broker has moved
+            self._demand_client()
             streams = await connect(address, servers.tls, servers.clock)
             link = self.links[name] = Link(name, address, streams, servers.clock, self._pushed)
             servers.tasks.spawn(link.read(self._is_full), name="connection to a broker")
             if self._session.closed:
                 link.close()
-            elif self._heartbeat is not None:  # the broker may have been restarted, and not know the client
-                await link.tell(self._heartbeat)
+            elif (heartbeat := self._greeting(name)) is not None:
+                await link.tell(heartbeat)
         return link
+
+    def _demand_client(self) -> None:
+        """Do nothing if the client is there. Raises: ConnectionClosed."""
+        if self._session.closed:
+            raise ConnectionClosed(self._session.address)
+
+    def _greeting(self, name: str) -> Command | None:
+        """The last heartbeat, if the client may send it to this broker: one that was restarted does not know it."""
+        heartbeat, users = self._heartbeat, self._servers.users
+        if heartbeat is not None and users is not None:
+            try:
+                users.check(name, self._session, heartbeat)
+            except SparrowError:
+                return None
+        return heartbeat
 
     def _is_full(self) -> bool:
         return self._session.is_full and not self._session.closed

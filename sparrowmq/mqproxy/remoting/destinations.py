@@ -1,7 +1,7 @@
 """The brokers that a request goes to. Clients of RocketMQ 5 name the broker in a field; older ones do not.
 
     ONE       to one broker: the one that a field or the body names, or the only one that has the topic
-    ANY       to one of the topic's brokers, as all have the same answer
+    ANY       to one of the topic's brokers that answers, as all have the same answer
     ALL       to all of the client's brokers; the answer is the first error, or the first answer
     MEMBERS   to all; the answer has the members that any of them knows
     RECORDS   to all; the answer has the messages of all

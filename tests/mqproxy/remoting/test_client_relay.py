@@ -1,7 +1,7 @@
 """Clients behind the proxy: what they send to brokers, and what brokers send to them."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,10 +10,11 @@ from sparrowmq import connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import BrokerUnreachable, RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.remoting import client_relay
+from sparrowmq.mqproxy.remoting import client_relay, link
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.named_address import with_broker
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats
+from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
 from sparrowmq.protocol.requests.bodies import (
     ConsumerBeat,
     ConsumerList,
@@ -27,9 +28,12 @@ from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
     HeartBeat,
     PullMessage,
+    QueryConsumerOffset,
     QueryMessage,
+    UpdateConsumerOffset,
 )
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.protocol.requests.pop_headers import QueryAssignment
 from sparrowmq.remoting.pool import Pool
 from tests.auth.asked import ADMIN, SAMPLE, USER
 from tests.broker.live import SUBSCRIPTION, SUSPEND, send_request
@@ -147,11 +151,20 @@ async def plain_session(pool, place):
     return session, TopicRoute.decode(route.body)
 
 
+@asynccontextmanager
+async def a_pool(sign=None):
+    """Connections of a client, which `sign` gives more fields."""
+    pool = Pool(SystemClock(), sign=sign)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
 @pytest.fixture
 async def pool():
-    pool = Pool(SystemClock())
-    yield pool
-    pool.close()
+    async with a_pool() as pool:
+        yield pool
 
 
 async def test_a_client_that_names_no_broker_reaches_the_only_one(tmp_path, pool):
@@ -236,14 +249,17 @@ async def test_a_broker_that_lost_the_connection_knows_the_client_again(tmp_path
         assert await place.members("g") == [{"me"}]
 
 
-async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, pool, monkeypatch):
+PULL = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, "*")
+
+
+@pytest.mark.parametrize(("body", "field"), [(20_000, 0)], ids=["body"])
+async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, monkeypatch, body, field):
     monkeypatch.setattr(client_relay, "BODY_UNIT", 1)
-    async with proxied(tmp_path, 1) as place:
+    async with proxied(tmp_path, 1) as place, a_pool(lambda *_: {"unknown": "x" * field}) as pool:
         session, _ = await plain_session(pool, place)
         connections = place.cluster.brokers[0]._server.sessions
         before, answered = len(connections), []
-        pull = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, "*")
-        held = session.call(pull, bytes(20_000), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))
+        held = session.call(PULL, bytes(body), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))
         held.add_done_callback(lambda _: answered.append("pull"))
         await until(lambda: len(connections) > before)
         later = session.call(GetMaxOffset("orders", 0), timeout_s=60)
@@ -269,3 +285,56 @@ async def test_a_request_that_no_broker_can_answer_gets_an_error_and_the_port_go
         with pytest.raises(RemoteError):
             await session.call(fault)
         assert (await session.call(GetMaxOffset("orders", 0))).header.offset == 0
+
+
+async def test_requests_to_a_broker_that_cannot_be_reached_do_not_wait_for_each_other(
+    tmp_path, pool, monkeypatch
+):
+    async def slow(*args):
+        await asyncio.sleep(0.2)
+        await unreachable(*args)
+
+    monkeypatch.setattr(client_relay, "LINK_S", 0.3, raising=False)
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+        monkeypatch.setattr(client_relay, "connect", slow)
+        calls = [session.call(GetMaxOffset("orders", 0), timeout_s=60) for _ in range(100)]
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert {getattr(each, "code", 0) for each in answers} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+
+
+async def test_requests_stay_in_their_order_when_the_connection_begins(tmp_path, pool, monkeypatch):
+    connected, count = asyncio.Event(), 300
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+
+        async def slow(*args):
+            streams = await link.connect(*args)
+            await until(lambda: sum(map(waits, asyncio.all_tasks())) == count)
+            connected.set()
+            return streams
+
+        monkeypatch.setattr(client_relay, "connect", slow)
+        for offset in range(count):
+            session.tell(UpdateConsumerOffset("g", "orders", 0, offset))
+        await connected.wait()
+        session.tell(UpdateConsumerOffset("g", "orders", 0, count))
+        answer = await session.call(QueryConsumerOffset("g", "orders", 0))
+        assert answer.header.offset == count
+
+
+def waits(task):
+    return task.get_name() == "request of a remoting client"
+
+
+async def test_another_broker_answers_for_one_that_is_away(tmp_path, pool):
+    async with proxied(tmp_path) as place:
+        session, _ = await plain_session(pool, place)
+        query = AssignmentQuery(topic="orders", consumer_group="g", client_id="me").encode()
+        assert (await session.call(QueryAssignment(), query)).body
+        server = place.cluster.brokers[0]._server
+        server._door.close()
+        for connection in list(server.sessions):
+            connection.abort()
+        assert (await session.call(QueryAssignment(), query)).body

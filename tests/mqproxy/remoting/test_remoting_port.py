@@ -8,22 +8,28 @@ import pytest
 from sparrowmq import Credentials, connect, descriptors
 from sparrowmq.errors import RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.mqproxy import users
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.mqproxy.remoting import remoting_port
 from sparrowmq.mqproxy.remoting.destinations import REACH
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList, Heartbeat
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup, GetMaxOffset, HeartBeat
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.requests.request_table import BY_CODE
+from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserPolicies
+from sparrowmq.protocol.requests.user_headers import UpdateAcl
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.remoting.tls.encryption import Encryption
 from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, RIGHTS, SOON, USERS, add_users
 from tests.broker.live import send_request
 from tests.interop.wire import Wire
+from tests.mqproxy.remoting.proxied import until
 from tests.remoting.tls.test_first_protocol import ANYBODY
 
 SEND, ROUTE = send_request("orders"), GetRoute("orders", accept_standard_json_only=True)
@@ -46,13 +52,17 @@ async def with_users(path, **settings):
 
 
 @asynccontextmanager
-async def session_of(address, name=None, password=None):
-    """A connection of a client with an account."""
-    pool = Pool(SystemClock(), sign=signer(name, password or RIGHTS[name][0]) if name else None)
+async def session_of(address, name=None, password=None, here=None):
+    """A connection of a client with an account, from an address."""
+    sign = signer(name, password or RIGHTS[name][0]) if name else None
+    make = protocol_of(lambda: Session(lambda *_: None, SystemClock(), sign=sign))
+    source = (here, 0) if here else None
+    loop = asyncio.get_running_loop()
+    _, session = await loop.create_connection(make, *split_address(address), local_addr=source)
     try:
-        yield await pool.session(address)
+        yield session
     finally:
-        pool.close()
+        session.close()
 
 
 async def code_of(session, request, body=b""):
@@ -164,6 +174,40 @@ async def test_both_sides_of_mqproxy_encrypt(tmp_path):
             assert sessions and all(isinstance(each._transport, Encryption) for each in sessions)
             pool.close()
             await pool.ended()
+
+
+async def test_a_policy_counts_for_the_heartbeat_that_a_new_connection_begins_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(users, "LOOK_S", 0.05)
+    async with with_users(tmp_path) as (cluster, proxy):
+        broker = cluster.brokers[0]
+        async with session_of(proxy.remoting_address, "reader-1", here="127.0.0.2") as session:
+            await session.call(HeartBeat(), BEAT)
+            assert await members(broker.address) == ["c"]
+            rule = PolicyRule("Group:g", ["Sub"], ["127.0.0.2"], "Deny")  # the broker sees 127.0.0.1
+            async with session_of(broker.address, OPERATOR.access_key, OPERATOR.secret_key) as operator:
+                rules = [rule, PolicyRule("Group:*", ["Sub"], None, "Allow")]
+                body = UserPolicies("User:reader-1", [Policy("Custom", rules)]).encode()
+                await operator.call(UpdateAcl("User:reader-1"), body)
+            await until(lambda: is_denied(session))
+            for connection in list(broker._server.sessions):
+                connection.abort()
+            await until(lambda: no_members(broker.address))
+            assert (await session.call(GetMaxOffset("orders", 0))).header.offset == 0
+            assert await no_members(broker.address)
+
+
+async def is_denied(session):
+    return await code_of(session, MEMBERS) == DENIED
+
+
+async def members(address):
+    async with session_of(address, "reader-1") as session:
+        answer = await session.call(MEMBERS, accept=(1,))
+        return ConsumerList.decode(answer.body).consumer_id_list if answer.code == 0 else []
+
+
+async def no_members(address):
+    return not await members(address)
 
 
 async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path, monkeypatch):
