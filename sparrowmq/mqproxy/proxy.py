@@ -105,6 +105,7 @@ class Proxy:
             own = ClusterBrokers(network, clock)
             users = BrokerUsers(own, clock) if settings.credentials is not None else None
             cluster: Cluster = own if users is None else await self._with_accounts(own, users, tasks)
+            probes = [] if users is None else users.probes()
             server_tls = ServerTls(
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )
@@ -112,9 +113,10 @@ class Proxy:
             self.address = await open_port(stack, tasks, cluster, clock, server_tls, place)
             if settings.remoting_port is not None:
                 place = place._replace(port=settings.remoting_port)
-                self.remoting_address = await open_remoting_port(
-                    stack, tasks, own, users, clock, server_tls, self._tls, place
-                )
+                port = await open_remoting_port(stack, tasks, own, users, clock, server_tls, self._tls, place)
+                self.remoting_address = port.address
+                probes += port.probes
+            self._conditions.watch(probes)
             if settings.metrics_port is not None:
                 await self._open_metrics(stack, tasks, settings.metrics_port)
             self._stack = stack.pop_all()
@@ -127,7 +129,6 @@ class Proxy:
         self, own: ClusterBrokers, users: BrokerUsers, tasks: Background
     ) -> AccountCluster:
         await users.start()
-        self._conditions.watch(users.probes())
         freshness = Freshness(self._settings.signature_age_s)
         cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness)
         tasks.spawn(users.run(), "users")

@@ -34,25 +34,29 @@ from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
-from sparrowmq.mqproxy.remoting.forwarding import forwarded
+from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
 from sparrowmq.mqproxy.remoting.joining import joined, readdressed
 from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
+from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.named_address import BROKER_FIELD
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
 GATHER_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
 CLIENT_S: Final = 10.0  # for the answer of a client to a broker
-BODY_UNIT: Final = 1024  # a waiting request counts once, and again for so many bytes of its body
 ANY_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
 LINK_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
+UNIT_BYTES: Final = 1024  # a waiting request counts once, and again for so many of its bytes
+HEARTBEAT_BYTES: Final = 64 * 1024  # a larger heartbeat is not kept for new connections
 _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
 
 
@@ -64,6 +68,8 @@ class Servers:
         users: those who may use it; None without accounts, where brokers alone decide.
         tls: of connections to brokers.
         address: the proxy's own, for clients.
+        room: of all clients together.
+        lines: the log lines that clients cause.
     """
 
     cluster: ClusterBrokers
@@ -72,6 +78,8 @@ class Servers:
     tasks: Background
     tls: ssl.SSLContext | None
     address: str
+    room: Room
+    lines: LogLimit
 
 
 class Relay:
@@ -88,26 +96,42 @@ class Relay:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._brokers: set[str] = set()  # of the routes that it has asked for
         self._heartbeat: Command | None = None
+        self._held_bytes = 0  # of its requests without an answer
         session.on_end(self._ended)
 
     def take(self, command: Command) -> None:
         """Handle a request of the client."""
-        weight = 1 + len(command.body) // BODY_UNIT
-        self._session.hold(weight)
-        self._servers.tasks.spawn(self._serve(command, weight), name="request of a remoting client")
+        size = size_of(command)
+        try:
+            self._servers.room.demand_bytes(size, self._held_bytes)
+        except RemoteError as error:
+            self._refuse(command, error)
+            return
+        self._hold(1, size)
+        self._servers.tasks.spawn(self._serve(command, size), name="request of a remoting client")
 
-    async def _serve(self, command: Command, weight: int) -> None:
+    def _hold(self, sign: int, size: int) -> None:
+        """Count a waiting request, or count it no more."""
+        self._held_bytes += sign * size
+        self._servers.room.held_bytes += sign * size
+        self._session.hold(sign * (1 + size // UNIT_BYTES))
+
+    def _refuse(self, command: Command, error: Exception) -> None:
+        code, remark = _refusal(error)
+        text = "%s: request %d is refused: %s"
+        self._servers.lines.log(log, logging.INFO, text, self._session.address, command.code, shown(remark))
+        self._session.reply(command, code, remark=remark)
+
+    async def _serve(self, command: Command, size: int) -> None:
         session = self._session
         try:
             answer = await self._answer(command)
             if answer is not None and not command.is_oneway:
                 session.write([forwarded(answer, command.opaque)])
         except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            code, remark = _refusal(error)
-            log.info("%s: request %d is refused: %s", session.address, command.code, remark)
-            session.reply(command, code, remark=remark)
+            self._refuse(command, error)
         finally:
-            session.hold(-weight)
+            self._hold(-1, size)
 
     async def _answer(self, command: Command) -> Command | None:
         """The answer; None for a request that wants none."""
@@ -130,7 +154,7 @@ class Relay:
         if not self._session.is_introduced:
             self._session.introduce(command)
         if command.code == RequestCode.HEART_BEAT:
-            self._heartbeat = command
+            self._heartbeat = command if size_of(command) <= HEARTBEAT_BYTES else None
         elif command.code == RequestCode.UNREGISTER_CLIENT:
             self._heartbeat = None
 
@@ -208,14 +232,14 @@ class Relay:
         return joined(reach, answers) if answers else None
 
     async def _link_in_time(self, name: str) -> Link:
-        """As `_link`, within a time. Raises: NetworkError."""
+        """As `_link`, within a time. Raises: NetworkError, RemoteError."""
         try:
             return await self._servers.clock.wait_for(self._link(name), LINK_S)
         except TimeoutError:
             raise BrokerUnreachable(name, f"no connection within {LINK_S:g} s") from None
 
     async def _link(self, name: str) -> Link:
-        """The client's connection to the master of a name. Raises: NetworkError."""
+        """The client's connection to the master of a name. Raises: NetworkError, RemoteError."""
         servers = self._servers
         address = await servers.cluster.addresses.of(name)
         async with self._locks[name]:  # of an open connection, too: no request passes those that wait for it
@@ -224,20 +248,28 @@ class Relay:
                 if link.address == address:
                     return link
                 link.close()  # the broker has moved
-            self._demand_client()
+            self._demand_link()
             streams = await connect(address, servers.tls, servers.clock)
             link = self.links[name] = Link(name, address, streams, servers.clock, self._pushed)
-            servers.tasks.spawn(link.read(self._is_full), name="connection to a broker")
+            servers.room.links += 1
+            servers.tasks.spawn(self._read(link), name="connection to a broker")
             if self._session.closed:
                 link.close()
             elif (heartbeat := self._greeting(name)) is not None:
                 await link.tell(heartbeat)
         return link
 
-    def _demand_client(self) -> None:
-        """Do nothing if the client is there. Raises: ConnectionClosed."""
+    def _demand_link(self) -> None:
+        """Do nothing if a connection may be opened. Raises: ConnectionClosed, the client has left; RemoteError."""
         if self._session.closed:
             raise ConnectionClosed(self._session.address)
+        self._servers.room.demand_link()
+
+    async def _read(self, link: Link) -> None:
+        try:
+            await link.read(self._is_full)
+        finally:
+            self._servers.room.links -= 1
 
     def _greeting(self, name: str) -> Command | None:
         """The last heartbeat, if the client may send it to this broker: one that was restarted does not know it."""

@@ -31,3 +31,16 @@ def forwarded(command: Command, opaque: int, fields: Mapping[str, str] | None = 
     }
     raw = msgspec.json.encode(header)
     return _LENGTHS.pack(4 + len(raw) + len(command.body), len(raw)) + raw + command.body
+
+
+def size_of(command: Command) -> int:
+    """The bytes that a received command occupies, about. Words of its header that have no meaning are dropped."""
+    size = len(command.body) + len(command.raw) + len(command.remark or "")
+    if isinstance(command.language, str):
+        size += len(command.language)
+    if command.fields is not None:
+        size += sum(len(name) + len(value) for name, value in command.fields.items())
+    elif not command.raw:
+        command.ext = command.ext.copy()  # a Raw keeps the whole header
+        size += len(bytes(command.ext))
+    return size

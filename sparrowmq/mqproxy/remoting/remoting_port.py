@@ -5,21 +5,36 @@ from __future__ import annotations
 import ssl
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparrowmq import descriptors
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import CONNECTIONS_FULL, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
+from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.proxy.port import Place
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
+
+
+class RemotingPort(NamedTuple):
+    """The open port.
+
+    Attributes:
+        address: by which clients reach it.
+        probes: the conditions that it can be in.
+    """
+
+    address: str
+    probes: list[Probe]
 
 
 async def open_remoting_port(
@@ -31,8 +46,8 @@ async def open_remoting_port(
     tls: ServerTls,
     broker_tls: ssl.SSLContext | None,
     place: Place,
-) -> str:
-    """Serve clients until `stack` is closed. Return the address by which they reach the port.
+) -> RemotingPort:
+    """Serve clients until `stack` is closed.
 
     Raises:
         ConfigError: the port or the certificate cannot be used.
@@ -47,17 +62,28 @@ async def open_remoting_port(
         relay.take(command)
 
     limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
+    most_clients = limits.connections // DESCRIPTORS_EACH
+    room = Room(most_clients * (DESCRIPTORS_EACH - 1))
     server = Server(
         dispatch,
         clock,
         place.host,
         place.port,
-        replace(limits, connections=limits.connections // DESCRIPTORS_EACH),
+        replace(limits, connections=most_clients),
         tls=tls,
     )
     server.bind()
     address = f"{place.told}:{server.port}"
-    servers = Servers(cluster=cluster, users=users, clock=clock, tasks=tasks, tls=broker_tls, address=address)
+    servers = Servers(
+        cluster=cluster,
+        users=users,
+        clock=clock,
+        tasks=tasks,
+        tls=broker_tls,
+        address=address,
+        room=room,
+        lines=LogLimit(clock),
+    )
     await stack.enter_async_context(server)
     tasks.spawn(server.drop_silent_peers(), "silent remoting clients")
-    return address
+    return RemotingPort(address, [(CONNECTIONS_FULL, lambda: server.problem or room.problem)])

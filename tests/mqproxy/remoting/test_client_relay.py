@@ -1,6 +1,7 @@
 """Clients behind the proxy: what they send to brokers, and what brokers send to them."""
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -10,9 +11,9 @@ from sparrowmq import connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import BrokerUnreachable, RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.remoting import client_relay, link
+from sparrowmq.mqproxy.remoting import client_relay, link, room
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.named_address import with_broker
+from sparrowmq.protocol.named_address import BROKER_FIELD, with_broker
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats
 from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
 from sparrowmq.protocol.requests.bodies import (
@@ -107,7 +108,7 @@ async def unreachable(address, *_):
     raise BrokerUnreachable(address, "the machine is away")
 
 
-async def test_a_group_grows_and_shrinks_at_once(tmp_path):
+async def test_a_group_grows_and_shrinks_at_once(tmp_path, monkeypatch):
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(proxied(tmp_path))
         first = await stack.enter_async_context(connect(place.address))
@@ -121,7 +122,7 @@ async def test_a_group_grows_and_shrinks_at_once(tmp_path):
 
         await until(lambda: are(both, both))
         await until(lambda: own(one) == own(two) == 2)
-        second._network._pool._connect = unreachable
+        monkeypatch.setattr(second._network._pool, "_connect", unreachable)
         for session in list(second._network._pool._sessions.values()):
             session.abort()  # as if the process was killed
         await until(lambda: are({first._network.client_id}, {first._network.client_id}))
@@ -252,9 +253,9 @@ async def test_a_broker_that_lost_the_connection_knows_the_client_again(tmp_path
 PULL = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, "*")
 
 
-@pytest.mark.parametrize(("body", "field"), [(20_000, 0)], ids=["body"])
+@pytest.mark.parametrize(("body", "field"), [(20_000, 0), (0, 20_000)], ids=["body", "header"])
 async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, monkeypatch, body, field):
-    monkeypatch.setattr(client_relay, "BODY_UNIT", 1)
+    monkeypatch.setattr(client_relay, "UNIT_BYTES", 1)
     async with proxied(tmp_path, 1) as place, a_pool(lambda *_: {"unknown": "x" * field}) as pool:
         session, _ = await plain_session(pool, place)
         connections = place.cluster.brokers[0]._server.sessions
@@ -285,6 +286,22 @@ async def test_a_request_that_no_broker_can_answer_gets_an_error_and_the_port_go
         with pytest.raises(RemoteError):
             await session.call(fault)
         assert (await session.call(GetMaxOffset("orders", 0))).header.offset == 0
+
+
+async def test_when_requests_fill_the_memory_only_small_ones_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(room, "FEW_BYTES", 5_000)
+    async with proxied(tmp_path, 1) as place, a_pool() as first, a_pool() as second:
+        greedy, _ = await plain_session(first, place)
+        held = greedy.call(PULL, bytes(29_000), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))
+        session, _ = await plain_session(second, place)
+        for client, size in ((session, 6_000), (greedy, 1_000)):
+            with pytest.raises(RemoteError, match="mqproxy is busy") as refused:
+                await client.call(GetMaxOffset("orders", 0), bytes(size))
+            assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        await session.call(GetMaxOffset("orders", 0), bytes(2_000))
+        await held
+        assert (await greedy.call(GetMaxOffset("orders", 0), bytes(29_000))).code == 0
 
 
 async def test_requests_to_a_broker_that_cannot_be_reached_do_not_wait_for_each_other(
@@ -338,3 +355,14 @@ async def test_another_broker_answers_for_one_that_is_away(tmp_path, pool):
         for connection in list(server.sessions):
             connection.abort()
         assert (await session.call(QueryAssignment(), query)).body
+
+
+async def test_words_of_clients_make_no_lines_of_the_log(tmp_path, caplog):
+    caplog.set_level(logging.INFO, client_relay.__name__)
+    async with proxied(tmp_path, 1) as place, a_pool(lambda *_: {BROKER_FIELD: "x\nWARNING y"}) as pool:
+        session = await pool.session(place.address)
+        for _ in range(50):
+            with pytest.raises(RemoteError):
+                await session.call(GetMaxOffset("orders", 0))
+        lines = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
+        assert len(lines) == 20 and not any("\n" in line for line in lines)

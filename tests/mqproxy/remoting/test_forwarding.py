@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.mqproxy.remoting.forwarding import forwarded
+from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
 from sparrowmq.protocol.requests.headers import EndTransaction, GetMaxOffset
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire import codec
@@ -36,3 +36,19 @@ def test_an_answer_keeps_its_code_and_its_words():
     again = command_of(forwarded(command, 3, {"bname": "broker-a"}))
     assert (again.code, again.remark, again.is_reply) == (17, "no route: ü", True)
     assert again.ext_fields() == {"bname": "broker-a"}
+
+
+@pytest.mark.parametrize("serializer", Serializer)
+def test_all_that_a_command_keeps_is_counted(serializer):
+    extra = {"unknown": "x" * 5000}
+    raw = codec.encode_request(GetMaxOffset("orders", 0), 30, 7, 400, extra=extra, serializer=serializer)
+    command = command_of(raw + bytes(400))
+    assert 5400 < size_of(command) < 5700
+    command.remark = command.language = "x" * 1000
+    assert 7400 < size_of(command) < 7700
+
+
+def test_words_of_a_header_that_mean_nothing_are_not_kept():
+    command = codec.decode(0, b'{"code":30,"extFields":{"a":"1"},"unknown":"%b"}' % (b"x" * 5000), b"")
+    assert size_of(command) == len(b'{"a":"1"}') and command.ext_fields() == {"a": "1"}
+    assert size_of(codec.decode(0, b'{"code":30}', b"")) == 0

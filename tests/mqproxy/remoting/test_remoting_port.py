@@ -210,6 +210,18 @@ async def no_members(address):
     return not await members(address)
 
 
+async def test_connections_to_brokers_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(remoting_port, "DESCRIPTORS_EACH", 1)  # none is left for brokers
+    async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("orders", queues=1)
+        own = ProxySettings(port=0, remoting_port=0)
+        async with Proxy(own, cluster.namesrv) as proxy, session_of(proxy.remoting_address) as session:
+            with pytest.raises(RemoteError, match="ulimit") as refused:
+                await session.call(GetMaxOffset("orders", 0))
+            assert refused.value.code == ResponseCode.SYSTEM_BUSY
+            assert [each.kind.name for each in proxy._conditions.now()] == ["connections_full"]
+
+
 async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path, monkeypatch):
     async with Cluster(tmp_path) as cluster:
         monkeypatch.setattr(descriptors, "limit", lambda: 300)
