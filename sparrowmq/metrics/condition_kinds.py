@@ -220,6 +220,11 @@ USERS_NOT_READ: Final = Kind(
     "start that broker, or see why it refuses: the account of mqproxy must be a Super user of each broker, and the "
     "broker needs authenticationEnabled=true",
 )
+TRANSACTIONS_NOT_ASKED: Final = Kind(
+    "transactions_not_asked",
+    Severity.WARNING,
+    "give the clients accounts, each for at most 500 topics, or spread the clients over several mqproxy",
+)
 
 KINDS: Final = (
     *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, LOG_CUT),
@@ -234,5 +239,5 @@ KINDS: Final = (
         PROCESS_PAUSED,
         CLOCK_WRONG,
     ),
-    *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS, USERS_NOT_READ),
+    *(CONNECTIONS_FULL, QUOTA_USED_UP, DENIALS, USERS_NOT_READ, TRANSACTIONS_NOT_ASKED),
 )

@@ -20,6 +20,7 @@ from sparrowmq.errors import AccessDenied, BrokerUnreachable
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
@@ -27,6 +28,7 @@ from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.proxy.caller import client_of
 from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.safe_text import shown
 
 R = TypeVar("R", bound=Header)
 
@@ -133,6 +135,14 @@ class AccountCluster:
             self._tasks.spawn(found.keep(), f"connections of {account}")
         found.used = self._clock.monotonic()
         return found
+
+    def probes(self) -> list[Probe]:
+        """Return the conditions that mqproxy can be in because of clients."""
+        return [(TRANSACTIONS_NOT_ASKED, self._left_out)]
+
+    def _left_out(self) -> str:
+        texts = ((name, each.connections.left_out) for name, each in self._open.items())
+        return "; ".join(f"account {shown(name)}: {text}" for name, text in texts if text)
 
     async def run(self) -> None:
         """Close connections that are not used any more, until cancelled."""

@@ -16,6 +16,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
@@ -127,13 +128,14 @@ class Connections:
 
     Attributes:
         on_check: is called with what a broker asks about the transactions of this account.
+        left_out: which topics are too many for brokers to ask about; "" if none are.
     """
 
     def __init__(self, network: Network, addresses: Addresses) -> None:
         self._network = network
         self._addresses = addresses
         self._producers: dict[str, Sequence[str]] = {}
-        self._is_full = False
+        self.left_out = ""
         self.on_check: OnCheck = lambda *_: None
         network.membership.on_check = self._check
 
@@ -178,18 +180,13 @@ class Connections:
         groups: dict[str, str] = {}
         for group in (group for row in rows for group in row if group is not None and group not in groups):
             if len(groups) == MOST_TOPICS:
-                if not self._is_full:
-                    log.warning(
-                        "%d clients produce for more than %d topics. Brokers ask for the ends of transactions of no "
-                        "more, such as not of %s; give the clients accounts, or use several mqproxy",
-                        len(self._producers),
-                        MOST_TOPICS,
-                        shown(group),
-                    )
-                self._is_full = True
+                self.left_out = (
+                    f"{len(self._producers)} clients produce for more than {MOST_TOPICS} topics, and brokers do not "
+                    f"ask for the ends of the transactions of {shown(group)} and others"
+                )
                 return groups
             groups[group] = group
-        self._is_full = False
+        self.left_out = ""
         return groups
 
     async def _beat(self, gone: Collection[str]) -> None:
@@ -239,6 +236,10 @@ class ClusterBrokers:
 
     def left(self, client_id: str) -> None:
         self.announce(client_id, ())
+
+    def probes(self) -> list[Probe]:
+        """Return the conditions that mqproxy without accounts can be in because of clients."""
+        return [(TRANSACTIONS_NOT_ASKED, lambda: self._connections.left_out)]
 
     async def route(self, topic: str) -> TopicRoute:
         return await self._routes.of(topic)

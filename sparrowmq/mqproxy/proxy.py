@@ -14,6 +14,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -21,7 +22,6 @@ from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
-from sparrowmq.proxy.brokers import Cluster
 from sparrowmq.proxy.port import Place, open_port
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
@@ -104,8 +104,11 @@ class Proxy:
             tasks = await stack.enter_async_context(Background())
             own = ClusterBrokers(network, clock)
             users = BrokerUsers(own, clock) if settings.credentials is not None else None
-            cluster: Cluster = own if users is None else await self._with_accounts(own, users, tasks)
-            probes = [] if users is None else users.probes()
+            cluster: ClusterBrokers | AccountCluster = own
+            probes: list[Probe] = []
+            if users is not None:
+                cluster, probes = await self._with_accounts(own, users, tasks), users.probes()
+            probes += cluster.probes()
             server_tls = ServerTls(
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )

@@ -16,6 +16,7 @@ from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl
+from sparrowmq.proxy.grpc_clients import MOST_TOPICS
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
     AGES,
@@ -30,6 +31,7 @@ from tests.broker.grpc_port.attacks import (
     signed,
 )
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.mqproxy.remoting.proxied import until
 from tests.proxy.scripted import named
 
 
@@ -87,6 +89,12 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         brokers.announce(["orders"], None)
         first = cluster.of("operator")
         assert cluster.of("operator") is first and len(cluster) == 1
+        ((_, left_out),) = cluster.probes()
+        cluster.announce("operator", "many", [f"t{number}" for number in range(MOST_TOPICS + 1)])
+        await until(left_out)
+        assert left_out().startswith("account operator: 2 clients produce for more than 500 topics")
+        cluster.left("many")
+        await until(lambda: left_out() == "")
         users.passwords["operator"] = "changed!"
         assert cluster.of("operator") is not first and first.end.is_set()
         await clock.advance(IDLE_S - 1)
