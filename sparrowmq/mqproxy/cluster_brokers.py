@@ -43,6 +43,7 @@ R = TypeVar("R", bound=Header)
 V = TypeVar("V")
 
 FRESH_S: Final = 5.0
+TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
 MOST_KEPT: Final = 10_000
 
 
@@ -78,8 +79,12 @@ class Kept(Generic[V]):
 class Addresses:
     """The addresses of the masters, by the names of their brokers. They stay in use while no name server answers."""
 
-    def __init__(self, name_servers: NameServers) -> None:
+    def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._table: ClusterTable | NetworkError | RemoteError | None = None
+        self._asked_s = 0.0
         self._known: dict[str, str] = {}
         self._doubted: set[str] = set()  # brokers that may have another address now
 
@@ -105,8 +110,19 @@ class Addresses:
         return sorted(found)
 
     async def table(self) -> ClusterTable:
-        """All brokers. Raises: NetworkError, RemoteError."""
-        return ClusterTable.decode((await self._name_servers.call(GetBrokerCluster())).body)
+        """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
+        async with self._turn:
+            if self._table is None or self._clock.monotonic() - self._asked_s >= TABLE_S:
+                try:
+                    self._table = ClusterTable.decode(
+                        (await self._name_servers.call(GetBrokerCluster())).body
+                    )
+                except (NetworkError, RemoteError) as error:
+                    self._table = error
+                self._asked_s = self._clock.monotonic()
+            if isinstance(self._table, ClusterTable):
+                return self._table
+            raise self._table.with_traceback(None)
 
     def learn(self, route: TopicRoute) -> None:
         """Note the masters of a route."""
@@ -216,7 +232,7 @@ class ClusterBrokers:
     def __init__(self, network: Network, clock: Clock) -> None:
         self.commands: ClientCommands | None = None  # no broker sees a consumer that it could ask
         self._name_servers = network.name_servers
-        self.addresses = Addresses(network.name_servers)
+        self.addresses = Addresses(network.name_servers, clock)
         self._connections = Connections(network, self.addresses)
         self.ask, self.announce = self._connections.ask, self._connections.announce
         self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)

@@ -11,7 +11,7 @@ from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.cluster_brokers import FRESH_S, Addresses, ClusterBrokers, Kept
+from sparrowmq.mqproxy.cluster_brokers import FRESH_S, TABLE_S, Addresses, ClusterBrokers, Kept
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.proxy.grpc_clients import MOST_TOPICS, Clients
@@ -46,15 +46,19 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
 
 async def test_addresses_stay_in_use_while_no_name_server_answers():
     servers: Any = ScriptedNameServers()
-    addresses = Addresses(servers)
+    clock = ManualClock()
+    addresses = Addresses(servers, clock)
     servers.table = {"a": {0: "one:1"}, "b": {0: "two:1", 1: "slave:1"}}
     assert (await addresses.of("a"), await addresses.of("b")) == ("one:1", "two:1")
     addresses.doubt("a")
+    await clock.advance(TABLE_S)
     servers.table = None
     assert (await addresses.of("a"), await addresses.of("b")) == ("one:1", "two:1")
     with pytest.raises(NetworkError):
         await addresses.of("c")
     servers.table = {"a": {0: "three:1"}, "b": {1: "slave:1"}}
+    await clock.advance(TABLE_S)
+    addresses.doubt("a")
     assert (await addresses.of("a"), await addresses.of("b")) == ("three:1", "two:1")
     addresses.doubt("b")
     with pytest.raises(BrokerUnreachable):
@@ -63,12 +67,30 @@ async def test_addresses_stay_in_use_while_no_name_server_answers():
     assert await addresses.of("b") == "four:1"
 
 
+@pytest.mark.parametrize("table", [None, {"a": {0: "one:1"}}], ids=["away", "there"])
+async def test_names_that_clients_invent_reach_name_servers_once_a_second(table):
+    servers: Any = ScriptedNameServers()
+    clock = ManualClock()
+    servers.table = table
+    addresses = Addresses(servers, clock)
+    for count in (1, 2):
+        found = await asyncio.gather(
+            *(addresses.of(f"x{number}") for number in range(100)), return_exceptions=True
+        )
+        assert all(isinstance(each, NetworkError) for each in found) and servers.calls == count
+        await clock.advance(TABLE_S)
+
+
 class ScriptedNameServers:
     """Name servers that answer by a table, or not at all."""
 
-    table: Any = None
+    def __init__(self):
+        self.table = None
+        self.calls = 0
 
     async def call(self, request):
+        self.calls += 1
+        await asyncio.sleep(0)
         if self.table is None:
             raise NetworkError("away")
         rows = {name: BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()}

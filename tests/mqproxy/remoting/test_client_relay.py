@@ -366,3 +366,16 @@ async def test_words_of_clients_make_no_lines_of_the_log(tmp_path, caplog):
                 await session.call(GetMaxOffset("orders", 0))
         lines = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
         assert len(lines) == 20 and not any("\n" in line for line in lines)
+
+
+async def test_routes_that_one_client_asks_for_do_not_hold_up_others(tmp_path):
+    async with proxied(tmp_path, 1) as place, a_pool() as first, a_pool() as second:
+        greedy, session = await first.session(place.address), await second.session(place.address)
+        answered: list[object] = []
+        calls = [greedy.call(GetRoute(f"x{number}"), timeout_s=60, accept=(17,)) for number in range(2000)]
+        for call in calls:
+            call.add_done_callback(answered.append)
+        await until(lambda: answered)
+        await session.call(GetRoute("orders"))
+        assert len(answered) < 500
+        await asyncio.gather(*calls)
