@@ -211,7 +211,7 @@ async def test_a_plain_producer_takes_a_doubtful_message_to_another_broker(peer:
         assert second.sent[0].ext_fields()["MAY_BE_STORED"] == "true"
 
 
-@pytest.mark.guards("Brokers.recognises_repeats: session.address in self._recognising -> True")
+@pytest.mark.guards("Brokers.recognises_repeats: session in self._recognising -> True")
 async def test_at_a_broker_of_apache_an_idempotent_producer_sends_as_any_other(peer: Scripted) -> None:
     peer.has("t")
     async with connect(peer.address, settings=ProducerSettings(idempotent=True, timeout_s=1.5)) as mq:

@@ -49,9 +49,10 @@ class Brokers:
         self._heartbeat = heartbeat
         self._greeted: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._at_any_time: set[str] = set()
-        self._recognising: set[str] = set()
-        self._denials: dict[str, AccessDenied] = {}
+        # By session: all brokers behind a proxy have the same address.
+        self._at_any_time: set[Session] = set()
+        self._recognising: set[Session] = set()
+        self._denials: dict[Session, AccessDenied] = {}
         self._masters: set[str] = set()
         routes.watch(self._leave_mute)
 
@@ -72,6 +73,7 @@ class Brokers:
                 return session
             try:
                 session = await self._pool.session(address)
+                session.on_end(self._forget)
                 await self._greet(session)
             except NetworkError:
                 self._routes.doubt()
@@ -95,19 +97,19 @@ class Brokers:
 
     def delivers_at_any_time(self, session: Session) -> bool:
         """Return whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
-        return session.address in self._at_any_time or session.version >= _V5_0_0
+        return session in self._at_any_time or session.version >= _V5_0_0
 
     def retries_at_any_time(self, session: Session) -> bool:
         """Return whether retries have any delay: at our brokers. Apache's of 5.0 were not tried with retries."""
-        return session.address in self._at_any_time
+        return session in self._at_any_time
 
     def recognises_repeats(self, session: Session) -> bool:
         """Return whether the broker said so: it stores a message once that is sent again after a lost answer."""
-        return session.address in self._recognising
+        return session in self._recognising
 
     def denial(self, session: Session) -> AccessDenied | None:
         """Return the error by which access control refused the last heartbeat, if it did."""
-        return self._denials.get(session.address)
+        return self._denials.get(session)
 
     async def announce(self) -> None:
         """Send a heartbeat to every broker that is known or connected. Missing answers are only logged."""
@@ -142,6 +144,11 @@ class Brokers:
             if isinstance(answer, BaseException):
                 log.debug("%s to %s: %s", type(request).__name__, session.address, answer)
 
+    def _forget(self, session: Session) -> None:
+        self._at_any_time.discard(session)
+        self._recognising.discard(session)
+        self._denials.pop(session, None)
+
     def _leave_mute(self, _topic: str) -> None:
         """End connections to brokers that are no longer masters, and do not say so."""
         before, self._masters = self._masters, set(self._routes.masters)
@@ -155,16 +162,16 @@ class Brokers:
         body = self._heartbeat()
         if body is None:
             return
-        self._denials.pop(session.address, None)
+        self._denials.pop(session, None)
         try:
             reply = await session.call(HeartBeat(), body)
             for known, is_said in (
                 (self._at_any_time, reply.header.timer_max_delay_sec),
                 (self._recognising, reply.header.repeat_window_ms),
             ):
-                known.add(session.address) if is_said else known.discard(session.address)
+                known.add(session) if is_said else known.discard(session)
         except RemoteError as error:
             # The broker may still take our sends. Calls that need the heartbeat have an error of their own.
             log.warning("%s refused our heartbeat: %s", session.address, error)
             if isinstance(error, AccessDenied):
-                self._denials[session.address] = error
+                self._denials[session] = error

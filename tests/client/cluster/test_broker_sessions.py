@@ -7,9 +7,16 @@ from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.errors import BrokerUnreachable, ConnectionClosed
+from sparrowmq.errors import ACCESS_EXCEPTION, BrokerUnreachable, ConnectionClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.headers import GetMaxOffset, HeartBeat, PullMessage, UnregisterClient
+from sparrowmq.protocol.named_address import with_broker
+from sparrowmq.protocol.requests.headers import (
+    GetMaxOffset,
+    HeartBeat,
+    HeartBeatReply,
+    PullMessage,
+    UnregisterClient,
+)
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.remoting.session import EXPIRY_PERIOD_S, MUTE_S
@@ -208,3 +215,20 @@ async def test_a_former_master_that_answers_keeps_its_connection(peer, broker, w
     await world.routes.refresh()
     assert world.routes.master("broker-b") == "127.0.0.1:1"
     await session.call(HeartBeat(), b"{}")
+
+
+async def test_brokers_behind_one_address_are_known_apart(peer, world):
+    one, two = [with_broker(peer.address, name) for name in ("broker-a", "broker-b")]
+    can = HeartBeatReply(timer_max_delay_sec=100, repeat_window_ms=1000)
+    peer.script(BEAT, Answer(header=can), Answer(1, remark=f"{ACCESS_EXCEPTION}no"))
+    able, unable = await world.brokers.session(one), await world.brokers.session(two)
+    brokers = world.brokers
+    for session, is_able in ((able, True), (unable, False)):
+        assert brokers.delivers_at_any_time(session) is is_able
+        assert brokers.retries_at_any_time(session) is is_able
+        assert brokers.recognises_repeats(session) is is_able
+        assert (brokers.denial(session) is None) is is_able
+    able.close()
+    unable.close()
+    await until(lambda: able.closed and unable.closed)
+    assert not (brokers._at_any_time or brokers._recognising or brokers._denials)
