@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.errors import NetworkError, SparrowError
+from sparrowmq.errors import AccessDenied, NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.proxy.brokers import Brokers
@@ -45,7 +45,8 @@ class _Held:
 
     Attributes:
         text: the latest handle.
-        is_settled: a request to settle it has failed: it keeps the handle for the next request, and is not renewed.
+        is_settled: a request has settled it, or has failed to: then it keeps the handle for the next request. It is not
+            renewed.
         turn: is held by the one request that uses the handle.
     """
 
@@ -80,16 +81,25 @@ class Renewals:
     async def latest(self, group: str, text: str) -> AsyncIterator[str]:
         """The latest handle of the message with this first handle, for a request that settles it.
 
-        The message is renewed no more. If the request fails, the latest handle is kept until it expires.
+        The message is renewed no more. If the request fails, the latest handle is kept until it expires. A request
+        that is denied changes nothing: it may be that of another account.
         """
-        held = self._held.get((group, text))
+        key = group, text
+        held = self._held.get(key)
         if held is None:
             yield text
             return
-        held.is_settled = True
         async with held.turn:
-            yield held.text
-            self._drop((group, text), held)
+            try:
+                yield held.text
+            except AccessDenied:
+                raise
+            except BaseException:
+                held.is_settled = True
+                self._held.setdefault(key, held)  # a renewal before it may have given the message up
+                raise
+            held.is_settled = True
+            self._drop(key, held)
 
     async def look(self, renew: Renew) -> None:
         """Renew the messages whose time is nearly over. The messages of one broker do not wait for another broker."""

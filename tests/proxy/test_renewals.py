@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.errors import BrokerUnreachable, RemoteError
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.proxy.grpc_clients import Client
 from sparrowmq.proxy.renewals import INVISIBLE_MS, MOST_MS, Renewals
@@ -105,6 +105,28 @@ async def test_latest_handle_is_kept_for_another_request_after_one_that_failed()
     async with renewed.renewals.latest("g", str(renewed.first)) as latest:
         assert latest != str(renewed.first)
     assert len(renewed.renewals) == 0
+
+
+async def test_request_that_is_denied_ends_no_renewal():
+    renewed = Renewed()
+    for _ in range(2):
+        with pytest.raises(AccessDenied):
+            async with renewed.renewals.latest("g", str(renewed.first)):
+                raise AccessDenied("another account")
+    await renewed.pass_time(45)
+    assert len(renewed.asked) == 1
+
+
+async def test_request_that_failed_keeps_the_handle_although_the_client_has_gone():
+    renewed = Renewed()
+    await renewed.pass_time(45)
+    renewed.client.send = None
+    with pytest.raises(BrokerUnreachable):
+        async with renewed.renewals.latest("g", str(renewed.first)) as latest:
+            renewed.renewals._held.clear()
+            raise BrokerUnreachable("broker-a", "away")
+    async with renewed.renewals.latest("g", str(renewed.first)) as again:
+        assert again == latest != str(renewed.first)
 
 
 async def test_latest_handle_is_forgotten_when_it_has_expired():
