@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Unpack
 
 from sparrowmq.spark.pipelines.copying.copying_stream import CopyingStream, Target, look, routed
-from sparrowmq.spark.pipelines.copying.mirrored_groups import MirroredGroups
+from sparrowmq.spark.pipelines.copying.mirrored_groups import MirroredGroups, names_in
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
@@ -48,6 +48,8 @@ def mirror(
         ConfigError: an argument is wrong, or the state is that of another mirror.
         StreamingQueryException: the query failed; run it again to go on.
     """
+    if groups is not None:
+        names_in(groups)  # before anything is made
     runner = Runner(**(Streaming(every="1 second") | running))
     route = routed(topic, name_server, Target(to, to_topic, to_options), runner.options)
     kept = State(state, {"topic": topic, "from": name_server, "to": to, "to_topic": to_topic or topic})

@@ -58,12 +58,15 @@ class CopiedPlaces:
         self.begin = self.end = begin
         self._runs: list[_Run] = []
         self._lives: dict[MessageQueue, str] = {}  # of each original queue, the last one seen
+        self._queues: dict[MessageQueue, MessageQueue] = {}
 
     def add(self, position: int, origin: Origin | None) -> None:
         """Note the next message; None is one that no mirror has copied."""
         self.end = position + 1
         if origin is None:
             return
+        if origin.queue not in self._lives:
+            self._queues[origin.queue] = origin.queue
         self._lives[origin.queue] = origin.life
         last = self._runs[-1] if self._runs else None
         if (
@@ -73,7 +76,12 @@ class CopiedPlaces:
         ):
             last.count += 1
         else:
-            self._runs.append(_Run(position, origin.queue, origin.life, origin.offset))
+            queue = self._queues[origin.queue]  # the same object for all runs
+            self._runs.append(_Run(position, queue, origin.life, origin.offset))
+
+    @property
+    def run_count(self) -> int:
+        return len(self._runs)
 
     def first_unread(
         self, start: int, read: Mapping[MessageQueue, int], is_read: Callable[[int], bool]
@@ -137,5 +145,7 @@ class ReturnedPlaces:
 
     def forget(self, before: int) -> None:
         """Forget the copies of what is before a place of the target queue."""
-        self.since = max(self.since, before)
+        if before <= self.since:
+            return
+        self.since = before
         self._places = {original: at for original, at in self._places.items() if original >= before}

@@ -15,15 +15,24 @@ import asyncio
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple, Self
 
 from sparrowmq.client.admin import groups as admin_groups
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.topics import consumers_of
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute, RemoteError, SparrowError
+from sparrowmq.errors import (
+    ChangeFailed,
+    ConfigError,
+    NetworkError,
+    NoGroup,
+    NoRoute,
+    RemoteError,
+    SparrowError,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -54,6 +63,9 @@ _SOON_S: Final = 2.0
 _ROUNDS_A_LOOK: Final = 30  # between two looks for groups
 _NEEDLE: Final = ORIGIN.encode()
 _CLOCKS_DIFFER_MS: Final = 60_000
+_MOST_RUNS: Final = 10_000  # of copies in a part of a queue that is in memory: 1.5 MB
+_DIVIDER: Final = re.compile(r",(?![^\[{(]*[\]})])")  # a comma, but not one within brackets
+_PLAIN_NAME: Final = re.compile(r"[\w%-]+")
 
 
 class MirroredGroups:
@@ -63,7 +75,7 @@ class MirroredGroups:
         groups: names as `a,b`, or a regular expression.
         cluster: where groups are made, if the target has several clusters.
     Raises:
-        ConfigError: the expression is none.
+        ConfigError: as `names_in`.
     """
 
     def __init__(
@@ -75,10 +87,8 @@ class MirroredGroups:
         cluster: str | None,
         say: Say,
     ) -> None:
-        try:
-            self._chosen = re.compile("|".join(f"(?:{each.strip()})" for each in groups.split(",")))
-        except re.error as error:
-            raise ConfigError(f"groups={groups!r} is no regular expression: {error}") from None
+        self._names = names_in(groups)
+        self._chosen = re.compile("|".join(f"(?:{each})" for each in self._names))
         self._source = source
         self._sink = sink
         self._state = state
@@ -86,7 +96,9 @@ class MirroredGroups:
         self._say = say
         self._groups: dict[str, frozenset[str]] = {}  # of each topic
         self._rounds = 0
-        self._copies: dict[MessageQueue, _Copies] = {}  # in each target queue
+        self._unmade: set[str] = set()  # groups that some broker of the target refused, or was away for
+        # In each target queue: one part of it, or several if groups are far from each other.
+        self._copies: dict[MessageQueue, list[_Copies]] = {}
         # Of each source queue and its target: what mirrors in the other direction have brought.
         self._returned: dict[tuple[MessageQueue, MessageQueue], ReturnedPlaces] = {}
         self._known_origins: dict[Origin, bool] = {}  # whether they name a queue of the target
@@ -120,7 +132,10 @@ class MirroredGroups:
         if once:
             self._ends.clear()
             self.look_again()
-            self.carry()
+            while self.carry() and not all(
+                part.has_room() for parts in self._copies.values() for part in parts
+            ):
+                pass
 
     def _keep_on(self) -> None:
         while not self._ends.wait(_EVERY_S):
@@ -153,7 +168,7 @@ class MirroredGroups:
         moves = {
             (group, queue): place
             for group, each in read.items()
-            for queue, place in self._moved(group, each, pairs, reached[group]).items()
+            for queue, place in self._moved(group, each, pairs, reached.get(group, {})).items()
         }
         written = self._write(moves, pairs)
         self._forget(reached)
@@ -187,31 +202,64 @@ class MirroredGroups:
         return {queue for queue in pairs if group in self._groups.get(queue.topic, ())}
 
     async def _look(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
-        """Find the chosen groups of topics, and make those that the target does not have, with their settings."""
+        """Find the chosen groups of topics, and make those that the target does not have, with their settings.
+
+        While a broker of the source is away, the groups that were found before stay. Raises: NetworkError, all are.
+        """
         found: dict[str, frozenset[str]] = {}
+        failure: NetworkError | None = None
         async with admin_of(self._source) as near, admin_of(self._sink) as far:
+            near.servers.missing, far.servers.missing = {}, {}
             for topic in sorted(topics):
+                before, names = self._groups.get(topic, frozenset()), list[str]()
                 try:
                     names = await consumers_of(near.servers, topic)
                 except NoRoute:  # it was deleted
                     continue
-                found[topic] = frozenset(
+                except NetworkError as error:
+                    failure = error
+                chosen = {
                     name for name in names if self._chosen.fullmatch(name) and not is_system_group(name)
-                )
-            there = set(await far.groups(self._cluster))
-            for name in sorted(set().union(*found.values()) - there):
-                try:
-                    config = next(iter((await near.group(name)).settings.values()))
-                except NoGroup:
-                    continue
-                await admin_groups.create(far.servers, config, self._cluster, exist_ok=True)
-                self._say(f"made group {name} with the settings of its original")
+                }
+                found[topic] = before.union(chosen) if near.servers.missing else frozenset(chosen)
+            groups = set[str]().union(*found.values())
+            if failure is not None and not groups:
+                raise failure
+            for name in self._names:
+                if _PLAIN_NAME.fullmatch(name) and name not in groups:
+                    self._say_once(
+                        f"group {name} has not read these topics; it is looked for each half minute"
+                    )
+            there = set(await far.groups(self._cluster)) - self._unmade
+            self._unmade = {name for name in sorted(groups - there) if not await self._make(name, near, far)}
         return found
+
+    async def _make(self, name: str, near: Admin, far: Admin) -> bool:
+        """Make a group at the target as it is at the source; returns False if a broker of the target has it not."""
+        try:
+            config = next(iter((await near.group(name)).settings.values()))
+            await admin_groups.create(far.servers, config, self._cluster, exist_ok=True)
+        except NoGroup:
+            return True
+        except (ChangeFailed, NetworkError) as error:
+            self._say_once(f"group {name} cannot be made at each broker now: {error}")
+            return False
+        self._say(f"made group {name} with the settings of its original")
+        return True
 
     def _offline(self, groups: Collection[str], pairs: Pairs) -> list[str]:
         """Return those of the groups that have no member at the brokers of the target that answer."""
-        brokers = sorted({queue.broker_name: queue for queue in pairs.values()}.values())
-        return [group for group in groups if _is_offline(self._far, group, brokers)]
+        online, is_answered = set[str](), False
+        for queue in sorted({queue.broker_name: queue for queue in pairs.values()}.values()):
+            try:
+                replies = self._far.ask_for_bodies(
+                    {group: (queue, GetConsumerListByGroup(group)) for group in groups}
+                )
+            except (NetworkError, NoRoute):
+                continue
+            is_answered = True
+            online |= {group for group, reply in replies.items() if _has_members(reply)}
+        return [group for group in groups if is_answered and group not in online]
 
     # Places ---------------------------------------------------------------------------------------------------------
 
@@ -235,7 +283,7 @@ class MirroredGroups:
         for target in sorted(reached.keys() & self._copies.keys()):
             sources = [queue for queue in read if pairs[queue] == target]
             is_read = partial(self._is_read, target, {queue: read[queue] for queue in sources})
-            copies = self._copies[target].places
+            copies = _part_of(self._copies[target], reached[target]).places
             place = copies.first_unread(reached[target], read, is_read)
             if place > reached[target]:
                 found[target] = place
@@ -280,47 +328,108 @@ class MirroredGroups:
 
     def _read_copies(self, reached: _Places) -> None:
         """Note the new messages of the target queues, of each from the first place that matters."""
-        for queue in sorted({queue for places in reached.values() for queue in places}):
+        for queue, starts in _by_queue(reached).items():
             try:
-                self._read_queue(queue, min(each[queue] for each in reached.values() if queue in each))
+                self._read_queue(queue, starts)
             except (NetworkError, NoRoute, RemoteError) as error:
                 self._copies.pop(queue, None)
                 self._say_once(f"{queue} cannot be read, and no offset in it is carried: {error}")
 
-    def _read_queue(self, queue: MessageQueue, start: int) -> None:
+    def _read_queue(self, queue: MessageQueue, starts: Collection[int]) -> None:
         link = self._far.link(queue)
         first = link.call(GetMinOffset(queue.topic, queue.queue_id))[0].offset
         last = link.call(GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True))[0]
-        begin, known = max(first, start), self._copies.get(queue)
-        if (
-            known is None
-            or known.incarnation != last.incarnation
-            or not known.places.begin <= begin
-            or not first <= known.places.end <= last.offset  # its log was cut
-        ):
-            known = self._copies[queue] = _Copies(CopiedPlaces(begin), last.incarnation)
-        for at, message in _messages(self._far, queue, known.places.end, last.offset, self._ends):
+        known = self._copies.get(queue, [])
+        if not known or any(
+            part.incarnation != last.incarnation or not first <= part.places.end <= last.offset
+            for part in known
+        ):  # at the start, or the topic was made again, or its log was cut
+            self._forget_returned(queue)
+            known = []
+        parts: list[_Copies] = []
+        for start in sorted({max(first, start) for start in starts}):
+            if parts and parts[-1].serves(start):
+                continue
+            part = next((each for each in known if each.serves(start)), None)
+            if part is None:
+                part = _Copies(CopiedPlaces(start), last.incarnation)
+            self._read_on(queue, part, last.offset)
+            parts.append(part)
+        self._copies[queue] = parts
+
+    def _read_on(self, queue: MessageQueue, part: _Copies, end: int) -> None:
+        """Note the messages behind a part of a queue, as far as there is room."""
+        end = end if part.has_room() else part.places.end
+        for at, message in _messages(self._far, queue, part.places.end, end, self._ends):
             origin = _origin(message)
-            known.places.add(at, origin if origin and origin.label == self._state.label else None)
+            part.places.add(at, origin if origin and origin.label == self._state.label else None)
+            if not part.has_room():
+                return
+
+    def _forget_returned(self, target: MessageQueue) -> None:
+        """Forget what was known of a topic that another may have replaced."""
+        self._returned = {pair: each for pair, each in self._returned.items() if pair[1] != target}
+        self._known_origins = {
+            each: known for each, known in self._known_origins.items() if each.queue != target
+        }
 
     def _forget(self, reached: _Places) -> None:
         """Forget what is before the places that all groups have reached."""
-        lowest = {
-            queue: min(each[queue] for each in reached.values() if queue in each)
-            for queue in {queue for places in reached.values() for queue in places}
-        }
-        for queue, place in lowest.items():
-            if queue in self._copies:
-                self._copies[queue].places.forget(place)
+        by_queue = _by_queue(reached)
+        for queue in by_queue.keys() & self._copies.keys():
+            lowest: dict[int, int] = {}
+            parts = self._copies[queue]
+            for place in by_queue[queue]:
+                number = parts.index(_part_of(parts, place))
+                lowest[number] = min(place, lowest.get(number, place))
+            for number, place in lowest.items():
+                parts[number].places.forget(place)
         for (_, target), returned in self._returned.items():
-            returned.forget(lowest.get(target, 0))
+            returned.forget(min(by_queue.get(target, [0])))
+
+
+def names_in(groups: str) -> list[str]:
+    """Return the names, or expressions, of `a,b`. Raises: ConfigError, one is empty, or no regular expression."""
+    names = [each.strip() for each in _DIVIDER.split(groups)]
+    if not all(names):
+        raise ConfigError(
+            f"groups={groups!r} has no name of a group in one place; write a,b, or .* for all groups"
+        )
+    for each in names:
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise ConfigError(f"groups={groups!r} is no regular expression: {error}") from None
+    return names
 
 
 class _Copies(NamedTuple):
-    """The copies in a target queue, and the incarnation of its topic; Apache's brokers name none."""
+    """The copies in a part of a target queue, and the incarnation of its topic; Apache's brokers name none."""
 
     places: CopiedPlaces
     incarnation: int | None
+
+    def has_room(self) -> bool:
+        return self.places.run_count < _MOST_RUNS
+
+    def serves(self, place: int) -> bool:
+        """Whether the next message of a group that has reached a place is in this part, or will be."""
+        end = self.places.end
+        return self.places.begin <= place and (place < end or (place == end and self.has_room()))
+
+
+def _part_of(parts: Sequence[_Copies], place: int) -> _Copies:
+    """Return the part of a queue in which a group goes on that has reached a place."""
+    return next((part for part in parts if part.serves(place)), parts[0])
+
+
+def _by_queue(reached: _Places) -> dict[MessageQueue, list[int]]:
+    """Return the places that groups have reached in each queue."""
+    found: dict[MessageQueue, list[int]] = {}
+    for places in reached.values():
+        for queue, place in places.items():
+            found.setdefault(queue, []).append(place)
+    return dict(sorted(found.items()))
 
 
 def _messages(
@@ -364,18 +473,8 @@ def _offsets(network: BlockingNetwork, queues: Mapping[str, Collection[MessageQu
     return found
 
 
-def _is_offline(network: BlockingNetwork, group: str, brokers: Collection[MessageQueue]) -> bool:
-    """Whether brokers answer, and know no member of a group. One queue is given for each broker."""
-    answered = False
-    for queue in brokers:
-        try:
-            reply = network.ask_for_bodies({queue: (queue, GetConsumerListByGroup(group))})[queue]
-        except (NetworkError, NoRoute):
-            continue
-        answered = True
-        if isinstance(reply, bytes) and ConsumerList.decode(reply).consumer_id_list:
-            return False
-    return answered
+def _has_members(reply: bytes | RemoteError) -> bool:
+    return isinstance(reply, bytes) and bool(ConsumerList.decode(reply).consumer_id_list)
 
 
 def _commit(network: BlockingNetwork, moves: _Moves) -> None:

@@ -15,6 +15,7 @@ from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.pipelines.copying import mirrored_groups
 from sparrowmq.spark.pipelines.copying.copy_pipeline import Original
 from sparrowmq.spark.pipelines.copying.message_copies import Copier, pulled
 from sparrowmq.spark.pipelines.copying.mirrored_groups import MirroredGroups
@@ -79,11 +80,12 @@ class Mirror:
         options = parse(SourceOptions, {"nameServer": source.namesrv, "topic": source.topic})
         self.groups = MirroredGroups(groups, options, self.sink, self.state, None, say)
 
-    def copy(self):
+    def copy(self, each_nth=1):
         queue, messages = self.source.messages()
         rows = [
             Original(queue, offset, 1_700_000_000_000, 0, 0, dict(each.properties), each.body)
             for offset, each in enumerate(messages)
+            if offset % each_nth == 0
         ]
         with connect(self.sink) as network:
             Copier(network, self.sink, self.state.label, self.state.targets).copy(rows)
@@ -211,6 +213,50 @@ def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again(sides, mirr
     assert there.offsets() == [0, 0]
 
 
+def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again_with_mirrors_in_both_directions(
+    sides, mirrored
+):
+    near, there = sides
+    forth, back = mirrored(near, there), mirrored(there, near)
+    there.send(5)
+    back.copy()
+    near.read(3)
+    forth.groups.carry()
+    assert there.offsets() == [0, 3]
+    near.read(5)
+    with sync.connect(there.namesrv) as mq:
+        mq.admin.delete_topic(there.topic)
+        mq.admin.create_topic(there.topic, queues=QUEUES)
+    there.send(5)  # other messages, at the places of those that the group has read
+    forth.groups.carry()
+    assert there.offsets() == [0, 0]
+
+
+@pytest.mark.guards("MirroredGroups._read_on: not part.has_room() -> False")
+def test_memory_does_not_grow_with_a_group_that_stays_behind(sides, mirrored, monkeypatch):
+    """A filter leaves gaps between the originals, so each copy is a run of its own."""
+    monkeypatch.setattr(mirrored_groups, "_MOST_RUNS", 4)
+    near, there = sides
+    near.send(120)
+    for suffix, offset in {"-dead": 3, "-slow": 70, "": 110}.items():
+        near.read(offset, suffix)
+    mirror = mirrored(near, there)
+    mirror.copy(each_nth=2)
+
+    def carry():
+        while mirror.groups.carry():
+            for parts in mirror.groups._copies.values():
+                assert len(parts) <= 3 and all(part.places.run_count <= 4 for part in parts)
+
+    carry()
+    assert [max(there.offsets(suffix)) for suffix in ("-dead", "-slow", "")] == [2, 35, 55]
+    near.read(90, "-dead")
+    near.read(120)
+    with mirror.groups.carried(once=True):
+        pass
+    assert [max(there.offsets(suffix)) for suffix in ("-dead", "-slow", "")] == [45, 35, 60]
+
+
 def test_a_copy_of_a_third_cluster_is_no_copy_of_the_target(sides, namesrv, mirrored, tmp_path):
     near, there = sides
     there.send(5)
@@ -271,6 +317,53 @@ def test_offsets_are_carried_beside_the_work_and_at_its_end(sides, mirrored):
     with mirror.groups.carried(once=True):
         mirror.copy()
     assert max(there.offsets()) == 5
+
+
+@pytest.mark.parametrize("away", ["near", "far"])
+def test_a_broker_that_is_away_holds_up_its_own_queues_only(tmp_path, mirrored, away):
+    with (
+        BackgroundCluster(tmp_path / "near", brokers=2) as near_cluster,
+        BackgroundCluster(tmp_path / "far", brokers=2) as far_cluster,
+    ):
+        near, there = (Side(each.namesrv, next(_numbers)) for each in (near_cluster, far_cluster))
+        there.topic, there.group = near.topic, near.group
+        for side in (near, there):
+            with sync.connect(side.namesrv) as mq:
+                for name in (near.topic, "only-there"):
+                    mq.admin.create_topic(name, queues=QUEUES, exist_ok=True)
+        with sync.connect(near.namesrv) as mq:
+            for _ in range(16):
+                mq.send(near.topic, b"x")
+                mq.send("only-there", b"x")
+        near.read(2)
+        with sync.connect(near.namesrv) as mq:
+            mq.admin.create_group("billing-there")
+            mq.admin.reset("billing-there", "only-there", to="latest")
+        mirror = mirrored(near, there)
+        pairs = {MessageQueue("only-there", "broker-1", number) for number in range(QUEUES)}
+        mirror.state.keep(mirror.state.targets | {queue: queue for queue in pairs})
+        mirror.groups.carry()
+        mirror.copy()
+        stopped = near_cluster if away == "near" else far_cluster
+        stopped.run(stopped.cluster.brokers[1]._server.stop())
+        mirror.groups.look_again()
+        assert mirror.groups.carry() == 1
+        assert mirror.groups.carry() == 0
+
+
+@pytest.mark.parametrize("groups", ["", " ", ",", "a,,b"])
+def test_groups_without_a_name_are_refused(sides, mirrored, groups):
+    with pytest.raises(ConfigError, match="no name of a group"):
+        mirrored(*sides, groups=groups)
+
+
+def test_a_comma_within_an_expression_divides_no_names(sides, mirrored):
+    near, there = sides
+    near.send(10)
+    near.read(5)
+    mirror = mirrored(near, there, groups="billing-[0-9]{1,3}, (other|more,less)-.*")
+    mirror.copy()
+    assert mirror.groups.carry() == 1
 
 
 def test_an_expression_that_is_none_is_refused(sides, mirrored):
