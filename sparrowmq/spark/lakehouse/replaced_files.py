@@ -1,7 +1,8 @@
 """Files that batches of a table with a key have replaced: readers that began before get some time, then they go.
 
-    STATE/replaced.json      each file, and when it was replaced
+    STATE/replaced.json      each file, relative to the table, and when it was replaced
 
+The notes of a table that was copied, or is reached by another path, mean its own files.
 A run that dies between a commit and the note leaves files that no note has. The next merge of the table finds these.
 """
 
@@ -41,7 +42,7 @@ class ReplacedFiles:
 
     def note(self, paths: Iterable[Path]) -> None:
         """Note files that the table does not have any more. One that was restored meanwhile stays as long again."""
-        if files := [str(path) for path in paths]:
+        if files := [self._name(path) for path in paths]:
             self._notes.forget(files)
             self._notes.note(files)
             self._notes.keep()
@@ -54,10 +55,16 @@ class ReplacedFiles:
         if self.may_go:
             needed = [*lake.retire(self.clock() - self.stay_s), *lake.paths()]
             with suppress(OSError):
-                self._notes.remove(self._delete, self.stay_s, {str(path) for path in needed})
+                self._notes.remove(self._delete, self.stay_s, {self._name(path) for path in needed})
 
-    def _delete(self, path: str) -> None:
+    def _name(self, path: Path) -> str:
+        """The name of a file in the table; those behind an address have no other."""
+        if isinstance(self.root, Path) and path.is_relative_to(self.root):
+            path = path.relative_to(self.root)
+        return str(path)
+
+    def _delete(self, name: str) -> None:
         if isinstance(self.root, Address):
-            self.root.storage.delete(path)
-        else:
-            Path(path).unlink()
+            self.root.storage.delete(name)
+        elif not Path(name).is_absolute():  # that would be a file of another table
+            (self.root / name).unlink()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from datetime import date
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark")
@@ -186,6 +188,48 @@ def test_a_restored_table_keeps_the_files_that_it_has_again(tmp_path, kind, cloc
     rows = run.seen(kind, run.table.root, run.table.state)
     assert {row["id"]: row["value"] for row in rows} == dict.fromkeys(range(4), 0)
     run.table.close()
+
+
+def test_a_copy_of_a_table_removes_no_file_of_the_first_table(tmp_path, clock):
+    run = filled(tmp_path / "lake", "delta", clock)
+    replace_all(run, 1)
+    run.table.close()
+    shutil.copytree(tmp_path / "lake", tmp_path / "copy")
+    restored(run, "delta")
+    had = data_files(run)
+    copy = Run(tmp_path / "copy", "delta", run.orders, clock=clock, replaced_stay_s=STAY_S)
+    clock.now_s += STAY_S + 1
+    assert copy.table.has_replaced
+    copy.table.remove_replaced()
+    assert data_files(run) == had
+    assert len(data_files(copy)) == 1 and not copy.table.has_replaced
+    copy.check("delta")
+    copy.table.close()
+
+
+def test_a_restored_table_keeps_its_files_also_if_it_is_reached_by_another_path(tmp_path, clock):
+    (tmp_path / "link").symlink_to(tmp_path)
+    run = filled(tmp_path, "delta", clock)
+    replace_all(run, 1)
+    restored(run, "delta")
+    had = data_files(run)
+    run.table.close()
+    run = Run(tmp_path / "link", "delta", run.orders, clock=clock, replaced_stay_s=STAY_S)
+    clock.now_s += STAY_S + 1
+    run.table.remove_replaced()
+    assert len(had) == 2 and {path.resolve() for path in data_files(run)} >= {
+        path for path in had if "-000000000-" in path.name
+    }
+    run.table.close()
+
+
+def test_a_file_outside_of_the_table_is_never_removed(tmp_path, clock):
+    (tmp_path / "other").touch()
+    notes = {str(tmp_path / "other"): 0.0}
+    (tmp_path / "replaced.json").write_bytes(msgspec.json.encode(notes))
+    replaced = ReplacedFiles(tmp_path / "t", tmp_path, 600, clock)
+    replaced.remove(tables.Table(tmp_path / "t", "parquet").open())
+    assert (tmp_path / "other").exists() and not replaced.may_go
 
 
 def test_a_file_that_is_replaced_a_second_time_stays_as_long_as_the_first_time(tmp_path, clock):

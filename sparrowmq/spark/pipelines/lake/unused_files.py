@@ -2,7 +2,7 @@
 
     {"file:///lake/orders/data/_day=…/3f….parquet": 1769904000.0}      when that was noted, in seconds since 1970
 
-The notes are kept in a file over restarts.
+The notes are kept in a file over restarts. A note of a clock that was ahead counts as one of now.
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ class UnusedFiles:
 
     def has_older(self, stay_s: float) -> bool:
         """Whether a file was noted so long ago that it may go."""
+        self._set_back()
         return min(self._since.values(), default=math.inf) <= self._clock() - stay_s
+
+    def _set_back(self) -> None:
+        now_s = self._clock()
+        if max(self._since.values(), default=now_s) > now_s:
+            self._since = {file: min(since_s, now_s) for file, since_s in self._since.items()}
 
     def remove(
         self,
@@ -58,6 +64,7 @@ class UnusedFiles:
         Raises:
             OSError: a file cannot be removed; it stays noted.
         """
+        self._set_back()
         self._since = {file: since for file, since in self._since.items() if file not in needed}
         before = self._clock() - stay_s
         by_age = sorted(self._since, key=self._since.__getitem__)

@@ -66,3 +66,18 @@ def test_a_file_that_cannot_be_removed_is_tried_again_and_one_that_is_gone_is_no
     notes = UnusedFiles(tmp_path / "unused.json", clock)
     notes.remove(delete, 0)
     assert tried == ["gone", "busy", "busy", "last"]
+
+
+def test_a_file_that_was_noted_by_a_clock_that_was_ahead_goes_as_if_it_was_noted_now(tmp_path, clock):
+    gone: list[str] = []
+    clock.now_s += 1e9
+    notes = UnusedFiles(tmp_path / "unused.json", clock)
+    notes.note(["a"])
+    notes.keep()
+    clock.now_s -= 1e9
+    notes.remove(gone.append, 60)
+    assert not gone
+    clock.now_s += 60
+    assert notes.has_older(60)
+    notes.remove(gone.append, 60)
+    assert gone == ["a"]
