@@ -44,7 +44,7 @@ from sparrowmq.spark.lakehouse.table_progress import (
     taken_over,
 )
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.rewriting import demand_no_wider, widen
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
@@ -187,6 +187,8 @@ class KeptTable:
         """
         self._holding.enter_context(locked(self.state))
         try:
+            if isinstance(self.root, Path):  # it may be reached by another path, with another state
+                self._holding.enter_context(locked(self.root / OWN_FOLDER))
             self.settled = with_usable_key(begun_at(self.root, self.settled) or self.settled)
             if self.settled.mode in ENCODED:
                 self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")

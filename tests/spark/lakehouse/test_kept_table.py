@@ -210,6 +210,18 @@ def test_another_run_at_the_table_is_refused(make, tmp_path):
         make()
 
 
+def test_another_run_that_reaches_the_table_by_a_link_is_refused(make, tmp_path):
+    table = make()
+    look(table, 5)
+    table.add(work(table.plan(100, 2, addresses)))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/orders").symlink_to(table.root)
+    with pytest.raises(ConfigError, match="another run is at work"):
+        make(to=f"{tmp_path}/other/{{topic}}")
+    table.close()
+    assert make(to=f"{tmp_path}/other/{{topic}}").offsets == {QUEUE: 5}
+
+
 def test_files_are_merged_and_old_days_taken_out(make):
     table = make(keep_days=30)
     for end in range(1, 5):

@@ -238,6 +238,7 @@ def rival(request, tmp_path):
         shutil.copytree(state, tmp_path / "copy")
         state.rename(tmp_path / "aside")
         (tmp_path / "copy").rename(state)
+        (tmp_path / "orders/.sparrowmq/lock").unlink()
         return first, LakeRun(tmp_path / "orders", kind, topic), topic
 
     return rival

@@ -85,6 +85,8 @@ class Delta:
         if fields := added(staged.schema, self.columns()):
             kinds = {field.name: field for field in Schema.from_arrow(staged.schema).fields}
             self._table.alter.add_columns([kinds[field.name] for field in fields])
+        if self._may_have_left:
+            self._demand_new(batch)
         take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
         self._may_have_left = True
         self._said = {_WRITER: place.writer, _RECORD: staged.record}
@@ -101,6 +103,16 @@ class Delta:
         self._table.update_incremental()
         self._tiny.add(staged, self._merge)
         self._shorten_log()
+
+    def _demand_new(self, batch: int) -> None:
+        """Raises: ConfigError, another run has written the batch; its files would count as left ones."""
+        assert self._table is not None
+        self._table.update_incremental()
+        if self.last_batch() >= batch:
+            raise ConfigError(
+                f"another run has written batch {batch} to {self._place.path}, with another copy of its state; stop "
+                "one of the two"
+            )
 
     def _shorten_log(self) -> None:
         """Remove old versions of a table in a folder, as many as a checkpoint has.

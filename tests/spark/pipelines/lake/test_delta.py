@@ -14,6 +14,7 @@ pytest.importorskip("duckdb")
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
@@ -88,9 +89,12 @@ def test_two_runs_with_copies_of_one_state_do_not_write_one_batch_twice(tmp_path
     table.add(0, 1)
     first, second = table.open(), table.open()
     first.commit(1, table.staged(1, 2))
-    with pytest.raises(CommitFailedError):
+    with pytest.raises(ConfigError, match="another run has written batch 1"):
         second.commit(1, table.staged(1, 2))
-    assert table.numbers() == [1, 2]
+    second.commit(2, table.staged(2, 3))
+    with pytest.raises(CommitFailedError):
+        first.commit(2, table.staged(2, 3))
+    assert table.numbers() == [1, 2, 3]
 
 
 def test_a_commit_that_would_leave_rows_in_the_table_is_refused(tmp_path):

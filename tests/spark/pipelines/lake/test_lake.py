@@ -59,6 +59,17 @@ def test_new_columns_are_added_and_old_rows_lack_them(table):
     ]
 
 
+def test_a_run_that_comes_too_late_removes_no_file_of_the_batch_that_the_table_has(table):
+    table.add(0, 1)
+    late = table.open()
+    staged = table.staged(1, 5)
+    renamed = [replace(file, name=file.name.replace("-00000.", "-rival.")) for file in staged.files]
+    table.open().commit(1, replace(staged, files=renamed))
+    with pytest.raises((ConfigError, FileExistsError), match=r"another run|exists"):
+        late.commit(1, table.staged(1, 2))
+    assert table.numbers() == [1, 5]
+
+
 @pytest.mark.guards("uncommitted_files.take_over: drop unlink")
 def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatch):
     """Dead where the book-keeping would begin: with all files in their places, or none of them."""
