@@ -200,7 +200,7 @@ def root_of(
     """The place of a table: a folder beside which is its state, or an address.
 
     Raises:
-        ConfigError: an address needs `state`, or has a scheme for which there is no file system.
+        ConfigError: an address needs `state`, which is not in the table, or has a scheme without a file system.
     """
     scheme = scheme_of(to)
     if scheme is None and state is None and catalog is None:
@@ -208,7 +208,7 @@ def root_of(
     if scheme is None:
         root = local_path(to)
         kept = root.with_name(f"{root.name}.state") if state is None else local_path(state)
-        return Address(root.as_uri(), kept, catalog)
+        return _apart(Address(root.as_uri(), kept, catalog))
     if scheme not in SCHEMES:
         raise ConfigError(
             f"{to} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}"
@@ -224,7 +224,14 @@ def root_of(
         )
     if not urlsplit(url).path.strip("/"):
         raise ConfigError(f"{to} is no address of a table; write one with a path, such as {url}/orders")
-    return Address(url, local_path(state), catalog)
+    return _apart(Address(url, local_path(state), catalog))
+
+
+def _apart(root: Address) -> Address:
+    """Raises: ConfigError, the state is in the table, where a merge would remove its files."""
+    if root.folder is not None and root.state.is_relative_to(root.folder):
+        raise ConfigError(f"the state {root.state} is inside of the table {root}; name a folder beside it")
+    return root
 
 
 def storage_options(url: str) -> dict[str, str] | None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from datetime import date
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+from pyarrow import fs
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
@@ -51,15 +52,37 @@ class Ownership:
         self._owner = _Owner(writer, uuid.uuid4().hex)
 
     def take(self) -> None:
-        """Make this run the owner. Raises: ConfigError, the table belongs to another state."""
+        """Make this run the owner.
+
+        Raises:
+            ConfigError: the table belongs to another state, or a new one is inside of another, or around it.
+        """
         self._storage.demand_bucket()
         found = self._found()
+        if found is None:
+            self._demand_apart()
         if found is not None and found.writer != self._owner.writer:
             raise ConfigError(
                 f"{self._storage.url} belongs to another state folder, from another run's --state; "
                 "give that one, or write to another address"
             )
         self._storage.write(OWNER, msgspec.json.encode(self._owner))
+
+    def _demand_apart(self) -> None:
+        """A merge of a Delta table removes all files below its address that its log does not name."""
+        url, to = self._storage.url, "; write to another address"
+        for above in map(str, PurePosixPath(self._storage.path()).parents):
+            if above not in (".", "/") and self._has_owner(above):
+                raise ConfigError(f"{url} is inside of the table at {above}{to}")
+        for each in self._storage.list():
+            if each.path.endswith(f"/{OWNER}"):
+                raise ConfigError(f"{url} has the table at {each.path.removesuffix(f'/{OWNER}')} in it{to}")
+
+    def _has_owner(self, folder: str) -> bool:
+        try:
+            return bool(self._storage.files.get_file_info(f"{folder}/{OWNER}").type == fs.FileType.File)
+        except OSError:  # the account may not look there
+            return False
 
     def check(self) -> None:
         """Raises: ConfigError, another run has become the owner."""

@@ -128,3 +128,10 @@ def test_a_bucket_that_is_not_there_is_said(s3):
     Storage("s3://bucket/orders", s3_settings(s3.variables)).demand_bucket()
     with pytest.raises(ConfigError, match=f"there is no bucket bukket at {s3.endpoint}; make it, or correct"):
         Storage("s3://bukket/orders", s3_settings(s3.variables)).demand_bucket()
+
+
+@pytest.mark.parametrize("to", ["/lake/orders", "file:///lake/orders"])
+@pytest.mark.parametrize("state", ["/lake/orders", "/lake/orders/state"])
+def test_a_state_inside_of_its_table_is_refused(to, state):
+    with pytest.raises(ConfigError, match=f"the state {state} is inside of the table"):
+        root_of(to, state)

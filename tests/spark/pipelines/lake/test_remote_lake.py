@@ -66,6 +66,19 @@ def test_another_state_is_not_let_in(table, tmp_path):
     assert table.numbers() == [1]
 
 
+def test_a_table_inside_of_another_is_refused(table, tmp_path):
+    """The log of a Delta table does not name the files of the inner one, so a merge would remove them."""
+    table.add(0, 1)
+    above = table.root.url.rpartition("/")[0]
+    for url, says in ((f"{table.root.url}/a/b", "is inside of the table"), (above, "has the table")):
+        other = RemoteTable(table.kind, Address(url, tmp_path / "other"), "another")
+        with pytest.raises(ConfigError, match=f"{url} {says} .*/orders.*another address"):
+            other.open()
+    beside = RemoteTable(table.kind, Address(f"{table.root.url}.more", tmp_path / "beside"), "another")
+    beside.add(0, 2)
+    assert (table.numbers(), beside.numbers()) == ([1], [2])
+
+
 @pytest.mark.guards("RemoteLake._asked: drop self._ownership.check()")
 def test_the_second_of_two_runs_stops_the_first(table):
     first = table.open()
