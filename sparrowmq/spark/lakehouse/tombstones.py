@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -73,6 +74,12 @@ def _from_keys(keys: str | None, kind: pa.DataType) -> tuple[str | None, object]
     if not words:
         return "an empty body deletes the row of a key, and the message has no KEYS", None
     try:
-        return None, pa.scalar(words[0]).cast(kind).as_py()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return f"the body is empty, and its KEYS {words[0]} are no {kind}", None
+        key = pa.scalar(words[0]).cast(kind).as_py()
+        is_number = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+        if (
+            not is_number or Decimal(words[0]) == key
+        ):  # Arrow reads 0x1, and too many digits as another number
+            return None, key
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidOperation):
+        pass
+    return f"the body is empty, and its KEYS {words[0]} are no {kind}", None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
@@ -88,3 +90,22 @@ def test_bodies_that_never_had_the_key_are_errors():
     assert reason.to_pylist() == ["the body has no id, which is the key"] and values[-1].to_pylist() == [
         False
     ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "key"),
+    [
+        ("0x1", pa.int64(), None),
+        ("1", pa.int64(), 1),
+        ("9" * 41, pa.decimal128(38, 0), None),  # Arrow makes another number of it
+        ("1.005", pa.decimal128(10, 2), None),
+        ("1.5", pa.decimal128(10, 2), Decimal("1.50")),
+    ],
+)
+def test_keys_that_are_no_value_of_the_column_delete_no_row(keys, kind, key):
+    batch = pa.RecordBatch.from_pydict({"keys": [keys], "body": [b""]})
+    reason, values = Tombstones("id", None, {"id": LongType()}).marked(
+        batch, pa.array(["empty"], pa.string()), [pa.nulls(1, kind)]
+    )
+    assert values[0].to_pylist() == [key]
+    assert reason.to_pylist() == [None if key else f"the body is empty, and its KEYS {keys} are no {kind}"]
