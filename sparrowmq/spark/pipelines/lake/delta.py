@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 
 # Readers have an hour to end. The state of a day ago can be read for a day, if that is among the last versions.
+_HISTORY: Final = "delta.logRetentionDuration"
 _SETTINGS: Final[dict[str, str | None]] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
-    "delta.logRetentionDuration": "interval 1 days",
+    _HISTORY: "interval 1 days",
 }
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _WRITER: Final = "sparrowmq.writer"
@@ -115,7 +116,7 @@ class Delta:
             )
 
     def _shorten_log(self) -> None:
-        """Remove old versions of a table in a folder, as many as a checkpoint has.
+        """Remove old versions of a table in a folder, as many as a checkpoint has, unless its owner wants them longer.
 
         For each commit, deltalake looks at all files of the log: 10,000 of them cost 0.2 s.
         """
@@ -124,6 +125,8 @@ class Delta:
         if not isinstance(self._place.path, Path) or version - self._shortened < _VERSIONS // 2:
             return
         self._shortened = version
+        if self._table.metadata().configuration.get(_HISTORY, _SETTINGS[_HISTORY]) != _SETTINGS[_HISTORY]:
+            return
         log = self._place.path / "_delta_log"
         files = [(int(path.name[:20]), path) for path in log.iterdir() if _OF_VERSION.match(path.name)]
         old = [

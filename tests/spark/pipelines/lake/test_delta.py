@@ -74,6 +74,18 @@ def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp
     assert early.to_pyarrow_dataset().count_rows() == 330
 
 
+def test_the_log_of_an_owner_who_wants_a_longer_history_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 4)
+    table = Table(tmp_path, "delta")
+    table.add(0, 0)
+    longer = {"delta.logRetentionDuration": "interval 30 days"}
+    DeltaTable(str(table.place.path)).alter.set_table_properties(longer)
+    lake = table.open()
+    for batch in range(1, 120):
+        lake.commit(batch, table.staged(batch, batch))
+    assert DeltaTable(str(table.place.path), version=2).to_pyarrow_dataset().count_rows() == 1
+
+
 def test_a_table_that_was_restored_says_where_it_is_now(tmp_path):
     table = Table(tmp_path, "delta")
     for batch in range(3):
