@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple, Self
 
-from sparrowmq.client.admin import groups as admin_groups
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations.group_operations import put_group
 from sparrowmq.client.admin.topics import consumers_of
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import (
@@ -238,7 +238,10 @@ class MirroredGroups:
         """Make a group at the target as it is at the source; returns False if a broker of the target has it not."""
         try:
             config = next(iter((await near.group(name)).settings.values()))
-            await admin_groups.create(far.servers, config, self._cluster, exist_ok=True)
+            masters = await far.servers.masters(self._cluster)
+            await far.servers.change(
+                f"setting group {name}", masters, lambda _, address: put_group(far.servers, address, config)
+            )
         except NoGroup:
             return True
         except (ChangeFailed, NetworkError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
@@ -124,6 +124,19 @@ def test_a_group_goes_on_behind_the_last_copy_that_it_has_read(sides, mirrored):
     mirror.groups.carry()
     assert there.offsets() == [0, 30]
     assert mirror.groups.carry() == 0
+
+
+def test_a_group_that_a_consumer_made_by_itself_is_made_too(sides, mirrored):
+    near, there = sides
+    near.send(3)
+    with sync.connect(near.namesrv) as mq, mq.subscribe(near.topic, group=near.group) as consumer:
+        for message in islice(consumer, 3):
+            message.ack()
+    mirror = mirrored(near, there)
+    mirror.copy()
+    assert mirror.groups.carry() == 1
+    with sync.connect(there.namesrv) as mq:
+        assert mq.admin.group(there.group).settings
 
 
 def test_an_offset_is_not_ahead_of_the_copies(sides, mirrored):
