@@ -125,7 +125,7 @@ def test_files_that_were_merged_go_likewise_and_a_merge_bears_files_that_are_gon
     run.table.close()
 
 
-@pytest.mark.guards("ReplacedFiles.remove: {str(path) for path in needed} -> set()")
+@pytest.mark.guards("ReplacedFiles.remove: {self._name(path) for path in needed} -> set()")
 def test_snapshots_with_a_tag_keep_their_files_and_no_other_snapshot_lacks_files(tmp_path, clock):
     run = filled(tmp_path, "iceberg", clock)
     catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{run.table.state / 'catalog.db'}")
