@@ -116,12 +116,12 @@ def a_topic_that_is_made_on_a_full_disk(field: Field) -> Course:
 @cause("log_damaged", "broker-a")
 def a_flipped_bit_of_a_master_with_a_slave(field: Field) -> Course:
     field.create("Damaged", field.a)
-    _flip_a_bit(field, field.a, "Damaged")
+    secret = _secret_sent(field, "Damaged")
+    field.slave.stop()
+    _flip_a_bit(field.a, secret)
     remedy = yield
-    field.a.stop()
-    files = {"FOLDER": str(field.a.store), "FILE": str(field.a.conf), "HOST:PORT": field.slave.address}
-    field.follow(remedy, "store repair", **files)
-    field.a.start_again()
+    remedy.names("start a slave", "it repairs itself")
+    field.slave.start_again()
 
 
 @cause("log_fenced", "broker-c")
@@ -129,7 +129,7 @@ def a_flipped_bit_that_a_start_has_passed_over(field: Field) -> Course:
     field.create("PassedOver", field.c)
     text = field.c.conf.read_text()
     field.c.conf.write_text(f"{text}corruptPolicy=quarantine\n")
-    _flip_a_bit(field, field.c, "PassedOver")
+    _flip_a_bit(field.c, _secret_sent(field, "PassedOver"))
     field.c.stop()
     field.c.start_again()
     remedy = yield
@@ -167,11 +167,16 @@ def a_tail_of_zeros_that_a_start_has_cut_off(field: Field) -> Course:
     file.unlink()
 
 
-def _flip_a_bit(field: Field, broker: FieldBroker, topic: str) -> None:
-    """Damage a message that no consumer reads, while its broker runs."""
+def _secret_sent(field: Field, topic: str) -> str:
+    """Send two messages that no consumer reads, and return the text of the first one."""
     secret = os.urandom(16).hex()
     field.run("message", "send", topic, secret)
     field.run("message", "send", topic, "behind it")
+    return secret
+
+
+def _flip_a_bit(broker: FieldBroker, secret: str) -> None:
+    """Damage the message with this text, while its broker runs."""
     for file in sorted((broker.store / "commitlog").iterdir()):
         content = file.read_bytes()
         if (at := content.find(secret.encode())) >= 0:
