@@ -73,6 +73,7 @@ class Files:
             "pwrite": self.pwrite,
             "lseek": self.lseek,
             "fstat": self.fstat,
+            "fchmod": self.ignored,
             "ftruncate": self.truncate,
             "fsync": self.fsync,
             "fdatasync": self.fsync,

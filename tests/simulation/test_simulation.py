@@ -23,6 +23,7 @@ def test_run_without_faults_keeps_every_promise():
     assert found.violations == []
     assert found.acknowledged > 50
     assert found.shown == found.acknowledged
+    assert not [line for line in found.recent if " WARNING the chore " in line]
 
 
 def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():

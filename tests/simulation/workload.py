@@ -26,6 +26,7 @@ LATER: Final = "later"
 QUEUES: Final = 4
 _MOST_TOPICS: Final = 5
 _RETRY_S: Final = 0.5
+_CHECKED_S: Final = 20.0  # after which each transaction is decided: less than the quiet time at the end
 
 
 class Workload:
@@ -157,6 +158,8 @@ class Workload:
             except SparrowError:
                 self.history.failed += 1
             await self.pause(1.0)
+        # Answer the checks of transactions whose end did not reach the master.
+        await asyncio.sleep(_CHECKED_S)
 
     async def _consume(self, mq: Client) -> None:
         async with mq.pull_consumer(group="readers") as reader:
