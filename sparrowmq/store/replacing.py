@@ -4,10 +4,14 @@
     the copy  ■■■■■■■■|■■■■|■■■|■■■■■|■■■■■■■■     asked record by record: which record is at this offset?
               └ same? ┘              └ same? ┘     the neighbours in both logs must be the same, or it is no copy
 
-A record is taken only if it is sound, contains this offset, and fits. The damaged bytes are copied to `set-aside`
-first. The repair also replaces damage that a start with `corruptPolicy=quarantine` has fenced off: the names in
-`set-aside` say where it was. Such a record has a gap for an entry in its queue. So the repair deletes that file of the
-queue, which is built again from the log: at once if the store is in use, otherwise at the next start, with the index.
+A record is taken only if it is sound, contains this offset, and fits. If the copy ends beside the damage, or this log
+does, the record before the damage may be the last one that both logs have in common. Then records are taken only up to
+the last one whose head or checksum is still here. If nothing but zeros is left at the log's end, the copy counts.
+
+The damaged bytes are copied to `set-aside` first. The repair also replaces damage that a start with
+`corruptPolicy=quarantine` has fenced off: the names in `set-aside` say where it was. Such a record has a gap for an
+entry in its queue. So the repair deletes that file of the queue, which is built again from the log: at once if the
+store is in use, otherwise at the next start, with the index.
 
 A crash in between needs no cleanup: a second repair finds the same damage, or less.
 
@@ -23,7 +27,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from sparrowmq.errors import CorruptRecord, LogsDiffer
 from sparrowmq.protocol.messages import record as records
@@ -44,6 +48,8 @@ from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
+
+_HEAD_BYTES: Final = 76  # of a record, with the time at which it was stored, also after an IPv6 host
 
 
 class Copy(Protocol):
@@ -135,29 +141,53 @@ class _Replacing:
 
     def mend(self, damage: Damage) -> None:
         """Replace the records of one damaged part that the copy has. Raises: LogsDiffer."""
-        self._compare(damage)
+        is_proved = self._compare(damage)
         self._blanks.clear()
-        offset, found = damage.begin, []
+        offset, found = damage.begin, list[tuple[int, bytes]]()
         while offset < damage.end:
             record = self._sound(offset, damage)
             if record is not None:
                 found.append((offset, record))
             offset = offset + len(record) if record is not None else self._pass(offset, damage)
+        if not is_proved:
+            self._drop_unproved(damage, found)
         if found or self._blanks:
             self._write(damage, found)
 
-    def _compare(self, damage: Damage) -> None:
-        """Compare the records on both sides of the damage with the copy's. Raises: LogsDiffer."""
+    def _compare(self, damage: Damage) -> bool:
+        """Compare the records on both sides of the damage with the copy's. Raises: LogsDiffer.
+
+        Returns: whether the one after the damage is the same, so that those in between are, too.
+        """
         sides = [damage.before, None if damage.is_last else damage.end]
         neighbours = {side: self._log.sound_record(side) for side in sides if side is not None}
         ours = {side: bytes(record) for side, record in neighbours.items() if record is not None}
         theirs = {side: self._copy.record_at(side) for side in ours}
         alike = [found == ours[side] for side, found in theirs.items() if found is not None]
         if not any(alike) or not all(alike):  # a copy may end, or begin, beside the damage
-            raise LogsDiffer(
-                f"the log is damaged from offset {damage.begin} to {damage.end}, and the other broker has not the "
-                "same records beside that: it is no slave or master of this one, or has deleted them; name another"
-            )
+            raise _no_copy(damage)
+        return theirs.get(damage.end) is not None
+
+    def _drop_unproved(self, damage: Damage, found: list[tuple[int, bytes]]) -> None:
+        """Drop the records after the last one of which something is left here. Raises: LogsDiffer, that is none."""
+        if damage.is_last and self._log.last_used_byte(damage.begin) == damage.begin:
+            return
+        count = max((number for number, each in enumerate(found, 1) if self._was_here(*each)), default=0)
+        if count == len(found):
+            return
+        if not count:
+            raise _no_copy(damage)
+        end = found[count][0]
+        del found[count:]
+        self._blanks = [each for each in self._blanks if each[0] < end]
+        self.done.left.append((end, damage.end))
+
+    def _was_here(self, offset: int, record: bytes) -> bool:
+        """Whether the head or the checksum of a record is left here. Both contain when it was stored."""
+        here, tail = self._log.chunk(offset, len(record)), record[-records.PROPERTY_CRC_SIZE :]
+        return here[:_HEAD_BYTES] == record[:_HEAD_BYTES] or (
+            tail.startswith(records.CRC_NAME) and here.endswith(tail)
+        )
 
     def _sound(self, offset: int, damage: Damage) -> bytes | None:
         """The copy's record at an offset; None if there is none, or if it is not sound or does not fit here."""
@@ -222,6 +252,13 @@ class _Replacing:
             self._vfs.sync_folder(folder)
 
 
+def _no_copy(damage: Damage) -> LogsDiffer:
+    return LogsDiffer(
+        f"the log is damaged from offset {damage.begin} to {damage.end}, and the other broker has not the "
+        "same records beside that: it is no slave or master of this one, or has deleted them; name another"
+    )
+
+
 def replace_found(
     settings: StoreSettings, vfs: Vfs, scrubber: Scrubber, queues: QueueTable, copy: Copy, most_bytes: int
 ) -> Replaced:
@@ -230,19 +267,28 @@ def replace_found(
     Raises: as `replace_damaged`, and OSError.
     """
     replacing = _Replacing(settings, vfs, copy, scrubber.log)
-    known = replacing.done.left
+    known, differs = replacing.done.left, list[LogsDiffer]()
     for begin, end in [each for each in sorted(scrubber.damaged.items()) if each[1] - each[0] <= most_bytes]:
         is_last = scrubber.log.sound_record(end) is None
-        replacing.mend(Damage(begin, end, _before(scrubber, begin), is_last))
+        try:
+            replacing.mend(Damage(begin, end, _before(scrubber, begin), is_last))
+        except LogsDiffer as error:
+            differs.append(error)
+            continue
         if not any(begin <= at < end for at, _ in known):
             scrubber.damaged.pop(begin, None)
     for begin, end in sorted(scrubber.fenced.items()):
         try:
             replacing.mend(Damage(begin, end, None, was_fenced=True))
+        except LogsDiffer as error:
+            differs.append(error)
+            continue
         finally:
             _rebuild(queues, replacing.forgotten)
         if not any(begin <= at < end for at, _ in known):
             scrubber.fenced.pop(begin)
+    if differs:
+        raise differs[0]
     return replacing.done
 
 

@@ -170,6 +170,89 @@ def test_another_log_is_no_copy_and_nothing_changes(stores, places, slave, spoil
     stores.leave_damaged()
 
 
+def part(slave: Slave, place: int, texts: list[bytes]) -> None:
+    """Let the other log go on differently from a place on."""
+    slave.store.close()
+    slave.store = MessageStore.open(slave.store.settings, cut_at=place)
+    for text in texts:
+        put(slave.store, text, "Orders", 1, key="k7")
+
+
+@pytest.mark.guards(
+    "_Replacing.mend: drop self._drop_unproved",
+    "_Replacing._was_here: return True",
+    "_Replacing._compare: return True",
+)
+@pytest.mark.parametrize("texts", [[b"7"], [b"7", b"8"], [b"%d" % n for n in range(7, COUNT)], [b""] * 9])
+@pytest.mark.parametrize("last", [7, 8, 12, COUNT - 1])
+def test_records_of_a_log_that_parted_from_this_one_at_the_damage_are_not_taken(
+    stores, places, slave, last, texts
+):
+    """The record before the damage is the same in both logs, and the other log has none where ours goes on."""
+    part(slave, places[7][0], texts)
+    for number in range(7, last + 1):
+        damage(stores.settings, middle_of(places, number))
+    before = {path: path.read_bytes() for path in Path(stores.settings.layout.commit_log).iterdir()}
+    with pytest.raises(LogsDiffer, match="no slave or master of this one"):
+        repair(stores.settings, DISK, slave)
+    assert {path: path.read_bytes() for path in before} == before
+    stores.leave_damaged()
+
+
+@pytest.mark.guards("_Replacing._was_here: return False")
+@pytest.mark.parametrize("at", [20, 60, 110])
+@pytest.mark.parametrize("end", [8, 9])
+def test_copy_that_ends_beside_the_damage_has_records_of_which_a_part_is_left_here(
+    stores, places, slave, at, end
+):
+    part(slave, places[end][0], [])
+    for number in range(7, end):
+        damage(stores.settings, places[number][0] + at)
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (end - 7, [])
+    sound(stores)
+
+
+def test_records_after_the_last_one_of_which_a_part_is_left_are_not_taken(stores, places, slave):
+    part(slave, places[9][0], [])
+    damage(stores.settings, middle_of(places, 7))
+    damage(stores.settings, places[8][0], places[8][1] - places[8][0])
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (1, [places[8]])
+
+
+@pytest.mark.guards("_Replacing._drop_unproved: false damage.is_last")
+def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, slave):
+    for begin in range(0, places[-1][1], 4096):
+        path = Path(stores.settings.layout.commit_log, f"{begin:020d}")
+        kept = max(min(places[70][0] - begin, 4096), 0)
+        path.write_bytes(path.read_bytes()[:kept].ljust(4096, b"\0"))
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (COUNT - 70, [])
+    sound(stores)
+
+
+@pytest.mark.guards("replacing.replace_found: drop differs.append #1")
+def test_damage_that_the_copy_cannot_repair_does_not_hold_up_the_repair_of_other_damage(
+    stores, places, slave
+):
+    slave.spoils = lambda found: found if records.physical_offset(found) >= places[20][0] else None
+    before = {path: path.read_bytes() for path in Path(stores.settings.layout.commit_log).iterdir()}
+    store = stores.open()
+    for number in (3, 30):
+        damage(stores.settings, middle_of(places, number))
+    while store.scrubber.step():
+        pass
+    assert set(store.scrubber.damaged) == {places[3][0], places[30][0]}
+    with pytest.raises(LogsDiffer):
+        store.replace_damaged(slave, 1 << 20)
+    assert set(store.scrubber.damaged) == {places[3][0]}
+    slave.spoils = bytes
+    store.replace_damaged(slave, 1 << 20)
+    assert not store.scrubber.damaged
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_a_sound_store_asks_nobody(stores, places, slave):
     replaced = repair(stores.settings, DISK, slave)
     assert (replaced.count, slave.asked) == (0, [])
