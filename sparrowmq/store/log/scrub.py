@@ -74,7 +74,7 @@ class Scrubber:
     def _end_round(self) -> None:
         self.rounds += 1
         self.position = self.log.begin
-        self.damaged = {at: end for at, end in self.damaged.items() if at >= self.position}
+        self._forget_deleted()
 
     def _pass(self, begin: int) -> int:
         """Return the offset to continue at."""
@@ -82,13 +82,20 @@ class Scrubber:
         return following if problem is None else self.tell(begin, problem)
 
     def review(self) -> None:
-        """Report the damage that readers have found."""
+        """Report the damage that readers have found, and forget what was deleted."""
         for offset in sorted(self.log.suspects):
             if self.log.begin <= offset < self.log.written:
                 _, problem = look(self.log, offset)
                 if problem is not None:
                     self.tell(offset, problem)
         self.log.suspects.clear()
+        self._forget_deleted()
+
+    def _forget_deleted(self) -> None:
+        """Forget the damage of files that retention has deleted."""
+        for places in (self.damaged, self.fenced):
+            for at in [at for at in places if at < self.log.begin]:
+                del places[at]
 
     def tell(self, begin: int, problem: str) -> int:
         """Report that the log is damaged from `begin` on, and check every record at each read from now on.

@@ -78,6 +78,20 @@ def test_what_retention_took_is_no_damage(stores):
     stores.leave_damaged()
 
 
+@pytest.mark.guards("Scrubber.review: drop _forget_deleted")
+def test_damage_that_retention_took_is_not_to_be_repaired_any_more(stores):
+    store = stores.open()
+    places = [put(store, bytes(300)) for _ in range(30)]
+    store.dispatch()
+    store.scrubber.damaged = {places[1].offset: places[2].offset, places[25].offset: places[26].offset}
+    store.scrubber.fenced = {places[3].offset: places[4].offset, places[20].offset: places[21].offset}
+    store._log.row.drop_first()
+    store.scrubber.review()
+    assert list(store.scrubber.damaged) == [places[25].offset]
+    assert list(store.scrubber.fenced) == [places[20].offset]
+    stores.leave_damaged()
+
+
 @pytest.mark.guards("upkeep._scrub: max(began_s + ROUND_S - store.clock.monotonic(), pause_s) -> pause_s")
 @pytest.mark.parametrize(("rate", "rounds"), [(1, 1), (0, 0)])
 async def test_it_goes_at_its_rate_and_not_more_than_once_an_hour(stores, clock, monkeypatch, rate, rounds):
