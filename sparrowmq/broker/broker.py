@@ -215,7 +215,7 @@ class Broker:
         """
         if not was_full(self.store):
             await asyncio.get_running_loop().create_future()
-        await room(self.settings.store_path, self._clock)
+        await room(self.store, self._clock)
         self._starts_again = True
 
     async def _start(self, stack: AsyncExitStack) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.broker.part import Part, Task
@@ -128,11 +127,15 @@ def was_full(store: MessageStore) -> bool:
 
 
 class FreedRoom:
-    """Notices that a full disk has got room for a start, from now on."""
+    """Notices that a full disk has got room for a start, from now on.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._wanted = _free_bytes(path) + ROOM_BYTES
+    The log may be on another disk than the rest of the store. Then the fuller one counts.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        layout = store.settings.layout
+        self._path = min((layout.root, layout.commit_log), key=_free_bytes)
+        self._wanted = _free_bytes(self._path) + ROOM_BYTES
 
     def has_come(self) -> bool:
         if _free_bytes(self._path) < self._wanted:
@@ -141,9 +144,9 @@ class FreedRoom:
         return True
 
 
-async def room(path: Path, clock: Clock) -> None:
+async def room(store: MessageStore, clock: Clock) -> None:
     """Return when a full disk has got room for a start."""
-    freed = FreedRoom(path)
+    freed = FreedRoom(store)
     while not freed.has_come():
         await clock.sleep(_ROOM_PERIOD_S)
 
@@ -164,7 +167,7 @@ async def _await_failure(store: MessageStore, on_failure: Callable[[], object]) 
             on_failure()
 
 
-def _free_bytes(path: Path) -> int:
+def _free_bytes(path: str) -> int:
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 

@@ -1,7 +1,6 @@
 """The store as a part: its figures are the store's own numbers."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,19 +70,25 @@ async def raising(error: Exception) -> None:
     raise error
 
 
-async def test_a_broker_that_began_on_a_full_disk_waits_for_room(
-    desk: Desk, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.guards("FreedRoom.__init__: drop layout.commit_log", "FreedRoom.__init__: key = len")
+@pytest.mark.parametrize("full", ["store", "commitlog"])
+async def test_a_broker_that_began_on_a_full_disk_waits_for_room_on_that_disk(
+    desk: Desk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:
+    """The log may be on another disk than the rest of the store."""
     assert not was_full(desk.store)
     desk.store.flusher.begin_full(DiskFull("no room on the disk"))
     assert was_full(desk.store) and has_failed(desk.store)
-    free = [5 << 20]
-    monkeypatch.setattr("sparrowmq.broker.storage._free_bytes", lambda _: free[0])
-    waiting = asyncio.ensure_future(room(tmp_path, clock))
+    free = {"store": 500 << 20, "commitlog": 500 << 20} | {full: 5 << 20}
+    layout = desk.store.settings.layout
+    names = {layout.root: "store", layout.commit_log: "commitlog"}
+    monkeypatch.setattr("sparrowmq.broker.storage._free_bytes", lambda path: free[names[path]])
+    waiting = asyncio.ensure_future(room(desk.store, clock))
     await clock.advance(5)
-    free[0] = (5 << 20) + (15 << 20)
+    for name in free:
+        free[name] += 15 << 20
     await clock.advance(5)
     assert not waiting.done()
-    free[0] = (5 << 20) + (16 << 20)
+    free[full] += 1 << 20
     await clock.advance(1)
     await waiting
