@@ -176,12 +176,13 @@ class Member:
             elif self.broker is not None and self._room.is_short(self.broker.store):
                 with suppress(RemoteError):  # no other member is in sync
                     await self._hand_over(0, stays=True)
+                    self._room.leaves()
             elif self.broker is not None and (problem := self._slow.problem(self.broker.store)):
                 await self._leave(problem)
             return
         await self._look()
         leader = self._found.leader
-        if self._start.has_room():
+        if self.broker is not None and self._start.has_room():
             await self._follow()
         elif leader is None:
             await self._try_to_lead()
@@ -407,6 +408,8 @@ class Member:
         self._is_handing_over = True
         try:
             await drained(broker.store, in_sync, self._clock)
+            if self._lease is not lease:
+                raise refused("this member does not lead any more")
             keys, found = self._keys, self._found
             assert found.state is not None
             is_done = await self._etcd.change(
@@ -430,7 +433,9 @@ class Member:
     async def _leave(self, problem: str) -> None:
         """Let another member in sync lead, because our disk is slow."""
         in_sync = self._in_sync
-        if in_sync is None or not in_sync.is_settled or in_sync.members <= {self.settings.broker_id}:
+        if self._is_handing_over or in_sync is None or not in_sync.is_settled:
+            return
+        if in_sync.members <= {self.settings.broker_id}:
             return
         self._slow.leaves()
         log.critical("%s: another member in sync is to lead", problem)

@@ -7,15 +7,18 @@ import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
+from sparrowmq.broker.election import RETRY_S
 from sparrowmq.broker.failover.own_epoch import RECOVERING, OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.member_start import MemberStart
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import ConfigError, DiskFull, SparrowError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
@@ -103,6 +106,26 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
     assert await members.send(3, b"after") == OK
     await members.same(2, 3)
     assert await members.problem(2) == ""
+
+
+@needs_etcd
+@pytest.mark.guards("Member._step: true self.broker is not None #2")
+async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_its_attempts(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.two_in_sync()
+    second, tries = members.member(2), list[float]()
+
+    async def fail(*_: object) -> Broker:
+        tries.append(second._clock.monotonic())
+        raise DiskFull("no room again")
+
+    monkeypatch.setattr(second._start, "broker", fail)
+    monkeypatch.setattr(second._start, "has_room", lambda: True)
+    async with asyncio.timeout(30):
+        while len(tries) < 4:
+            await asyncio.sleep(0.05)
+    assert all(after - before >= RETRY_S for before, after in pairwise(tries))
 
 
 async def test_a_member_that_cannot_start_the_first_time_ends_and_says_why(members: Members) -> None:

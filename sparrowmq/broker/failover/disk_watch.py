@@ -7,10 +7,10 @@
 The master hands the lead over (handover.py). With a slow disk the others may not get the log in time. Then the master
 gives up its lease: members in sync have everything that was acknowledged.
 
-If the disks of all members are slow, the lead must not go around. So a slow disk is no reason to leave right after an
-election, and not again for LEAVES_AGAIN_S. A disk that hangs is one at once, also if it was slow before: a member whose
-disk hangs is not elected. Only a member that left for that less than LEAVES_AGAIN_S ago stays for STAYS_S after its
-election.
+If the disks of all members are full or slow, the lead must not go around. So a member leaves for either one only once
+in LEAVES_AGAIN_S, and for a slow disk not right after an election. A disk that hangs is a reason at once, also if it
+was slow before: a member whose disk hangs is not elected. Only a member that left for that less than LEAVES_AGAIN_S
+ago stays for STAYS_S after its election.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLOW_S: Final = 1.0  # messages that wait longer for the disk wait for a slow on
 SLOW_FOR_S: Final = 10.0  # of SLOW_WITHIN_S
 SLOW_WITHIN_S: Final = 30.0
 STAYS_S: Final = 30.0  # after an election: another member has found its own disk no better
-LEAVES_AGAIN_S: Final = 600.0  # so that slow disks of all members do not send the lead around
+LEAVES_AGAIN_S: Final = 600.0  # so that the disks of all members do not send the lead around
 
 
 class RoomWatch:
@@ -39,8 +39,12 @@ class RoomWatch:
     def __init__(self, clock: Clock, patience_s: float) -> None:
         self._clock = clock
         self._patience_s = patience_s
-        self._first = 0.0
+        self._first, self._again = 0.0, clock.monotonic()
         self._last = clock.monotonic() - FORGETS_S - 1
+
+    def leaves(self) -> None:
+        """Note that this member leaves the lead because of its disk."""
+        self._again = self._clock.monotonic() + LEAVES_AGAIN_S
 
     def is_short(self, store: MessageStore) -> bool:
         """Look at the store; call it about twice a second. After True it waits for a while."""
@@ -50,9 +54,9 @@ class RoomWatch:
         if now - self._last > FORGETS_S:
             self._first = now
         self._last = now
-        if now - self._first < self._patience_s:
+        if now - self._first < self._patience_s or now < self._again:
             return False
-        self._first = now + PAUSE_S
+        self._again = now + PAUSE_S
         return True
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from sparrowmq.broker.failover import disk_watch
-from sparrowmq.broker.failover.disk_watch import LEAVES_AGAIN_S, STAYS_S, RoomWatch, SlowWatch
+from sparrowmq.broker.failover.disk_watch import LEAVES_AGAIN_S, PAUSE_S, STAYS_S, RoomWatch, SlowWatch
 from sparrowmq.errors import DiskFull
 from sparrowmq.store import vfs
 from sparrowmq.store.message_store import MessageStore
@@ -39,6 +40,38 @@ async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_p
                 await clock.advance(0.5)
             assert any(found) == is_short, (full, seconds)
         assert not watch.is_short(store)  # it has just said so
+        store.intake.full = None
+
+
+@pytest.mark.guards("RoomWatch.is_short: false now < self._again", "RoomWatch.leaves: drop self._again")
+async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_full(tmp_path: Path) -> None:
+    """A member that left the lead, and came back to it, was the master of others without room in between."""
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watch, left_at = RoomWatch(clock, 4), list[float]()
+        while clock.monotonic() < 2 * LEAVES_AGAIN_S:
+            store.intake.full = DiskFull("no room")
+            if watch.is_short(store):
+                left_at.append(clock.monotonic())
+                watch.leaves()
+                await clock.advance(20)  # as a slave, and without a master
+            await clock.advance(0.5)
+        assert left_at[0] < 5
+        assert [round(after - before) for before, after in pairwise(left_at)] == [LEAVES_AGAIN_S]
+        store.intake.full = None
+
+
+@pytest.mark.guards("RoomWatch.is_short: drop self._again = now + PAUSE_S")
+async def test_a_handover_that_was_impossible_is_tried_again_after_a_pause(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
+        watch, found = RoomWatch(clock, 4), list[float]()
+        for _ in range(160):
+            store.intake.full = DiskFull("no room")
+            if watch.is_short(store):
+                found.append(clock.monotonic())
+            await clock.advance(0.5)
+        assert [after - before for before, after in pairwise(found)] == [PAUSE_S, PAUSE_S]
         store.intake.full = None
 
 

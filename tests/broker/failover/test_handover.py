@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from sparrowmq.broker import election
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import next_master
 from sparrowmq.broker.failover.in_sync import InSync
@@ -123,6 +124,43 @@ async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Member
     assert "hands over the lead already" in str(refused)
     assert await members.leader(2, 3) == (3 if refused is answers[0] else 2)
     assert (await members.state()).epoch == 2
+
+
+@pytest.mark.guards("Member._hand_over: drop self._lease is not lease")
+async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.two_in_sync()
+    first, may_end = members.member(1), asyncio.Event()
+    monkeypatch.setattr(election, "drained", lambda *_: may_end.wait())
+    order = asyncio.ensure_future(first._hand_over(2, stays=True))
+    await asyncio.sleep(0)
+    first._candidacy.failed("a test")
+    first._is_deposed = True
+    first._changed.set()
+    assert await members.leader(2) == 2
+    await members.in_sync(1, 2)
+    await first._look()
+    may_end.set()
+    with pytest.raises(RemoteError, match="does not lead any more"):
+        await order
+    assert (await members.state()).epoch == 2 and members.member(2).leads
+
+
+@pytest.mark.guards("Member._leave: false self._is_handing_over")
+async def test_slow_disk_does_not_end_the_lead_while_it_is_handed_over(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.all_in_sync()
+    first, may_end = members.member(1), asyncio.Event()
+    monkeypatch.setattr(election, "drained", lambda *_: may_end.wait())
+    order = asyncio.ensure_future(first._hand_over(3, stays=True))
+    await asyncio.sleep(0)
+    await first._leave("the disk is slow")
+    assert first.leads and not first._is_deposed
+    may_end.set()
+    assert await order == 3
+    assert await members.leader(2, 3) == 3
 
 
 async def test_a_handover_that_is_impossible_changes_nothing(members: Members) -> None:
