@@ -435,8 +435,8 @@ class Member:
         in_sync = self._in_sync
         if self._is_handing_over or in_sync is None or not in_sync.is_settled:
             return
-        if in_sync.members <= {self.settings.broker_id}:
-            return
+        if all(in_sync.end_of(member) < 0 for member in in_sync.members):
+            return  # no other one, or each is away
         self._slow.leaves()
         log.critical("%s: another member in sync is to lead", problem)
         try:

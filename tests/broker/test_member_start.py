@@ -109,7 +109,9 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
 
 
 @needs_etcd
-@pytest.mark.guards("Member._step: true self.broker is not None #2")
+@pytest.mark.guards(
+    "Member._step: self.broker is not None and self._start.has_room() -> self._start.has_room()"
+)
 async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_its_attempts(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

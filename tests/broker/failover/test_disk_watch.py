@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker import election
 from sparrowmq.broker.failover import disk_watch
 from sparrowmq.broker.failover.disk_watch import LEAVES_AGAIN_S, PAUSE_S, STAYS_S, RoomWatch, SlowWatch
-from sparrowmq.errors import DiskFull
+from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.store import vfs
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush, StoreSettings
@@ -215,7 +216,7 @@ async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(
 
 
 @needs_etcd
-@pytest.mark.guards("Member._leave: false in_sync.members")
+@pytest.mark.guards("Member._leave: false in_sync.end_of")
 async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,3 +227,25 @@ async def test_a_master_that_is_alone_in_sync_goes_on_with_a_disk_that_hangs(
     await asyncio.sleep(2)
     assert first.leads and (await members.state()).epoch == 1
     assert first.leads
+
+
+@needs_etcd
+@pytest.mark.guards("Member._leave: in_sync.end_of(member) < 0 -> member == self.settings.broker_id")
+async def test_a_master_with_a_slow_disk_goes_on_while_the_others_in_sync_are_away(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Etcd still has them in sync. If they do not come back, only this member can lead."""
+    await members.two_in_sync()
+    first = members.member(1)
+    assert first._in_sync is not None
+    monkeypatch.setattr(first._in_sync, "end_of", lambda _: -1)
+    await first._leave("the disk is slow")
+    assert first.leads and not first._is_deposed
+    monkeypatch.undo()
+    monkeypatch.setattr(election, "drained", gone)
+    await first._leave("the disk is slow")
+    assert await members.leader(2) == 2
+
+
+async def gone(*_: object) -> None:
+    raise RemoteError(1, "not in time")

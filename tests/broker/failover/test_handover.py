@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from sparrowmq.broker import election
+from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import next_master
 from sparrowmq.broker.failover.in_sync import InSync
@@ -20,6 +21,7 @@ from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
@@ -72,7 +74,6 @@ class Sends:
         return self.results
 
 
-@pytest.mark.guards("Member._hand_over: drop await drained(broker.store, in_sync, self._clock)")
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])
 async def test_the_lead_is_handed_over_without_a_failed_send(
     members: Members, tmp_path: Path, times: int
@@ -124,6 +125,22 @@ async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Member
     assert "hands over the lead already" in str(refused)
     assert await members.leader(2, 3) == (3 if refused is answers[0] else 2)
     assert (await members.state()).epoch == 2
+
+
+@pytest.mark.guards("Member._hand_over: drop await drained(broker.store, in_sync, self._clock)")
+async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "HAND_OVER_S", 0.3)
+    await members.two_in_sync()
+    first = members.member(1)
+    assert first._in_sync is not None
+    monkeypatch.setattr(first._in_sync, "replicated", Watermark())
+    with pytest.raises(RemoteError, match="do not have the whole log"):
+        await members.order(1, HandOverLead(2))
+    monkeypatch.undo()
+    assert await members.send(1, b"after") == OK
+    assert first.leads and (await members.state()).epoch == 1
 
 
 @pytest.mark.guards("Member._hand_over: drop self._lease is not lease")
