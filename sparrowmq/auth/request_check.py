@@ -22,7 +22,7 @@ from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.accounts import PORT_BYTES, Account, Perm
 from sparrowmq.auth.permissions import Caller, TopicAt
 from sparrowmq.errors import AccessDenied, DenialKind
-from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
 from sparrowmq.protocol.signature import ACCESS_KEY, ACCESS_KEY_AT, TOPIC_AT, SigningKey, send_values
@@ -114,7 +114,7 @@ class AccountCheck:
         sender = self._senders.get(account.access_key)
         if sender is None:
             sender = self._senders[account.access_key] = _Sender(account)
-        if len(sender.topics) < _MOST_TOPICS:
+        if len(sender.topics) < _MOST_TOPICS and len(topic) <= MAX_TOPIC_LENGTH:
             sender.topics.add(topic)
 
     def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:

@@ -26,7 +26,7 @@ from sparrowmq.auth.policies import Action, Kind, Resource
 from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
 from sparrowmq.protocol.signature import ACCESS_KEY, send_values
@@ -215,7 +215,8 @@ class UserCheck:
             if len(self._decided) >= _MOST_DECISIONS:
                 self._decided.clear()
             found = any(user.does(action, resource, source) for action in actions)
-            self._decided[key] = found
+            if len(resource.name) <= MAX_TOPIC_LENGTH:
+                self._decided[key] = found
         return found
 
 

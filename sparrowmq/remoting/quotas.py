@@ -24,6 +24,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.names import MAX_TOPIC_LENGTH
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.log_limit import LogLimit
@@ -275,7 +276,7 @@ class Quotas:
         found = [self._of(self._addresses, peer.host[:-PORT_BYTES], now)] if self._addresses.rules else []
         if principal is not None and self._accounts.rules:
             found.append(self._of(self._accounts, principal.access_key, now))
-        if topic and self._topics.rules:
+        if topic and self._topics.rules and len(topic) <= MAX_TOPIC_LENGTH:
             found.append(self._of(self._topics, topic, now))
         return [usage for usage in found if usage is not None]
 

@@ -12,6 +12,7 @@ from sparrowmq.protocol.requests import admin_headers, headers
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire.command import Command
 from tests.auth.asked import ADMIN, SAMPLE, USER, Call, beat, pull, received, send
+from tests.traced import kept_bytes
 
 CREATE = admin_headers.DeleteTopic("topicB")
 NOBODY = "No accessKey is configured"
@@ -119,6 +120,17 @@ def test_an_account_that_has_sent_is_checked_again_for_other_topics_and_after_a_
     files.look()
     files.look()
     assert denial(check, received(send("topicB"), b"body", USER)) == "No default permission for topic:topicB"
+
+
+@pytest.mark.guards("AccountCheck._remember: true len(topic)")
+def test_names_that_no_topic_can_have_are_not_remembered(files, check):
+    files.main.write_text(SAMPLE.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB"))
+    files.look()
+    files.look()
+    with kept_bytes() as kept:
+        for number in range(20):
+            assert denial(check, received(send("t" * 100_000 + str(number)), b"", USER)) == ""
+    assert kept() < 1_000_000
 
 
 def test_the_query_flag_may_be_added_after_signing_and_nothing_else(check):

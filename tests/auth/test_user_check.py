@@ -12,6 +12,7 @@ from sparrowmq.protocol.requests import headers
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Role
 from sparrowmq.protocol.signature import SigningKey
 from tests.auth.asked import beat, locks, pull, received, send
+from tests.traced import kept_bytes
 
 ALICE, ROOT = ("alice", "secretOfAlice"), ("root", "secretOfRoot")
 ALLOWED = ""
@@ -139,6 +140,15 @@ def test_a_frame_that_was_changed_on_the_way_is_denied(before, after):
 
     check = check_for("* All")
     assert "check signature failed" in asked(check, send("orders"), b"the body", changed=change)
+
+
+@pytest.mark.guards("UserCheck._may: true len(resource.name)")
+def test_decisions_about_names_that_no_topic_can_have_are_not_kept():
+    check = check_for("* All")
+    with kept_bytes() as kept:
+        for number in range(20):
+            assert asked(check, send("t" * 100_000 + str(number))) == ALLOWED
+    assert kept() < 1_000_000
 
 
 def test_decisions_are_forgotten_when_users_change():

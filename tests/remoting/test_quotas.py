@@ -15,6 +15,7 @@ from sparrowmq.remoting.quotas import Bucket, Quotas, release
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import pull_request, send_request
+from tests.traced import kept_bytes
 
 
 class Account:
@@ -168,6 +169,16 @@ async def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
     for number in range(1000):
         send(limits, connection(host=f"10.0.{number // 250}.{number % 250}:1", now=number))
     assert len(limits._addresses.known) <= 101
+
+
+@pytest.mark.guards("Quotas._usages: true len(topic)")
+async def test_names_that_no_topic_can_have_are_not_kept():
+    limits, session = quotas("topic:* requests=1/s"), connection()
+    with kept_bytes() as kept:
+        for number in range(20):
+            send(limits, session, topic="t" * 100_000 + str(number))
+        send(limits, session)
+    assert kept() < 1_000_000
 
 
 @pytest.mark.guards("Quotas._count: drop self.recent.note", "Quotas.use: drop self.recent.forget")
