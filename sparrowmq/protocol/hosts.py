@@ -58,6 +58,13 @@ def split_address(address: str) -> tuple[str, int]:
     return check_host(host[1:-1] if host[0] == "[" and host[-1] == "]" else host), int(port)
 
 
+def address_text(address: object) -> str:
+    """Return a socket address as `host:port`."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        return f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
+    return str(address or "?")
+
+
 def check_host(host: str) -> str:
     """Return the host if it is a valid name or IP address. It is not resolved. Raises: ConfigError."""
     if ":" in host:

@@ -1,4 +1,4 @@
-"""The memory that all peers of a server may occupy together: unfinished frames, and unread answers.
+"""The memory that all peers of a server may occupy together: unfinished frames, waiting requests, and unread answers.
 
 Each connection has its own limits (`SessionLimits`), which a thousand connections multiply. So they share:
 
@@ -6,6 +6,8 @@ Each connection has its own limits (`SessionLimits`), which a thousand connectio
                a connection can finish its frame without waiting for others. Without room the server does not read
                from it, and keeps only the one chunk that arrived. While other frames wait, a frame that comes
                more slowly than FAIR_RATE loses its room and its connection.
+    bodies     A request that waits keeps its body. When all of them together have more than `waiting_bytes`, nothing more
+               is read from a connection until its own requests are handled.
     answers    A connection whose peer does not read occupies some hundred kilobytes. When all of them together
                occupy more than `unread_bytes`, the one that has not read for longest is ended.
 
@@ -39,11 +41,13 @@ class BudgetLimits:
     Attributes:
         frame_bytes: for large unfinished frames with room; and as much again for the received bytes of those that wait
             for room.
+        waiting_bytes: for the bodies of requests that wait.
         unread_bytes: for answers to peers that do not read, and for requests after them.
         turn_bytes: for answers in one turn of the loop, for all connections that have more.
     """
 
     frame_bytes: int = 64 * 1024 * 1024
+    waiting_bytes: int = 64 * 1024 * 1024
     unread_bytes: int = 128 * 1024 * 1024
     turn_bytes: int = 4 * 1024 * 1024
 
@@ -88,6 +92,7 @@ class Budget:
         self._frame_bytes = 0
         self._waiting: dict[Holder, _Frame] = {}
         self._waiting_bytes = 0
+        self._body_bytes = 0
         self._check_due = False
         self._unread: dict[Holder, int] = {}  # the connection that has not read for longest comes first
         self._unread_bytes = 0
@@ -170,6 +175,11 @@ class Budget:
                 )
                 holder.abort()
         self._check_soon()
+
+    def hold(self, body_bytes: int) -> bool:
+        """Count bodies of requests that wait; fewer, if negative. Returns whether there is room for more of them."""
+        self._body_bytes += body_bytes
+        return self._body_bytes <= self._limits.waiting_bytes
 
     def turn_bytes(self) -> int:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""

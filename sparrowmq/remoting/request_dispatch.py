@@ -309,14 +309,14 @@ class Dispatcher:
         began, latencies = session.last_read, self.latencies
         handled = 0.0 if latencies is None else latencies.now()
         told = tell(result, partial(self._finish_later, session, command, began, handled, done))
-        session.hold(1)
+        session.hold(1, len(command.body))
         try:
             self._spawn(told)
         except RuntimeError:  # the server is stopping, and accepts no more tasks
             told.close()
             if inspect.iscoroutine(result):
                 result.close()
-            session.hold(-1)
+            session.hold(-1, -len(command.body))
             session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
 
     def _hold(self, session: Session, command: Command, later: Later, began: float) -> None:
@@ -415,7 +415,7 @@ class Dispatcher:
         result: Finished,
         error: Exception | None,
     ) -> None:
-        session.hold(-1)
+        session.hold(-1, -len(command.body))
         if isinstance(result, Later):
             self._hold(session, command, result, began)
             return

@@ -76,12 +76,14 @@ class SessionLimits:
     Attributes:
         frame: sizes of frames.
         waiting_requests: its requests that may wait for their answer (long polls, syncs) before reading stops.
+        waiting_bytes: of the bodies of these requests.
         unsent_bytes: answers that it may leave unread before reading stops. One turn of the loop also makes at most so
             many bytes of answers for it, and hands them to the socket, to leave time for other connections.
     """
 
     frame: FrameLimits = field(default_factory=FrameLimits)
     waiting_requests: int = 10_000
+    waiting_bytes: int = 4 * 1024 * 1024
     unsent_bytes: int = 4 * 1024 * 1024
 
 
@@ -143,6 +145,7 @@ class Session:
         self._flush_due = False
         self._on_begin = on_begin
         self._held = 0
+        self._held_bytes = 0
         self._stops = 0  # the current reasons
         self._is_paused = False
         self._end_callbacks: list[Callable[[Session], object]] = []
@@ -221,10 +224,13 @@ class Session:
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
 
-    def hold(self, change: int) -> None:
-        """Count the peer's waiting requests. Too many stop the reading."""
+    def hold(self, change: int, body_bytes: int = 0) -> None:
+        """Count the peer's waiting requests, and the bytes of their bodies. Too many stop the reading."""
         self._held += change
-        is_too_much = self._held > self._limits.waiting_requests
+        self._held_bytes += body_bytes
+        has_room = self._budget is None or self._budget.hold(body_bytes)
+        most_bytes = self._limits.waiting_bytes if has_room else 0
+        is_too_much = self._held > self._limits.waiting_requests or self._held_bytes > most_bytes
         if is_too_much != (self._stops & _HELD != 0):
             self._stop(_HELD, is_too_much)
 
@@ -290,8 +296,8 @@ class Session:
         if peername is None:  # it was closed before it was accepted
             self._transport.abort()
             return
-        self.address = address_text(peername)
-        self.local = address_text(transport.get_extra_info("sockname"))
+        self.address = hosts.address_text(peername)
+        self.local = hosts.address_text(transport.get_extra_info("sockname"))
         self.host = hosts.pack(self.address)
         if self._on_begin is not None:
             self._on_begin(self)
@@ -591,10 +597,3 @@ def add_reply(
         pieces.append(encode_reply(request, code, header, remark, size))
         pieces.append(body)
     return size
-
-
-def address_text(address: object) -> str:
-    """Return a socket address as `host:port`."""
-    if isinstance(address, tuple) and len(address) >= 2:
-        return f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
-    return str(address or "?")

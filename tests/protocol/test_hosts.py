@@ -55,3 +55,9 @@ def test_names_and_ip_addresses_are_hosts(host: str) -> None:
 def test_addresses_are_split_at_the_last_colon() -> None:
     assert hosts.split_address("[::1]:9876") == ("::1", 9876)
     assert hosts.split_address("broker.example:10911") == ("broker.example", 10911)
+
+
+def test_addresses_are_written_as_host_and_port() -> None:
+    assert hosts.address_text(("127.0.0.1", 80)) == "127.0.0.1:80"
+    assert hosts.address_text(("::1", 80, 0, 0)) == "[::1]:80"
+    assert hosts.address_text(None) == "?"

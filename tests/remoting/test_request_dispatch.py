@@ -26,6 +26,7 @@ from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, Pu
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
+from sparrowmq.remoting.budget import BudgetLimits
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, Answer, Dispatcher, Later, handles
@@ -126,7 +127,7 @@ class Gate:
         return HEADER
 
 
-@pytest.mark.guards("Dispatcher._wait_for: drop session.hold(1)")
+@pytest.mark.guards("Dispatcher._wait_for: drop session.hold(1, len(command.body))")
 async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_have(serve: Serve) -> None:
     gate = Gate()
     dispatch = Dispatcher(Role.NOBODY, [gate], asyncio.ensure_future)
@@ -141,6 +142,34 @@ async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_ha
         assert gate.seen == [1, 2, 3, 0, 0, 0]
         gate.opened.set()
         assert [(await future).code for future in held] == [0] * 4
+
+
+@pytest.mark.guards("Session.hold: drop self._held_bytes", "Session.hold: has_room = True")
+@pytest.mark.guards("Budget.hold: drop self._body_bytes", "Dispatcher._finish_later: -len(command.body) -> 0")
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ServerLimits(session=SessionLimits(waiting_bytes=1_000_000)),
+        ServerLimits(together=BudgetLimits(waiting_bytes=1_000_000)),
+    ],
+    ids=["of one peer", "of all peers"],
+)
+async def test_the_bodies_of_requests_whose_handlers_wait_count_among_what_a_peer_may_have(
+    serve: Serve, limits: ServerLimits
+) -> None:
+    gate = Gate()
+    dispatch = Dispatcher(Role.NOBODY, [gate], asyncio.ensure_future)
+    async with serve(dispatch, limits=limits) as (_, session), serve(dispatch) as (_, other):
+        held = [session.call(pull(number), bytes(600_000)) for number in (1, 2, 3)]
+        while len(gate.seen) < 2:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await other.call(pull())
+        assert gate.seen == [1, 2, 0, 0, 0]
+        gate.opened.set()
+        assert [(await future).code for future in held] == [0] * 3
+        held = [session.call(pull(number), bytes(600_000)) for number in (4, 5)]
+        assert [(await future).code for future in held] == [0] * 2
 
 
 @pytest.mark.guards("Later.attempt: drop self.answer(None, error)")

@@ -15,7 +15,7 @@ from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, Budget, BudgetLimits
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import Session, SessionLimits, address_text
+from sparrowmq.remoting.session import Session, SessionLimits
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -566,12 +566,6 @@ async def test_no_answer_leaves_before_what_the_turn_writes() -> None:
     first, written = transport.events
     assert first == "stored"
     assert b"an earlier answer" in written and b"stored before this" in written
-
-
-def test_addresses_are_written_as_host_and_port() -> None:
-    assert address_text(("127.0.0.1", 80)) == "127.0.0.1:80"
-    assert address_text(("::1", 80, 0, 0)) == "[::1]:80"
-    assert address_text(None) == "?"
 
 
 class _Transport(asyncio.Transport):

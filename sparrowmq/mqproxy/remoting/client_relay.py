@@ -57,7 +57,6 @@ CLIENT_S: Final = 10.0  # for the answer of a client to a broker
 ANY_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
 LINK_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
 ROUTES_AT_ONCE: Final = 16  # of one client: all share the connections to name servers
-UNIT_BYTES: Final = 1024  # a waiting request counts once, and again for so many of its bytes
 HEARTBEAT_BYTES: Final = 64 * 1024  # a larger heartbeat is not kept for new connections
 _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
 
@@ -117,7 +116,7 @@ class Relay:
         """Count a waiting request, or count it no more."""
         self._held_bytes += sign * size
         self._servers.room.held_bytes += sign * size
-        self._session.hold(sign * (1 + size // UNIT_BYTES))
+        self._session.hold(sign, sign * size)
 
     def _refuse(self, command: Command, error: Exception) -> None:
         code, remark = _refusal(error)

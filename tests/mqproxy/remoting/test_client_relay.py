@@ -253,19 +253,21 @@ async def test_a_broker_that_lost_the_connection_knows_the_client_again(tmp_path
 PULL = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, "*")
 
 
-@pytest.mark.parametrize(("body", "field"), [(20_000, 0), (0, 20_000)], ids=["body", "header"])
-async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, monkeypatch, body, field):
-    monkeypatch.setattr(client_relay, "UNIT_BYTES", 1)
+@pytest.mark.parametrize(
+    ("count", "body", "field"), [(1, 5 << 20, 0), (40, 0, 220_000)], ids=["body", "headers"]
+)
+async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_path, count, body, field):
     async with proxied(tmp_path, 1) as place, a_pool(lambda *_: {"unknown": "x" * field}) as pool:
         session, _ = await plain_session(pool, place)
         connections = place.cluster.brokers[0]._server.sessions
         before, answered = len(connections), []
-        held = session.call(PULL, bytes(body), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))
-        held.add_done_callback(lambda _: answered.append("pull"))
+        not_found = (ResponseCode.PULL_NOT_FOUND,)
+        held = [session.call(PULL, bytes(body), timeout_s=60, accept=not_found) for _ in range(count)]
+        held[0].add_done_callback(lambda _: answered.append("pull"))
         await until(lambda: len(connections) > before)
         later = session.call(GetMaxOffset("orders", 0), timeout_s=60)
         later.add_done_callback(lambda _: answered.append("later"))
-        await asyncio.gather(held, later)
+        await asyncio.gather(*held, later)
         assert answered == ["pull", "later"]
 
 
