@@ -4,12 +4,14 @@
 
 A part takes about 2 ms. Its messages are side by side in the log and in the queue. Between two parts, other requests
 may add messages to the queue: then the answer names the place of each message, as for a batch that is sent again. All
-is checked before the first part is stored, and the log has room for all of them. So only a full or broken disk, or a
-crash, can separate the parts. The producer gets no answer then: any error would say that nothing was stored, and
-producers send such a batch to another broker, which doubles the first part. Without an answer ours knows that it is in
-doubt, and marks what it sends again; Java's `send` gives up, as its time is over.
+is checked before the first part is stored, and the log has room for all of them. So only a full or broken disk, or the
+end of the broker, can separate the parts. The producer gets no answer then: any error would say that nothing was
+stored, and producers send such a batch to another broker, which doubles the first part. Without an answer ours knows
+that it is in doubt, and marks what it sends again; Java's `send` gives up, as its time is over.
 
-While the parts are stored, the ids of the messages are under way: if the batch is sent again, it has to wait.
+Large batches wait in one line (`Line`), and keep only their bodies there: what is made of a body takes ten times its
+memory. So those of one connection keep their order, too. A batch that is sent again waits in the same line. If it is
+there already, it is refused: clients try again, and to look for it twice would only make the line longer.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.broker.repeated.recognition import keys
+from sparrowmq.broker.repeated.retried_ids import Key
+from sparrowmq.errors import SparrowError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.messages.batch import PLACE_BYTES
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
@@ -30,7 +34,6 @@ from sparrowmq.remoting.request_dispatch import Unanswered
 PART: Final = 1024  # messages of one part
 PART_BYTES: Final = PART * PLACE_BYTES
 PART_OF_ENTRIES: Final = 256  # likewise, of messages that are not plain
-_ADDED_BYTES: Final = 120  # of a record, besides topic, body and properties
 
 Singles = Callable[[Entry, bytes, bytes], list[Entry]]
 
@@ -40,13 +43,11 @@ class Ready:
     """The parts of a batch, all of which are checked.
 
     Attributes:
-        keys: (owner, topic, unique id) of its messages, by which they are recognised if they are sent again.
-        size_bytes: of its records in the log, estimated.
+        keys: of its messages, by which they are recognised if they are sent again.
     """
 
     parts: list[PlainBatch | list[Entry]]
-    keys: set[tuple[str | None, str, str]]
-    size_bytes: int
+    keys: list[set[Key]]
 
 
 def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[Ready]:
@@ -57,19 +58,18 @@ def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, single
     Raises: as `Writer.put_batch`.
     """
     sender = shared.owner, shared.topic
-    ready = Ready([], set(), len(body) + len(places) // PLACE_BYTES * (len(shared.topic) + _ADDED_BYTES))
+    ready = Ready([], [])
     for part in pieces(places, PART):
         plain = writer.plain(shared, body, part)
         if plain is not None:
             ready.parts.append(plain)
             yield
             ids = [plain.unique_key(index) for index in range(len(plain))]
-            ready.keys.update([(*sender, each.decode()) for each in ids if each])
+            ready.keys.append({(*sender, each.decode()) for each in ids if each})
         else:
             for few in pieces(part, PART_OF_ENTRIES):
                 entries = singles(shared, body, few)
-                named = [unique_id for entry in entries if (unique_id := entry.properties.unique_key)]
-                ready.keys.update([(*sender, unique_id) for unique_id in named])
+                ready.keys.append(keys(entries))
                 for entry in entries:
                     writer.prepare(entry)
                 ready.parts.append(entries)
@@ -79,20 +79,21 @@ def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, single
 
 
 def put_in_parts(writer: Writer, ready: Ready) -> Steps[list[PlacedBatch]]:
-    """Store the messages of a batch.
+    """Store the messages of a batch, after `Writer.demand_room`. Its parts are no longer in `ready` then.
 
     Raises:
-        StoreFailed, DiskFull: nothing was stored.
-        Unanswered: the disk became full, or broke, between two parts.
+        StoreFailed, DiskFull, MessageTooLarge: nothing was stored.
+        Unanswered: the disk became full, or broke, between two parts; or a later part is larger than a log file.
     """
-    writer.demand_room(ready.size_bytes)
     stored: list[PlacedBatch] = []
-    for each in ready.parts:
+    ready.parts.reverse()
+    while ready.parts:
+        part = ready.parts.pop()
         with in_doubt(bool(stored)):
-            if isinstance(each, PlainBatch):
-                stored.append(writer.put_scanned(each))
+            if isinstance(part, PlainBatch):
+                stored.append(writer.put_scanned(part))
             else:
-                stored.append(as_one(writer.put_prepared(each)))
+                stored.append(as_one(writer.put_prepared(part)))
         yield
     return stored
 
@@ -102,7 +103,7 @@ def in_doubt(is_begun: bool) -> Iterator[None]:
     """Leave a request unanswered if a part of a batch cannot be stored while others are: no code says that."""
     try:
         yield
-    except (DiskFull, StoreFailed) as error:
+    except SparrowError as error:
         if is_begun:
             raise Unanswered("only a part of a batch was stored") from error
         raise
@@ -129,8 +130,11 @@ def in_a_row(parts: list[PlacedBatch]) -> bool:
     return True
 
 
-def written(queue_id: int, parts: list[PlacedBatch]) -> str:
+def written(queue_id: int, parts: list[PlacedBatch]) -> Steps[str]:
     """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
-    return ",".join(
-        [f"{queue_id}:{part.queue_offset + index}" for part in parts for index in range(len(part.offsets))]
-    )
+    texts: list[str] = []
+    for part in parts:
+        offsets = range(part.queue_offset, part.queue_offset + len(part.offsets))
+        texts.append(",".join([f"{queue_id}:{offset}" for offset in offsets]))
+        yield
+    return ",".join(texts)

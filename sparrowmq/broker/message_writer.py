@@ -25,6 +25,9 @@ from sparrowmq.store.message_store import MessageStore
 # The record adds a checksum of 20 bytes to the properties. The length of both together is an int16.
 MAX_PROPERTIES_BYTES: Final = MAX_SIZE_BYTES - 20
 
+# Of a record, besides body, properties, topic and the name of the cluster: at most.
+_ADDED_BYTES: Final = 140
+
 _WAITS: Final = f"{mark(Property.WAIT)}true{VALUE_END}"
 _CLUSTER: Final = mark(Property.CLUSTER)
 _POP_CK: Final = mark(Property.POP_CK)
@@ -94,9 +97,13 @@ class Writer:
         """Append messages of one queue that are ready. Raises: StoreFailed, DiskFull."""
         return self._store.append(*entries)
 
-    def demand_room(self, size: int) -> None:
-        """Make room in the log for a batch, before its first part is put. Raises: StoreFailed, DiskFull."""
-        self._store.intake.demand_room(size)
+    def demand_room(self, topic: str, content_bytes: int, count: int) -> None:
+        """Make room in the log for `count` messages of a batch, before the first of them is put.
+
+        Raises: StoreFailed, DiskFull.
+        """
+        added = len(topic) + len(self._cluster) + _ADDED_BYTES
+        self._store.intake.demand_room(content_bytes + count * added)
 
     def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.

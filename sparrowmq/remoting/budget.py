@@ -6,8 +6,8 @@ Each connection has its own limits (`SessionLimits`), which a thousand connectio
                a connection can finish its frame without waiting for others. Without room the server does not read
                from it, and keeps only the one chunk that arrived. While other frames wait, a frame that comes
                more slowly than FAIR_RATE loses its room and its connection.
-    bodies     A request that waits keeps its body. When all of them together have more than `waiting_bytes`, nothing more
-               is read from a connection until its own requests are handled.
+    bodies     A request that waits keeps its body. When all of them together have more than `waiting_bytes`, no more is
+               read from a connection until its own requests are handled.
     answers    A connection whose peer does not read occupies some hundred kilobytes. When all of them together
                occupy more than `unread_bytes`, the one that has not read for longest is ended.
 

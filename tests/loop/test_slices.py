@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Steps, each, emptied, in_slices, pause, to_end
+from sparrowmq.loop.slices import SLICE_S, Line, Steps, each, emptied, in_slices, pause, to_end
 
 
 class Ticks:
@@ -124,3 +124,44 @@ def test_tables_and_lists_are_emptied_step_by_step() -> None:
     assert len(list(emptied(items))) == 3
     assert not table
     assert not items
+
+
+def slow(seen: list[str], name: str) -> Steps[str]:
+    for _ in range(3):
+        seen.append(name)
+        yield
+    if name == "broken":
+        raise ValueError(name)
+    return name
+
+
+@pytest.mark.guards("Line.work: false self._is_busy", "Line._to_end: drop self._next()")
+async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    line, seen = Line(), list[str]()
+    names = ["first", "broken", "cancelled", "last"]
+    works = [line.work(slow(seen, name), name) for name in names]
+    tasks = [asyncio.ensure_future(work) for work in works if isinstance(work, Awaitable)]
+    await asyncio.sleep(0)
+    assert line.marks == set(names) and set(seen) <= {"first"}
+    tasks[2].cancel()
+    first, broken, cancelled, last = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (first, last, str(broken)) == ("first", "last", "broken")
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert seen == 3 * ["first"] + 3 * ["broken"] + 3 * ["last"]
+    assert not line.marks
+    monkeypatch.undo()
+    assert line.work(slow(seen, "alone")) == "alone"
+
+
+@pytest.mark.guards("Line._in_turn: drop self._next()")
+async def test_a_work_that_is_cancelled_in_its_turn_gives_it_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    line, seen = Line(), list[str]()
+    works = [line.work(slow(seen, name)) for name in ("first", "cancelled", "last")]
+    first, cancelled, last = (asyncio.ensure_future(work) for work in works if isinstance(work, Awaitable))
+    first.add_done_callback(lambda _: cancelled.cancel())
+    assert await last == "last"
+    assert cancelled.cancelled()

@@ -18,12 +18,12 @@ from sparrowmq.broker import large_batch
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated.recognition import Before, Repeats
+from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
 from sparrowmq.broker.repeated.repeated_batch import demand_few, in_a_row, put_missing, written
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.slices import Line, Steps, emptied
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -84,6 +84,7 @@ class SendHandler:
         self._rules = rules
         self._received = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
+        self._line = Line()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
         self._open: set[str] = set()
         self.asked: Callable[[str, Properties, Peer], None] = _forget
@@ -175,20 +176,40 @@ class SendHandler:
         places = batch.places(body)
         shared.owner = owner_of(peer)
         if header.may_be_stored or header.topic in self._retried.topics:
-            return in_slices(self._send_missing(shared, body, places, bool(header.may_be_stored)))
+            return self._in_line(shared, body, places, self._send_missing, bool(header.may_be_stored))
         if len(places) > large_batch.PART_BYTES:
-            return in_slices(self._send_large(shared, body, places))
+            return self._in_line(shared, body, places, self._send_large, False)
         placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
         self._received.value += len(placed.offsets)
         reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
         return After(self._store.safety(properties.wants_safety), placed.end, reply)
 
-    def _send_large(self, shared: Entry, body: bytes, places: bytes) -> Steps[After]:
+    def _in_line(
+        self,
+        shared: Entry,
+        body: bytes,
+        places: bytes,
+        send: Callable[[Entry, bytes, bytes, bool], Steps[After]],
+        is_repeated: bool,
+    ) -> After | Awaitable[After]:
+        """Send a batch after those before it. Raises: RemoteError, it is sent again, and is in the line already."""
+        first = batch.entries(shared, body, places[: batch.PLACE_BYTES])[0]
+        first.owner = shared.owner
+        mark = key(first) if first.properties.unique_key is not None else None
+        if is_repeated and mark is not None and mark in self._line.marks:
+            raise looked_up()
+        return self._line.work(send(shared, body, places, is_repeated), mark)
+
+    def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
+        if shared.topic in self._retried.topics:  # since it waits
+            return (yield from self._send_missing(shared, body, places, is_repeated))
         ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)
-        if shared.topic in self._retried.topics:  # by now: the batch may have been sent again, and stored
-            return (yield from self._send_missing(shared, body, places, False))
-        with self._repeats.storing(ready.keys):
+        if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
+            return (yield from self._send_missing(shared, body, places, is_repeated))
+        self._writer.demand_room(shared.topic, len(body), len(places) // batch.PLACE_BYTES)
+        with self._repeats.under_way(ready.keys):
             parts = yield from large_batch.put_in_parts(self._writer, ready)
+        yield from emptied(ready.keys)
         ids: list[str] = []
         for part in parts:
             self._received.value += len(part.offsets)
@@ -196,7 +217,7 @@ class SendHandler:
             yield
         reply = SendMessageReply(",".join(ids), shared.queue_id, parts[0].queue_offset)
         if not large_batch.in_a_row(parts):
-            reply.stored_at = large_batch.written(shared.queue_id, parts)
+            reply.stored_at = yield from large_batch.written(shared.queue_id, parts)
         return After(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
 
     def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
@@ -209,15 +230,18 @@ class SendHandler:
             yield
         found, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
         self._received.value += stored_count
-        first = found[0]
-        reply = SendMessageReply(
-            self._ids.joined([each.offset for each in found]), first.queue_id, first.queue_offset
-        )
-        if not in_a_row(found):
-            reply.stored_at = written(found)
-        return After(
-            self._store.safety(shared.properties.wants_safety), max([each.end for each in found]), reply
-        )
+        yield from emptied(entries)
+        ids, end = [], 0
+        for at in range(0, len(found), large_batch.PART):
+            some = found[at : at + large_batch.PART]
+            ids.append(self._ids.joined([each.offset for each in some]))
+            end = max(end, *[each.end for each in some])
+            yield
+        reply = SendMessageReply(",".join(ids), found[0].queue_id, found[0].queue_offset)
+        if not (yield from in_a_row(found)):
+            reply.stored_at = yield from written(found)
+        yield from emptied(found)
+        return After(self._store.safety(shared.properties.wants_safety), end, reply)
 
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
         """Store a batch message by message, because some of them are not plain."""

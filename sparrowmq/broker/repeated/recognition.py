@@ -113,8 +113,8 @@ class Repeats:
             RemoteError: SYSTEM_BUSY, the broker cannot find out.
         """
         retried = self.retried
-        if (retried.pending or retried.first) and retried.is_under_way({key(entry)}):
-            raise _looked_up()
+        if retried.pending and retried.is_under_way(key(entry)):
+            raise looked_up()
         return self.found(entry, is_repeated)
 
     def found(self, entry: Entry, is_repeated: bool) -> Before | None:
@@ -136,33 +136,18 @@ class Repeats:
         return found
 
     @contextmanager
-    def looking(self, entries: Iterable[Entry]) -> Iterator[None]:
-        """Let the messages of a batch be looked up and stored in slices: the same messages are refused meanwhile.
+    def under_way(self, keys: list[set[Key]], topic: str | None = None) -> Iterator[None]:
+        """Let a batch be looked up and stored in slices: its messages are refused meanwhile if they are sent again.
 
-        Raises:
-            RemoteError: SYSTEM_BUSY, another request does this with one of the messages.
+        Args:
+            keys: of its messages with unique ids, in several sets.
+            topic: its topic if it was sent before. Then its first send may come meanwhile, and is refused, too.
         """
-        keys = {key(entry) for entry in entries}
-        if self.retried.is_under_way(keys):
-            raise _looked_up()
-        self.retried.begin(keys)
+        self.retried.begin(keys, topic)
         try:
             yield
         finally:
-            self.retried.end(keys)
-
-    @contextmanager
-    def storing(self, keys: set[Key]) -> Iterator[None]:
-        """Let a large batch be stored in slices. If it is sent again meanwhile, that is refused.
-
-        It must not have been sent before. Its topic must not be in `retried.topics`: then a repeat may have come first.
-        """
-        first = self.retried.first
-        first.append(keys)
-        try:
-            yield
-        finally:
-            first[:] = [each for each in first if each is not keys]
+            self.retried.end()
 
     def note(self, entry: Entry, topic: str, offset: int) -> None:
         """Note a repeated send that was stored at a log offset, as its first send may still come."""
@@ -190,11 +175,17 @@ class Repeats:
 
 
 def key(entry: Entry) -> Key:
-    """The key by which a message is recognised; the same for all messages of one sender without a unique id."""
+    """The key by which a message is recognised, if it has a unique id."""
     return entry.owner, entry.topic, entry.properties.unique_key or ""
 
 
-def _looked_up() -> RemoteError:
+def keys(entries: Iterable[Entry]) -> set[Key]:
+    """The keys of the messages with unique ids."""
+    return {key(entry) for entry in entries if entry.properties.unique_key is not None}
+
+
+def looked_up() -> RemoteError:
+    """The refusal of a message that is in a batch that is looked up or stored now."""
     return RemoteError(
         ResponseCode.SYSTEM_BUSY,
         "the broker still looks for this message, or stores it, which is in another request; try again",

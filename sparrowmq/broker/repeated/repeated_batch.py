@@ -7,13 +7,14 @@ client may put the messages into other batches. Then the answer names the queue 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
-from sparrowmq.broker.large_batch import PART_OF_ENTRIES, in_doubt
+from sparrowmq.broker.large_batch import PART, PART_OF_ENTRIES, in_doubt
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated.recognition import Before, Repeats
+from sparrowmq.broker.repeated.recognition import Before, Repeats, keys
+from sparrowmq.broker.repeated.retried_ids import Key
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import Steps
+from sparrowmq.loop.slices import Steps, emptied
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 
@@ -40,18 +41,31 @@ def put_missing(
         StoreFailed, DiskFull: nothing was stored, or the sender is in doubt anyway.
         Unanswered: the batch was not sent before, and the disk became full, or broke, between two parts.
     """
-    with repeats.looking(entries):
+    pending: list[set[Key]] = []
+    for at in range(0, len(entries), PART_OF_ENTRIES):
+        pending.append(keys(entries[at : at + PART_OF_ENTRIES]))
+        yield
+    with repeats.under_way(pending, entries[0].topic):
         found: list[Before | None] = []
-        for entry in entries:
-            found.append(repeats.found(entry, is_repeated))
+        missing: list[int] = []
+        known: Before | None = None
+        for index, entry in enumerate(entries):
+            before = repeats.found(entry, is_repeated)
+            found.append(before)
+            if before is None:
+                missing.append(index)
+            known = known or before
             yield
-        known = next((each for each in found if each is not None), None)
-        missing = [index for index, before in enumerate(found) if before is None]
+        size_bytes = 0
         for index in missing:
+            entry = entries[index]
             if known is not None:
-                entries[index].queue_id = known.queue_id
-            writer.prepare(entries[index])
+                entry.queue_id = known.queue_id
+            writer.prepare(entry)
+            size_bytes += len(entry.body) + len(entry.properties.encode())
             yield
+        if len(missing) > PART_OF_ENTRIES:
+            writer.demand_room(entries[0].topic, size_bytes, len(missing))
         for at in range(0, len(missing), PART_OF_ENTRIES):
             part = missing[at : at + PART_OF_ENTRIES]
             with in_doubt(at > 0 and not is_repeated):
@@ -62,18 +76,25 @@ def put_missing(
                 if is_repeated:
                     repeats.note(entry, entry.topic, placed.offset)
             yield
-    return [each for each in found if each is not None], len(missing)
+    yield from emptied(pending)
+    return cast(list[Before], found), len(missing)  # none is missing now
 
 
-def in_a_row(found: Sequence[Before]) -> bool:
+def in_a_row(found: Sequence[Before]) -> Steps[bool]:
     """Whether the messages are neighbours in one queue, as an answer without `stored_at` says."""
-    first = found[0]
-    return all(
-        each.queue_id == first.queue_id and each.queue_offset == first.queue_offset + index
-        for index, each in enumerate(found)
-    )
+    queue_id, following = found[0].queue_id, found[0].queue_offset
+    for each in found:
+        if each.queue_id != queue_id or each.queue_offset != following:
+            return False
+        following += 1
+        yield
+    return True
 
 
-def written(found: Sequence[Before]) -> str:
+def written(found: Sequence[Before]) -> Steps[str]:
     """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
-    return ",".join([f"{each.queue_id}:{each.queue_offset}" for each in found])
+    texts: list[str] = []
+    for at in range(0, len(found), PART):
+        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in found[at : at + PART]]))
+        yield
+    return ",".join(texts)

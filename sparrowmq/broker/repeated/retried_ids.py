@@ -26,9 +26,7 @@ class RetriedIds:
 
     Attributes:
         topics: the topics with ids. The sends of others need no look.
-        pending: the ids of messages of which it is not known yet whether they were stored.
-        first: the ids of large batches that are being stored for the first time, by batch. Their topics are not in
-            `topics`, as they concern only messages that are sent again.
+        pending: the ids of the batch that is looked up or stored now, in several sets.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,8 +36,9 @@ class RetriedIds:
         self._counts: dict[str | None, int] = {}
         self._turned_s = 0.0
         self.topics: set[str] = set()
-        self.pending: set[Key] = set()
-        self.first: list[set[Key]] = []
+        self.pending: list[set[Key]] = []
+        self._young_topics: set[str] = set()
+        self._pending_topic: str | None = None
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -51,20 +50,21 @@ class RetriedIds:
         if count < MOST_OF_ONE and len(self._young) < MOST:
             self._young[owner, topic, unique_id] = offset
             self._counts[owner] = count + 1
+            self._young_topics.add(topic)
             self.topics.add(topic)
 
-    def begin(self, keys: set[Key]) -> None:
-        """Add ids to `pending`."""
-        self.pending |= keys
-        self.topics |= {topic for _, topic, _ in keys}
+    def begin(self, pending: list[set[Key]], topic: str | None) -> None:
+        """Set `pending`. A topic is in `topics` until the end."""
+        self.pending, self._pending_topic = pending, topic
+        if topic is not None:
+            self.topics.add(topic)
 
-    def end(self, keys: set[Key]) -> None:
-        """Remove ids from `pending`."""
-        self.pending -= keys
+    def end(self) -> None:
+        self.pending, self._pending_topic = [], None
 
-    def is_under_way(self, keys: set[Key]) -> bool:
-        """Whether another request stores one of these messages now, or looks for it."""
-        return not all(each.isdisjoint(keys) for each in (self.pending, *self.first))
+    def is_under_way(self, key: Key) -> bool:
+        """Whether a batch with this message is looked up or stored now."""
+        return any(key in each for each in self.pending)
 
     def offset(self, owner: str | None, topic: str, unique_id: str) -> int | None:
         """The log offset of the message with a noted id; None if the id is not noted."""
@@ -80,5 +80,7 @@ class RetriedIds:
         if passed_s < GENERATION_S:
             return
         self._old = self._young if passed_s < 2 * GENERATION_S else {}
-        self._young, self._counts, self._turned_s = {}, {}, now_s
-        self.topics = {topic for _, topic, _ in (*self._old, *self.pending)}
+        self.topics = self._young_topics if self._old else set()
+        if self._pending_topic is not None:
+            self.topics.add(self._pending_topic)
+        self._young, self._counts, self._young_topics, self._turned_s = {}, {}, set(), now_s

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.repeated import repeated_batch
-from sparrowmq.broker.repeated.recognition import Repeats, key
+from sparrowmq.broker.repeated.recognition import Repeats, keys
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
@@ -85,20 +85,33 @@ async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pyt
         assert len(await bodies(live)) == 5
 
 
-@pytest.mark.guards("Repeats.looking: drop raise _looked_up()", "Repeats.before: drop raise _looked_up()")
+@pytest.mark.guards("Repeats.before: drop raise looked_up()", "RetriedIds.begin: drop self.topics.add(topic)")
 async def test_messages_that_are_still_looked_up_are_not_stored_by_another_request(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         store = live.broker.store
         repeats = Repeats(store, SystemClock(), 60_000, Figures())
         entry = Entry("orders", 0, b"body-4", Properties("UNIQ_KEY\x01id-4\x02"), 0, bytes(8))
-        with repeats.looking([entry]):
+        with repeats.under_way([keys([]), keys([entry])], "orders"):
             assert repeats.retried.topics == {"orders"}
             for is_repeated in (True, False):
                 with pytest.raises(RemoteError, match="still looks for this message"):
                     repeats.before(entry, is_repeated)
-            with pytest.raises(RemoteError, match="still looks for this message"), repeats.looking([entry]):
-                pass
         assert repeats.before(entry, True) is None
+
+
+@pytest.mark.guards("recognition.keys: true unique_key is not None")
+async def test_messages_without_ids_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    async with live_broker(tmp_path) as live:
+        await live.send(b"before", properties={"UNIQ_KEY": "another"}, may_be_stored=True)
+        parts = [BatchPart(b"%d" % number, b"") for number in range(5)]
+        sent = live.session.call(send_request(batch=True), batch.encode(parts))
+        while not sent.done():
+            await live.send(b"other", may_be_stored=True)
+        await sent
+        assert sorted(set(await bodies(live))) == [b"0", b"1", b"2", b"3", b"4", b"before", b"other"]
 
 
 async def test_a_large_batch_that_is_stored_for_the_first_time_slows_no_other_send_down(
@@ -107,14 +120,15 @@ async def test_a_large_batch_that_is_stored_for_the_first_time_slows_no_other_se
     async with live_broker(tmp_path) as live:
         repeats = Repeats(live.broker.store, SystemClock(), 60_000, Figures())
         entry = Entry("orders", 0, b"body-4", Properties("UNIQ_KEY\x01id-4\x02"), 0, bytes(8))
-        with repeats.storing({key(entry)}), repeats.storing({key(entry)}):
+        with repeats.under_way([keys([entry])]):
             assert repeats.retried.topics == set()
             with pytest.raises(RemoteError, match="or stores it"):
                 repeats.before(entry, True)
         assert repeats.before(entry, True) is None
-        assert repeats.retried.first == []
+        assert repeats.retried.pending == []
 
 
+@pytest.mark.guards("SendHandler._in_line: drop raise looked_up()")
 async def test_a_batch_that_is_sent_again_twice_at_once_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,5 +136,6 @@ async def test_a_batch_that_is_sent_again_twice_at_once_is_stored_once(
     async with live_broker(tmp_path) as live:
         request = send_request(batch=True, may_be_stored=True)
         asked = [live.session.call(request, batch.encode(PARTS)) for _ in range(3)]
-        await asyncio.gather(*asked, return_exceptions=True)
+        _, *refused = await asyncio.gather(*asked, return_exceptions=True)
+        assert all("still looks for this message" in str(each) for each in refused)
         assert await bodies(live) == [part.body for part in PARTS]
