@@ -18,7 +18,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.named_address import naming, split_broker
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
-from sparrowmq.protocol.wire.frame import Serializer
+from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, Serializer
 from sparrowmq.remoting.connect_errors import why_unconnected
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.remoting.tls_errors import why_not
@@ -68,7 +68,7 @@ class Pool:
     ) -> None:
         self._clock = clock
         self._dispatch = dispatch or _ignore
-        self._limits = limits
+        self._limits = limits or SessionLimits(ANSWER_LIMITS)
         self._sign = sign
         self._tls = tls
         self._serializer = serializer

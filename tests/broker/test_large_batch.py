@@ -97,6 +97,14 @@ async def test_nothing_is_stored_of_a_batch_whose_last_message_is_refused(tmp_pa
         assert await bodies(live) == []
 
 
+@pytest.mark.guards("Pool.__init__: SessionLimits(ANSWER_LIMITS) -> SessionLimits()")
+async def test_the_answer_to_the_largest_batch_is_read(tmp_path: Path) -> None:
+    parts = [BatchPart(b"", b"")] * batch.MAX_COUNT
+    async with live_broker(tmp_path) as live:
+        sent = live.session.call(send_request(batch=True), batch.encode(parts), timeout_s=30)
+        assert len((await sent).header.msg_id.split(",")) == batch.MAX_COUNT
+
+
 async def test_a_batch_of_thousands_is_stored_whole(tmp_path: Path) -> None:
     parts = [BatchPart(b"%d" % number, b"") for number in range(5000)]
     async with live_broker(tmp_path) as live:

@@ -23,7 +23,7 @@ from sparrowmq.mqproxy.remoting.forwarding import forwarded
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.frame import FrameReader
+from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, FrameReader
 from sparrowmq.remoting.connect_errors import why_unconnected
 
 CONNECT_S: Final = 3.0
@@ -97,7 +97,7 @@ class Link:
 
     async def read(self, is_full: Callable[[], bool]) -> None:
         """Take what the broker sends until the connection ends. Nothing more is read while the client `is_full`."""
-        frames = FrameReader()
+        frames = FrameReader(ANSWER_LIMITS)
         try:
             while chunk := await self._reader.read(CHUNK_BYTES):
                 for parts in frames.feed(chunk):

@@ -53,6 +53,10 @@ class FrameLimits:
     at_once: int = 1 << 30
 
 
+# Of answers: that to a batch names the id and the place of each of its messages, 80 bytes of 32,768.
+ANSWER_LIMITS: Final = FrameLimits(header_bytes=4 * 1024 * 1024)
+
+
 def begin(out: BytesWriter) -> int:
     """Begin a frame at the end of `out`, with room for its two lengths. Returns its position; the header follows."""
     out.write(_LENGTHS)

@@ -13,6 +13,7 @@ from sparrowmq.errors import BrokerUnreachable, RemoteError, SendFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.remoting import client_relay, link, room
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.named_address import BROKER_FIELD, with_broker
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats
 from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
@@ -269,6 +270,15 @@ async def test_a_client_with_too_many_bytes_without_an_answer_has_to_wait(tmp_pa
         later.add_done_callback(lambda _: answered.append("later"))
         await asyncio.gather(*held, later)
         assert answered == ["pull", "later"]
+
+
+@pytest.mark.guards("Link.read: FrameReader(ANSWER_LIMITS) -> FrameReader()")
+async def test_the_answer_to_a_batch_of_thousands_reaches_the_client(tmp_path, pool):
+    async with proxied(tmp_path, 1) as place:
+        session, _ = await plain_session(pool, place)
+        content = batch.encode([batch.BatchPart(b"", b"")] * 14_000)
+        answer = await session.call(send_request(batch=True), content, timeout_s=30)
+        assert len(answer.header.msg_id.split(",")) == 14_000
 
 
 async def no_members(place):
