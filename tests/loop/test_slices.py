@@ -154,7 +154,6 @@ async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.Mo
     assert line.work(slow(seen, "alone")) == "alone"
 
 
-@pytest.mark.guards("Line._in_turn: drop self._next()")
 async def test_a_work_that_is_cancelled_in_its_turn_gives_it_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

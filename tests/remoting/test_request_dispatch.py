@@ -144,8 +144,10 @@ async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_ha
         assert [(await future).code for future in held] == [0] * 4
 
 
-@pytest.mark.guards("Session.hold: drop self._held_bytes", "Session.hold: has_room = True")
-@pytest.mark.guards("Budget.hold: drop self._body_bytes", "Dispatcher._finish_later: -len(command.body) -> 0")
+@pytest.mark.guards("Session.hold: drop self._held_bytes += body_bytes", "Session.hold: has_room = True")
+@pytest.mark.guards(
+    "Budget.hold: drop self._body_bytes += body_bytes", "Dispatcher._finish_later: -len(command.body) -> 0"
+)
 @pytest.mark.parametrize(
     "limits",
     [

@@ -201,8 +201,6 @@ class SendHandler:
         return self._line.work(send(shared, body, places, is_repeated), mark)
 
     def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
-        if shared.topic in self._retried.topics:  # since it waits
-            return (yield from self._send_missing(shared, body, places, is_repeated))
         ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)
         if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
             return (yield from self._send_missing(shared, body, places, is_repeated))
