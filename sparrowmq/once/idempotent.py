@@ -4,6 +4,8 @@
     @idempotent(SqlStore(engine), name="billing")
     async def bill(order: Order, connection: AsyncConnection) -> None:
         await connection.execute(...)         commits together with the mark, or not at all
+
+The handler is called with a message only if its mark is new.
 """
 
 from __future__ import annotations
