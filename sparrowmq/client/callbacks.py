@@ -39,23 +39,19 @@ class Callbacks:
         if type(threads) is not int or not 1 <= threads <= 1000:
             raise ConfigError(f"callback_threads is a whole number from 1 to 1000, not {shown(threads)}")
         self.threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        # It starts no thread before a callback comes.
+        self._pool = ThreadPoolExecutor(threads, "sparrowmq-callback")
 
     def call(self, callback: Callable[[Any], object], done: Future[Any]) -> None:
         """Run a callback soon; here and now if the client was left. If the callback raises, the error is logged."""
         try:
-            self._threads().submit(callback, done).add_done_callback(_tell)
+            self._pool.submit(callback, done).add_done_callback(_tell)
         except RuntimeError:  # The client was left, so there are no threads.
             callback(done)
 
     def end(self) -> None:
         """Accept no more callbacks; those that were accepted run on."""
-        self._threads().shutdown(wait=False)
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, "sparrowmq-callback")
-        return self._pool
+        self._pool.shutdown(wait=False)
 
 
 class Started(Future[R]):

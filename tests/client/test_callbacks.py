@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
@@ -76,6 +77,33 @@ def test_a_callback_that_raises_is_told(caplog):
     assert done.wait(LIMIT_S)
     callbacks.end()
     assert "a callback of a send failed" in caplog.text
+
+
+def test_the_first_callbacks_of_two_threads_share_the_only_thread():
+    """The threads change at each bytecode, so one may come between any two steps of the other."""
+
+    def give() -> None:
+        together.wait(LIMIT_S)
+        callbacks.call(lambda _: ran_in.append(threading.get_ident()), Future())
+
+    together = threading.Barrier(2)
+    ran_in: list[int] = []
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(1000):
+            callbacks = Callbacks(1)
+            ran_in.clear()
+            threads = [threading.Thread(target=give) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(LIMIT_S)
+            callbacks.end()
+            callbacks._pool.shutdown()
+            assert len(ran_in) == 2 and len(set(ran_in)) == 1
+    finally:
+        sys.setswitchinterval(interval_s)
 
 
 async def test_a_future_comes_to_what_its_inner_one_does():
