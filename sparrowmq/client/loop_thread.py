@@ -88,11 +88,12 @@ class LoopThread:
         started: Started[R] = Started(self.callbacks, self.soon, self._undone.discard)
 
         def put(loop: asyncio.AbstractEventLoop) -> None:
+            # Ctrl-C may come before any line. Then the next call must still wake the loop.
+            if not self._is_due:
+                loop.call_soon_threadsafe(self._make_calls)
+                self._is_due = True
             self._undone.add(started)
             self._calls.append((call, started))
-            if not self._is_due:
-                self._is_due = True
-                loop.call_soon_threadsafe(self._make_calls)
 
         self._hand_over(put)
         return started
@@ -108,8 +109,10 @@ class LoopThread:
         raise ClientClosed(_CLOSED)
 
     def _make_calls(self) -> None:
-        self._is_due = False
-        for _ in range(len(self._calls)):  # those that come meanwhile have another turn
+        with self._door:  # `put` wakes the loop before it adds its call
+            self._is_due = False
+            count = len(self._calls)
+        for _ in range(count):  # those that come meanwhile have another turn
             call, started = self._calls.popleft()
             try:
                 started.follow(call())
@@ -160,7 +163,11 @@ class LoopThread:
         self.callbacks.end()
 
     def _run(self) -> None:
-        asyncio.run(self._live())
+        try:
+            asyncio.run(self._live())
+        finally:  # however the loop has ended
+            for started in list(self._undone):
+                started.fail(ClientClosed(_CLOSED))
 
     async def _live(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())
@@ -169,10 +176,7 @@ class LoopThread:
         finally:  # Also of a loop that a SystemExit ends.
             with self._door:
                 self._is_open = False
-            self._make_calls()
             await _cancel_all()
-            for started in list(self._undone):
-                started.fail(ClientClosed(_CLOSED))
 
     async def _till_the_end(self, coroutine: Coroutine[Any, Any, R]) -> R:
         try:

@@ -183,7 +183,7 @@ def test_a_call_that_raises_keeps_no_other_from_its_turn(loop_thread, error, cap
     assert ("a fault" in caplog.text) == isinstance(error, KeyError)
 
 
-@pytest.mark.guards("LoopThread._live: drop started.fail")
+@pytest.mark.guards("LoopThread._run: drop started.fail")
 def test_a_call_without_an_answer_at_the_end_is_told_so(loop_thread):
     under_way = loop_thread.begin(lambda: loop_thread.loop.create_future())
     loop_thread.stop()
@@ -196,3 +196,33 @@ def test_a_call_without_an_answer_at_the_end_is_told_so(loop_thread):
 def test_a_call_is_refused_before_the_start():
     with pytest.raises(ClientClosed, match="was not entered"):
         LoopThread(Callbacks()).begin(asyncio.Future)
+
+
+def test_a_call_after_an_interrupted_one_is_made(loop_thread):
+    """Ctrl-C may come at any point of a call, and the program may go on."""
+
+    def interrupted(*_: object) -> None:
+        loop_thread.loop.call_soon_threadsafe = wake
+        raise KeyboardInterrupt
+
+    wake = loop_thread.loop.call_soon_threadsafe
+    loop_thread.loop.call_soon_threadsafe = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        loop_thread.begin(partial(done, loop_thread, 1))
+    assert loop_thread.begin(partial(done, loop_thread, 2)).result(10) == 2
+
+
+def test_a_call_that_raises_in_the_last_turn_leaves_no_other_waiting(loop_thread):
+    def fail() -> asyncio.Future[int]:
+        raise KeyError("a fault")
+
+    def end() -> None:
+        loop_thread._leave.set()
+        begun.append(loop_thread.begin(fail))
+        begun.append(loop_thread.begin(lambda: loop_thread.loop.create_future()))
+
+    begun: list[Future[int]] = []
+    loop_thread.soon(end)
+    loop_thread._thread.join(10)
+    assert isinstance(begun[0].exception(0), KeyError)
+    assert isinstance(begun[1].exception(0), ClientClosed)
