@@ -16,7 +16,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -114,6 +114,9 @@ class LoopThread:
             count = len(self._calls)
         for _ in range(count):  # those that come meanwhile have another turn
             call, started = self._calls.popleft()
+            if started.cancelled():
+                started.fail(CancelledError())
+                continue
             try:
                 started.follow(call())
             except (SparrowError, TypeError) as error:

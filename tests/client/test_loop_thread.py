@@ -1,7 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 
 import pytest
@@ -210,6 +210,22 @@ def test_a_call_after_an_interrupted_one_is_made(loop_thread):
     with pytest.raises(KeyboardInterrupt):
         loop_thread.begin(partial(done, loop_thread, 1))
     assert loop_thread.begin(partial(done, loop_thread, 2)).result(10) == 2
+
+
+def test_a_call_that_is_cancelled_before_its_turn_is_not_made(loop_thread):
+    made: list[int] = []
+
+    def make() -> asyncio.Future[int]:
+        made.append(1)
+        return done(loop_thread, 1)
+
+    go_on = threading.Event()
+    loop_thread.soon(lambda: go_on.wait(10))
+    cancelled = loop_thread.begin(make)
+    assert cancelled.cancel()
+    go_on.set()
+    assert wait([cancelled], 10).done == {cancelled}
+    assert not made and not loop_thread._undone
 
 
 def test_a_call_that_raises_in_the_last_turn_leaves_no_other_waiting(loop_thread):
