@@ -10,8 +10,9 @@ Its sockets, tasks and futures belong to that loop, so calls from elsewhere woul
 One comparison of the running loop finds all four, because a forked child runs no loop of its parent. The reason is
 looked for after that. Sends compare in place, the other calls by `at_home`.
 
-The running loop costs a system call in Python 3.11 (getpid). So what happens for each consumed message compares threads
-instead, which finds all but another loop in the same thread; a fork clears the thread.
+The running loop costs a system call in Python 3.11 (getpid). So what happens for each message compares threads instead,
+which finds all but another loop in the same thread; a fork clears the thread. A send also asks whether the client's
+loop runs: a thread runs one loop at a time.
 """
 
 from __future__ import annotations

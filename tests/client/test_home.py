@@ -158,6 +158,30 @@ def test_another_loop_is_refused(call):
             second.run(run())
 
 
+@pytest.mark.guards(
+    "Gathering.take: not self._home.loop.is_running() -> False",
+    "Gathering.take: get_ident() != self._home.thread -> False",
+)
+def test_a_send_to_a_known_topic_is_refused_elsewhere():
+    async def send() -> None:
+        client.send_soon("t", b"x")
+
+    async def send_in_another_thread() -> None:
+        errors.append(await asyncio.to_thread(elsewhere, lambda: client.send_soon("t", b"x")))
+
+    errors: list[BaseException | None] = []
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        client = connect("127.0.0.1:1")
+        life = Life(client)
+        first.run(life.begin())
+        client._producer._gathering.learn("t", "t", None, "UNIQ_KEY\x01")
+        with pytest.raises(ConfigError, match="belongs to another event loop"):
+            second.run(send())
+        first.run(send_in_another_thread())
+        first.run(life.end())
+    assert isinstance(errors[0], ConfigError) and "event loop of another thread" in str(errors[0])
+
+
 @pytest.mark.guards("Home.refusal: self.is_forked -> False")
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_forked_child_is_refused(mq: Client, call):

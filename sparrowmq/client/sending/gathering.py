@@ -19,11 +19,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Final
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be
 
-from sparrowmq.client.home import Home, running_loop
+from sparrowmq.client.home import Home
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.window import Window
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -183,13 +184,14 @@ class Gathering:
             return None
         tag: object = None
         key: object = None
-        for name, value in arguments.items():
-            if name == "tag":
-                tag = value
-            elif name == "keys" and isinstance(value, str) and _is_plain_key(value):
-                key = value
-            else:
-                return None
+        if arguments:
+            for name, value in arguments.items():
+                if name == "tag":
+                    tag = value
+                elif name == "keys" and isinstance(value, str) and _is_plain_key(value):
+                    key = value
+                else:
+                    return None
         if tag is not None and not isinstance(tag, str):
             return None
         head = self._heads.get(tag)
@@ -197,7 +199,7 @@ class Gathering:
             return None
         if not is_awaited and not window.takes(size + OVERHEAD_BYTES):
             return None
-        if running_loop() is not self._home.loop:
+        if get_ident() != self._home.thread or not self._home.loop.is_running():
             return None
         msg_id = self._next_id()
         properties = head + msg_id.encode() + _VALUE_END
