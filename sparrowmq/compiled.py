@@ -67,6 +67,7 @@ MODULES: Final = (
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.quotas",
     "sparrowmq.remoting.request_dispatch",
+    "sparrowmq.client.message_ids",
     "sparrowmq.client.sending.window",
     "sparrowmq.client.sending.gathering",
     "sparrowmq.broker.sql_matching",

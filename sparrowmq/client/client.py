@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import random
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
-from ipaddress import ip_address
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -47,6 +44,7 @@ from sparrowmq.client.declared import Declared, F, Middleware, Options, first, u
 from sparrowmq.client.home import at_home, check_main_thread, running_loop
 from sparrowmq.client.hooks import Hooks, checked_hooks
 from sparrowmq.client.life import Life
+from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.popping.pop_parts import PopParts
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.requests import Requests
@@ -66,7 +64,6 @@ from sparrowmq.client.tracing import Tracing
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
-from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import (
     INNER_PRODUCER_GROUP,
     TRACE_TOPIC,
@@ -157,7 +154,7 @@ class Client:
             clock=clock,
         )
         self._home = self._network.home
-        self._ids = self._unique_ids()
+        self._ids = MessageIds(self._network.ip, self._network.clock.now_ms)
         self._outboxes: list[Outbox] = []
         self._trace_outbox: list[Outbox] = []
         self._requests = Requests(self._network)
@@ -250,7 +247,7 @@ class Client:
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
-        return Producer(group, outbox, self._make_id, own, ends, namespace, hooks, self._home)
+        return Producer(group, outbox, self._ids, own, ends, namespace, hooks, self._home)
 
     def check(
         self,
@@ -489,7 +486,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._home.is_forked:
-            self._ids = self._unique_ids()
+            self._ids.renew()
         await self._network.__aenter__()
         if self._tracing is not None:
             self._network.background.spawn(self._tracing.run(), "traces")
@@ -537,8 +534,8 @@ class Client:
         outbox = self._make_outbox(tracing.GROUP, settings)
         self._trace_outbox.append(outbox)
         ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has)
-        producer = Producer(tracing.GROUP, outbox, self._make_id, settings, ends, home=self._home)
-        return Tracing(topic, producer, self._network.clock, self._make_id, self._network.namespace)
+        producer = Producer(tracing.GROUP, outbox, self._ids, settings, ends, home=self._home)
+        return Tracing(topic, producer, self._network.clock, self._ids.next, self._network.namespace)
 
     def _subscription(
         self,
@@ -562,12 +559,6 @@ class Client:
         if self._tracing is None:
             return self._hooks
         return (*self._hooks, self._tracing.consumes(self._network.plain_name(group)))
-
-    def _unique_ids(self) -> UniqueIds:
-        return UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
-
-    def _make_id(self) -> str:
-        return self._ids.next(self._network.clock.now_ms())
 
 
 class ClientArguments(TypedDict, total=False):

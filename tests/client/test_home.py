@@ -174,7 +174,7 @@ def test_a_send_to_a_known_topic_is_refused_elsewhere():
         client = connect("127.0.0.1:1")
         life = Life(client)
         first.run(life.begin())
-        client._producer._gathering.learn("t", "t", None, "UNIQ_KEY\x01")
+        client._producer._gathering.learn("t", "t", None, b"UNIQ_KEY\x01")
         with pytest.raises(ConfigError, match="belongs to another event loop"):
             second.run(send())
         first.run(send_in_another_thread())

@@ -25,15 +25,18 @@ from typing import Final
 from librt.strings import BytesWriter, write_i16_be, write_i32_be
 
 from sparrowmq.client.home import Home
+from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.window import Window
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message_id import ReservedIds
 
 MAX_BODY_BYTES: Final = 4096  # a larger body gains little by company
 MAX_PROPERTIES_BYTES: Final = 8192
 MAX_BATCH_BYTES: Final = 128 * 1024
 OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
 _FRAME_BYTES: Final = 22  # of a message in a batch, besides body and properties
+_BODY_AT: Final = 20
 _MOST_LEARNED: Final = 1024
 _KEYS: Final = b"KEYS\x01"
 _VALUE_END: Final = b"\x02"
@@ -48,49 +51,47 @@ class Parts:
         body_bytes: of the bodies alone.
     """
 
-    __slots__ = (
-        "bodies",
-        "body_bytes",
-        "futures",
-        "msg_ids",
-        "properties",
-        "size_bytes",
-        "timeout_s",
-        "topic",
-    )
+    __slots__ = ("_out", "body_bytes", "futures", "msg_ids", "size_bytes", "timeout_s", "topic")
 
     def __init__(self, topic: str, timeout_s: float) -> None:
         self.topic = topic
         self.timeout_s = timeout_s
-        self.bodies: list[bytes] = []
-        self.properties: list[bytes] = []
+        self._out = BytesWriter()
         self.msg_ids: list[str] = []
         self.futures: list[asyncio.Future[SendResult]] = []
         self.size_bytes = 0
         self.body_bytes = 0
 
-    def append(self, body: bytes, properties: bytes, msg_id: str, future: asyncio.Future[SendResult]) -> None:
-        """Add a message."""
-        self.bodies.append(body)
-        self.properties.append(properties)
+    def append(self, body: bytes, head: bytes, msg_id: str, future: asyncio.Future[SendResult]) -> None:
+        """Add a message. Its properties are `head` and the end of the last one: the message's id."""
+        out, size, properties_size = self._out, len(body), len(head) + len(msg_id) + len(_VALUE_END)
+        whole = _FRAME_BYTES + size + properties_size
+        write_i32_be(out, whole)  # as in protocol/messages/batch.py
+        write_i32_be(out, 0)
+        write_i32_be(out, 0)
+        write_i32_be(out, 0)
+        write_i32_be(out, size)
+        out.write(body)
+        write_i16_be(out, properties_size)
+        out.write(head)
+        out.write(msg_id.encode())
+        out.write(_VALUE_END)
         self.msg_ids.append(msg_id)
         self.futures.append(future)
-        self.size_bytes += len(body) + len(properties) + _FRAME_BYTES
-        self.body_bytes += len(body)
+        self.size_bytes += whole
+        self.body_bytes += size
 
     def encode(self) -> bytes:
-        """The body of the batch: see protocol/messages/batch.py."""
-        out = BytesWriter()
-        for body, properties in zip(self.bodies, self.properties, strict=True):
-            write_i32_be(out, _FRAME_BYTES + len(body) + len(properties))
-            write_i32_be(out, 0)
-            write_i32_be(out, 0)
-            write_i32_be(out, 0)
-            write_i32_be(out, len(body))
-            out.write(body)
-            write_i16_be(out, len(properties))
-            out.write(properties)
-        return out.getvalue()
+        """The body of the batch."""
+        return self._out.getvalue()
+
+    def only_body(self) -> bytes:
+        """The body of the only message."""
+        return self._out.getvalue()[_BODY_AT : _BODY_AT + self.body_bytes]
+
+    def only_properties(self) -> bytes:
+        """The properties of the only message."""
+        return self._out.getvalue()[_FRAME_BYTES + self.body_bytes :]
 
     def is_abandoned(self) -> bool:
         """Return whether all senders have given up."""
@@ -131,19 +132,20 @@ class Gathering:
         send: takes a batch when it is full, or when the turn ends.
         limits: what it may gather.
         window: counts the messages.
-        next_id: makes the ids of messages.
+        ids: makes the ids of messages. Those of a batch have the time when it began.
         home: the client's loop, which alone may call.
     """
 
     __slots__ = (
         "_heads",
         "_home",
+        "_ids",
         "_is_due",
         "_max_batch",
         "_max_body_bytes",
         "_max_bytes",
-        "_next_id",
         "_open",
+        "_reserved",
         "_send",
         "_timeout_s",
         "_topics",
@@ -155,13 +157,14 @@ class Gathering:
         send: Callable[[Parts], object],
         limits: GatheringLimits,
         window: Window,
-        next_id: Callable[[], str],
+        ids: MessageIds,
         home: Home,
     ) -> None:
         self._home = home
         self._send = send
         self._window = window
-        self._next_id = next_id
+        self._ids = ids
+        self._reserved: ReservedIds | None = None
         self._timeout_s = limits.timeout_s
         self._max_batch = limits.max_batch
         self._max_bytes = min(limits.max_bytes, MAX_BATCH_BYTES)
@@ -201,15 +204,17 @@ class Gathering:
             return None
         if get_ident() != self._home.thread or not self._home.loop.is_running():
             return None
-        msg_id = self._next_id()
-        properties = head + msg_id.encode() + _VALUE_END
         if isinstance(key, str):
-            properties = _KEYS + key.encode() + _VALUE_END + properties
+            head = _KEYS + key.encode() + _VALUE_END + head
+        reserved = self._reserved
+        if reserved is None or not self._open or reserved.left == 0:
+            reserved = self._reserved = self._ids.reserve()
+        msg_id = reserved.next()
         if window.in_flight > 0 or self._open:
-            return self.add(full_topic, body, properties, msg_id, self._timeout_s)
+            return self.add(full_topic, body, head, msg_id, self._timeout_s)
         parts = Parts(full_topic, self._timeout_s)
         future: asyncio.Future[SendResult] = self._home.loop.create_future()
-        parts.append(body, properties, msg_id, future)
+        parts.append(body, head, msg_id, future)
         self._send(parts)
         return future
 
@@ -223,21 +228,21 @@ class Gathering:
             and (is_awaited or self._window.takes(size + OVERHEAD_BYTES))
         )
 
-    def learn(self, topic: str, full_topic: str, tag: str | None, head: str) -> None:
+    def learn(self, topic: str, full_topic: str, tag: str | None, head: bytes) -> None:
         """Take the short way for plain messages of this topic with this tag, which were checked."""
         for known in (self._topics, self._heads):
             if len(known) >= _MOST_LEARNED:
                 known.clear()
         self._topics[topic] = full_topic
-        self._heads[tag] = head.encode()
+        self._heads[tag] = head
 
     def add(
-        self, full_topic: str, body: bytes, properties: bytes, msg_id: str, timeout_s: float
+        self, full_topic: str, body: bytes, head: bytes, msg_id: str, timeout_s: float
     ) -> asyncio.Future[SendResult]:
-        """Gather a message. It leaves at the end of the turn, or when its batch is full."""
+        """Gather a message, as in `Parts.append`. It leaves at the end of the turn, or when its batch is full."""
         loop = self._home.loop
         size = len(body)
-        whole = size + len(properties) + _FRAME_BYTES
+        whole = _FRAME_BYTES + size + len(head) + len(msg_id) + len(_VALUE_END)
         parts = self._open.get(full_topic)
         if parts is not None and (parts.timeout_s != timeout_s or parts.size_bytes + whole > self._max_bytes):
             self._close(parts)
@@ -248,7 +253,7 @@ class Gathering:
                 self._is_due = True
                 loop.call_soon(self.close)
         future: asyncio.Future[SendResult] = loop.create_future()
-        parts.append(body, properties, msg_id, future)
+        parts.append(body, head, msg_id, future)
         self._window.gathered += 1
         self._window.gathered_bytes += size + OVERHEAD_BYTES
         if len(parts.futures) >= self._max_batch:

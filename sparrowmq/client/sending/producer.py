@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TypeVar, Unpack
 
 from sparrowmq.client.home import Home, at_home, running_loop
+from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.gathering import Gathering, GatheringLimits, Parts
 from sparrowmq.client.sending.outbox import Outbox
@@ -47,7 +48,6 @@ from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage
 
 R = TypeVar("R")
-NextId = Callable[[], str]
 
 
 @at_home("recall", "drain", "flush")
@@ -65,7 +65,7 @@ class Producer:
         self,
         group: str,
         outbox: Outbox,
-        next_id: NextId,
+        ids: MessageIds,
         settings: ProducerSettings,
         ends: Ends,
         namespace: str = "",
@@ -77,7 +77,7 @@ class Producer:
         self._ends = ends
         self._outbox = outbox
         self._settings = settings
-        self._packing = Packing(settings, next_id, namespace)
+        self._packing = Packing(settings, ids.next, namespace)
         self._hooks = SendHookCalls(hooks) if hooks else None
         limits = GatheringLimits(
             settings.timeout_s,
@@ -85,7 +85,7 @@ class Producer:
             settings.max_bytes,
             min(settings.max_bytes, settings.compress_over_bytes),
         )
-        self._gathering = Gathering(self._put_together, limits, outbox.window, next_id, self._home)
+        self._gathering = Gathering(self._put_together, limits, outbox.window, ids, self._home)
         outbox.gathering = self._gathering
 
     async def send(
@@ -271,12 +271,12 @@ class Producer:
             self._home.check()
             topic, timeout_s = self._packing.full_topic(message.topic), wanted.timeout_s
             properties = without_wait(prepared.properties)
+            head = properties[: -len(prepared.msg_id) - 1].encode()
             if is_usual:
-                head = properties[: -len(prepared.msg_id) - 1]
                 self._gathering.learn(message.topic, topic, message.tag, head)
             if self._gathering.fits(message.body, properties, is_awaited):
                 limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
-                return self._gathering.add(topic, message.body, properties.encode(), prepared.msg_id, limit_s)
+                return self._gathering.add(topic, message.body, head, prepared.msg_id, limit_s)
         item = self._packing.pack(prepared, wanted.timeout_s)
         return self._put(item, wanted.fifo, wanted.queue, result_of, is_awaited=is_awaited)
 

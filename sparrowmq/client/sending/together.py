@@ -10,6 +10,7 @@ from sparrowmq.client.sending.gathering import OVERHEAD_BYTES, Parts
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, result_of, results_of, stored_in
 from sparrowmq.client.sending.packing import WAITS
+from sparrowmq.protocol.messages import batch
 
 # Brokers wait for their durability unless a batch says otherwise. Apache's 4.9.7 gives each message what it says.
 _PROPERTIES: Final = ""
@@ -52,14 +53,12 @@ class Together(Outgoing):
     def singles(self) -> Iterator[Outgoing]:
         """The messages that are still wanted, each for itself, with the time and the attempts that are left."""
         parts = self.parts
-        for body, properties, msg_id, future in zip(
-            parts.bodies, parts.properties, parts.msg_ids, parts.futures, strict=True
-        ):
+        for part, msg_id, future in zip(batch.decode(self.body), parts.msg_ids, parts.futures, strict=True):
             if not future.done():
                 yield Outgoing(
                     self.topic,
-                    body,
-                    WAITS + properties.decode(),
+                    bytes(part.body),
+                    WAITS + bytes(part.properties).decode(),
                     timeout_s=self.timeout_s,
                     msg_ids=(msg_id,),
                     future=future,
@@ -80,8 +79,8 @@ def together(parts: Parts, namespace: str) -> Together:
     is_batch = count > 1
     return Together(
         parts.topic,
-        parts.encode() if is_batch else parts.bodies[0],
-        _PROPERTIES if is_batch else WAITS + parts.properties[0].decode(),
+        parts.encode() if is_batch else parts.only_body(),
+        _PROPERTIES if is_batch else WAITS + parts.only_properties().decode(),
         is_batch=is_batch,
         timeout_s=parts.timeout_s,
         msg_ids=tuple(parts.msg_ids),

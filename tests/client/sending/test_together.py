@@ -8,10 +8,7 @@ from sparrowmq.protocol.messages import batch
 def parts(count: int) -> Parts:
     found, loop = Parts("t", 3.0), asyncio.get_running_loop()
     for number in range(count):
-        found.bodies.append(b"%d" % number)
-        found.properties.append(b"UNIQ_KEY\x01id%d\x02" % number)
-        found.msg_ids.append(f"id{number}")
-        found.futures.append(loop.create_future())
+        found.append(b"%d" % number, b"UNIQ_KEY\x01", f"id{number}", loop.create_future())
     return found
 
 

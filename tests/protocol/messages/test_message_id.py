@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message_id import (
+    RESERVED,
     OffsetId,
     OffsetIds,
     UniqueIds,
@@ -34,6 +35,17 @@ def test_an_ipv6_maker_gives_56_digits() -> None:
 def test_ids_of_one_maker_differ_within_a_millisecond() -> None:
     ids = UniqueIds(bytes(4), 1, 2)
     assert len({ids.next(NOON_MS) for _ in range(0x10000)}) == 0x10000
+
+
+@pytest.mark.guards("UniqueIds.reserve: self._counter + RESERVED -> self._counter")
+def test_reserved_ids_are_those_of_their_time_and_of_nothing_else() -> None:
+    ids, expected = UniqueIds(bytes(4), 1, 2, 0xFFF0), UniqueIds(bytes(4), 1, 2, 0xFFF0)
+    reserved = ids.reserve(NOON_MS)
+    after = ids.next(NOON_MS)
+    assert [reserved.next() for _ in range(reserved.left)] == [
+        expected.next(NOON_MS) for _ in range(RESERVED)
+    ]
+    assert reserved.left == 0 and after == expected.next(NOON_MS)
 
 
 def test_time_starts_again_with_the_month() -> None:
