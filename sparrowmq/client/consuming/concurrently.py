@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
@@ -47,6 +47,7 @@ class Concurrently:
         namespace: the client's; messages leave it out of names.
     Attributes:
         take_here: returns the next messages that are here, at most so many, perhaps none.
+        next_here: returns the next message that is here, or None.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class Concurrently:
         self._namespace = namespace
         self._home = Home()
         self._inbox: Inbox[ReceivedMessage] = Inbox()
-        self.take_here = self._inbox.take_here  # a call less for each message
+        self.take_here = self._inbox.take_here
+        self.next_here = self._inbox.next_here  # a call less for each message
         self._returning: set[asyncio.Task[None]] = set()
 
     async def take(self, max_count: int) -> list[ReceivedMessage]:
@@ -105,9 +107,18 @@ class Concurrently:
         self._inbox.extend(messages)
 
     def _settling(self, owned: ProcessQueue) -> Settling:
-        settle = Settling(self._settle, owned)
-        settle.ack_together = partial(self._ack_together, owned)
-        return settle
+        home, pace = self._home, owned.pace
+
+        def settle(message: ReceivedMessage, outcome: Outcome) -> None:
+            if outcome is DONE and owned.is_owned and get_ident() == home.thread:  # nearly always
+                pace.done += 1
+                owned.settle(message)
+            else:
+                self._settle(owned, message, outcome)
+
+        settling = cast(Settling, settle)
+        settling.ack_together = partial(self._ack_together, owned)
+        return settling
 
     def _ack_together(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if owned.is_owned:

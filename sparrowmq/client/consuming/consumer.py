@@ -133,7 +133,8 @@ class Consumer:
         self._paces = Paces(network.clock)
         self._pop = pop
         self._delivery = self._make_delivery(outbox)
-        self._take_here = self._delivery.take_here  # a look-up less for each message
+        self._take_here = self._delivery.take_here
+        self._next_here = self._delivery.next_here  # a look-up less for each message
         self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
         self._rebalancer = Rebalancer(
@@ -158,9 +159,10 @@ class Consumer:
             message = self._rest.popleft()
             if message.is_current:
                 return message
+        following = self._next_here()
+        if following is not None:
+            return following
         portion = self._take_here(1) or await self.take()
-        if len(portion) == 1:
-            return portion[0]
         if not portion:
             raise StopAsyncIteration
         self._rest.extend(portion[1:])

@@ -53,6 +53,11 @@ class Inbox(Generic[T]):
                 raise
         return self.take_here(1)[0]
 
+    def next_here(self) -> T | None:
+        """The next item; None if there is none, or it is closed. A taker was woken for the rest when they came."""
+        items = self._items
+        return items.popleft() if items and not self._closed else None
+
     def take_here(self, count: int) -> list[T]:
         """Up to `count` items that are there; none if it is closed. Wakes takers for the rest."""
         items = self._items

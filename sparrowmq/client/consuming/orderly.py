@@ -105,6 +105,9 @@ class Orderly:
         self._taken = portions[0]
         return portions[0]
 
+    def next_here(self) -> None:
+        """None: messages come in portions only."""
+
     def _warn_of_unsettled(self) -> None:
         """Warn a program that waits for messages, and may have forgotten to settle the last ones."""
         left = [each for each in self._taken if each.is_unsettled and each.is_current]

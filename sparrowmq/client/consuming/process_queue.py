@@ -134,8 +134,9 @@ class ProcessQueue:
         )
 
     def add(self, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        self._unsettled.update([(each.queue_offset, each.store_size) for each in pulled])
-        self.unsettled_bytes += sum([each.store_size for each in pulled])
+        sizes = [each.store_size for each in pulled]
+        self._unsettled.update(zip([each.queue_offset for each in pulled], sizes, strict=True))
+        self.unsettled_bytes += sum(sizes)
 
     def settle(self, message: ReceivedMessage) -> None:
         """Remove a message that was acknowledged or given back."""

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
@@ -62,7 +61,7 @@ DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
 Settle = Callable[["ReceivedMessage", Outcome], object]
 
 
-class Settling(partial[None]):
+class Settling(Protocol):
     """A `Settle` of several messages of one queue.
 
     Attributes:
@@ -70,6 +69,8 @@ class Settling(partial[None]):
     """
 
     ack_together: Callable[[Sequence[ReceivedMessage]], None]
+
+    def __call__(self, message: ReceivedMessage, outcome: Outcome, /) -> object: ...
 
 
 class Owner(Protocol):
@@ -495,11 +496,12 @@ class Handling:
 def ack_all(messages: Sequence[ReceivedMessage]) -> None:
     """Acknowledge the messages that are not settled, those of one pull together. To be called in the client's loop."""
     for settle, some in groupby(messages, _SETTLE):
-        if isinstance(settle, Settling):
+        ack_together = getattr(settle, "ack_together", None)
+        if ack_together is not None:
             together = list(some)
             for message in together:
                 message._settle = None
-            settle.ack_together(together)
+            ack_together(together)
         else:
             for message in some:
                 message.ack()

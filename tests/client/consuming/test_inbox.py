@@ -36,6 +36,17 @@ async def test_nothing_is_taken_here_from_a_closed_inbox():
     inbox.extend([1])
     inbox.close()
     assert inbox.take_here(1) == []
+    assert inbox.next_here() is None
+
+
+async def test_takers_get_what_is_left_behind_the_next_item():
+    inbox: Inbox[int] = Inbox()
+    takers = [asyncio.ensure_future(inbox.take()) for _ in range(20)]
+    await asyncio.sleep(0)
+    inbox.extend(range(21))
+    assert inbox.next_here() == 0
+    assert sorted(await asyncio.wait_for(asyncio.gather(*takers), 5)) == list(range(1, 21))
+    assert inbox.next_here() is None
 
 
 async def test_a_cancelled_taker_leaves_its_item_to_another():
