@@ -149,7 +149,10 @@ class Pops:
             by_attempt.setdefault(number, []).append(offset)
         place = (queue.topic, queue.group, queue.queue_id)
         times = (until.pop_ms, until.due_ms, until.token)
-        for number, some in by_attempt.items() or ((1, list[int]()),):
+        # A power cut may keep only the first steps. The new messages must be in them, because they move `next_offset`.
+        new_first = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
+        for number in new_first:
+            some = by_attempt.get(number, [])
             self.step(Taken(*place, runs_of(some), next_offset, *times, number))
         self.taken += len(offsets)
         for number in dict.fromkeys(offset // CHUNK for offset in offsets):

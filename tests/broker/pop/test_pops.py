@@ -117,6 +117,25 @@ async def test_a_snapshot_has_the_state_though_messages_are_popped_meanwhile(tmp
         assert (same.next_offset, same.count, same.front) == (queue.next_offset, queue.count, queue.front)
 
 
+async def test_new_messages_are_in_the_first_step_of_a_pop_that_gives_some_again(tmp_path, stores):
+    store = stores.open()
+    for number in range(4):
+        put(store, str(number).encode(), "orders", 0)
+    store.dispatch()
+    offsets = Offsets(tmp_path / "offsets.json")
+    pops = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted())
+    queue = pops.queue("orders", "poppers", 0, from_end=False)
+    pops.take(queue, [0, 1], 2, Cell(1, 2, 3, 0, 0))
+    list(pops.take_steps())
+    pops.take(queue, [0, 1, 2, 3], 4, Cell(1, 2, 4, 0, 0))
+    (piece,) = pops.take_steps()
+    copy = PopTable()
+    copy.apply_all(piece[:1])  # as after a power cut between two records
+    same = copy.get("orders", "poppers", 0)
+    assert same is not None
+    assert (same.next_offset, list(same.live_offsets())) == (4, [2, 3])
+
+
 async def test_a_reset_survives_a_restart(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
         for number in range(3):
