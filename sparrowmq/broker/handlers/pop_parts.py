@@ -59,4 +59,5 @@ def pop_parts(
         limits,
     )
     asked.held.quotas = quotas
-    return Part((asked, PopAckHandler(pops, state.journal, clock, settings.name)))
+    acks = PopAckHandler(pops, state.journal, clock, settings.name)
+    return Part((asked, acks), saves=(pops.close,))

@@ -172,6 +172,11 @@ class Pops:
         self._look_at(queue, offset // CHUNK, due_ms)
         return token
 
+    async def close(self) -> None:
+        """Look at no more times."""
+        self._times.clear()
+        self._set_timer()
+
     def _moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Begin a queue again whose offset another than this has set."""
         queue = self.table.get(topic, group, queue_id)

@@ -16,7 +16,8 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
-from sparrowmq.protocol.requests.admin_headers import DeleteTopic
+from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCreateSubscriptionGroup
+from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.testing import Cluster
 from tests.broker.conftest import until
@@ -166,6 +167,15 @@ async def test_a_deleted_topic_begins_again_after_a_restart(tmp_path, clock):
         await broker.send(b"new")
     async with live_broker(tmp_path, clock=clock) as broker:
         assert [each.body for each in await pop_all(broker)] == [b"new"]
+
+
+async def test_a_stopped_broker_looks_at_no_times(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        config = GroupConfig("poppers", retry_max_times=0)
+        await broker.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
+        await broker.send(b"dead")
+        await pop(broker)
+    await clock.advance(31)  # the store is closed, so nothing can be read
 
 
 async def test_a_message_is_given_again_in_its_place_before_new_ones(tmp_path, clock):
