@@ -8,12 +8,14 @@ Source: ReceiveMessageActivity and ConsumerProcessor, Java 5.4.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE, FROM_NEWEST, PopMessage
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
@@ -90,11 +92,7 @@ class Receiving:
         timeout_s = asked.pop.poll_time / 1000 + 10
         answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
         popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
-        found = [
-            each
-            for each in popped
-            if await self._is_wanted(caller.brokers, asked, each, config.retry_max_times + 1)
-        ]
+        found = await self._wanted(caller.brokers, asked, popped, config.retry_max_times + 1)
         if not found:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         await self._deliver(client if request.auto_renew else None, asked, found, send)
@@ -117,19 +115,35 @@ class Receiving:
         set_ms(end.delivery_timestamp, self._clock.now_ms())
         await send(end.SerializeToString())
 
+    async def _wanted(
+        self, brokers: Brokers, asked: Asked, popped: Iterable[Popped], most_attempts: int
+    ) -> list[Popped]:
+        """The messages that the client gets. One that cannot be settled stays in the group, and an ordered group gets
+        no message behind it of the same message group: all of them come again."""
+        found: list[Popped] = []
+        stuck: set[str] = set()
+        for each in popped:
+            name = each.stored.properties.get(Property.SHARDING_KEY, "")
+            if name in stuck:
+                continue
+            try:
+                if await self._is_wanted(brokers, asked, each, most_attempts):
+                    found.append(each)
+            except SparrowError as error:
+                log.warning("%s stays in group %s: %s", each.stored, asked.group, error)
+                if asked.pop.order:
+                    stuck.add(name)
+        return found
+
     async def _is_wanted(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> bool:
         """Whether the client gets a message. One with another tag is acknowledged, and one that failed too often is
-        dead."""
+        dead. Raises: SparrowError."""
         text = str(popped.handle)
-        try:
-            if popped.attempt > most_attempts:
-                await self._acks.give_up(brokers, asked.topic, asked.group, text, popped.stored.message_id)
-                return False
-            if not asked.filter.wants(popped.stored.tags):
-                await self._acks.drop(brokers, asked.topic, asked.group, text)
-                return False
-        except SparrowError as error:
-            log.warning("%s stays in group %s: %s", popped.stored, asked.group, error)
+        if popped.attempt > most_attempts:
+            await self._acks.give_up(brokers, asked.topic, asked.group, text, popped.stored.message_id)
+            return False
+        if not asked.filter.wants(popped.stored.tags):
+            await self._acks.drop(brokers, asked.topic, asked.group, text)
             return False
         return True
 

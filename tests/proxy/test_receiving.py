@@ -111,6 +111,22 @@ async def test_message_that_failed_too_often_is_dead():
     ]
 
 
+@pytest.mark.parametrize(("is_fifo", "got"), [(True, ["C"]), (False, ["B", "C"])])
+async def test_ordered_group_gets_no_message_behind_one_that_cannot_be_buried(is_fifo, got):
+    consumers = Consumers(is_fifo=is_fifo, retry_max_times=2)
+    groups = {"A": "stuck", "B": "stuck", "C": "free"}
+    times = {"A": 3, "B": 0, "C": 0}
+    consumers.find(
+        *(
+            a_record(5 + number, reconsume_times=times[name], UNIQ_KEY=name, __SHARDINGKEY=group)
+            for number, (name, group) in enumerate(groups.items())
+        )
+    )
+    consumers.brokers.answers[ConsumerSendMsgBack] = failing(1)
+    _, *messages, _ = await consumers.receive()
+    assert [each.message.system_properties.message_id for each in messages] == got
+
+
 async def test_message_is_renewed_if_its_consumer_asks_so():
     consumers = Consumers()
     consumers.find(a_record(5))
