@@ -229,6 +229,8 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
     """Most pulls that wait for messages, of all clients. A client above it asks again after a pause."""
     max_held_pulls_of_one: int = setting("maxHeldPullsPerConnection", 5000, integer(1, 9999), live=True)
     """Most pulls that wait for messages on one connection. A client needs one for each of its queues."""
+    message_group_read_ahead: int = setting("messageGroupReadAhead", 4096, integer(0, 65_536))
+    """Most unacknowledged messages of a queue while orderly pops look for free message groups. 0: order per queue."""
     trace_topic_enabled: bool = setting("traceTopicEnable", False, BOOLEAN)
     """Provide a topic for message traces."""
     trace_topic: str = setting("msgTraceTopicName", TRACE_TOPIC, _TOPIC)

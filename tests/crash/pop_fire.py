@@ -3,6 +3,7 @@
 lost       a message that was sent, and that no consumer got to acknowledge
 too soon   a message that came again within its invisible time, though the broker did not die in between
 came back  a message that came again after its acknowledgement was answered
+overtaken  by orderly pops: a message that came though an earlier one of its message group was not acknowledged
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import signal
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,15 +57,22 @@ class Pops:
 
 
 class PopFire:
-    """One broker process, its consumers and one producer."""
+    """One broker process, its consumers and one producer.
 
-    def __init__(self, path: Path, flush: str, seed: int, members: int = 16) -> None:
+    Args:
+        groups: the number of message groups of orderly pops; 0: pops are not orderly.
+    """
+
+    def __init__(self, path: Path, flush: str, seed: int, members: int = 16, groups: int = 0) -> None:
         self.pops = Pops()
         self._random = random.Random(seed)
         self._members = members
+        self._groups = groups
+        self._sent: dict[str, list[str]] = defaultdict(list)  # by message group, in their order
         self._port = free_ports(1)[0]
         self._path = path
         self._life = 0
+        self._attempts: dict[int, str] = {}
         self._ends = False
         self._conf = path / "broker.conf"
         self._conf.write_text(
@@ -77,7 +86,7 @@ class PopFire:
             process = await self._start()
             self._life += 1
             pool = await self._connected(process)
-            work = [asyncio.ensure_future(self._consume(pool)) for _ in range(self._members)]
+            work = [asyncio.ensure_future(self._consume(pool, member)) for member in range(self._members)]
             try:
                 if number == kills:
                     await self._finish()
@@ -119,7 +128,12 @@ class PopFire:
         session = await pool.session(f"127.0.0.1:{self._port}")
         while not session.closed:
             body = f"{self._life}-{len(self.pops.sent)}"
-            header = SendMessageV2("p", TOPIC, "TBW102", QUEUES, self._random.randrange(QUEUES), 0, 1, 0)
+            queue_id, properties = self._random.randrange(QUEUES), ""
+            if self._groups:
+                group = str(self._random.randrange(self._groups))
+                queue_id, properties = int(group) % QUEUES, f"__SHARDINGKEY\x01{group}\x02"
+                self._sent[group].append(body)
+            header = SendMessageV2("p", TOPIC, "TBW102", QUEUES, queue_id, 0, 1, 0, properties)
             try:
                 await session.call(header, body.encode(), timeout_s=20)
             except SparrowError as error:
@@ -127,20 +141,22 @@ class PopFire:
                 return
             self.pops.sent.add(body)
 
-    async def _consume(self, pool: Pool) -> None:
+    async def _consume(self, pool: Pool, member: int) -> None:
         """Pop and acknowledge until the connection ends. Some messages fail, and some are slow."""
         session = await pool.session(f"127.0.0.1:{self._port}")
         while not session.closed:
             try:
                 asked_s = time.monotonic()
                 count = self._random.choice((1, 4, 32))
-                asked = PopMessage(GROUP, TOPIC, -1, count, INVISIBLE_MS, 500, 0, 0)
-                answer = await session.call(asked, accept={17, 209, 210}, timeout_s=20)
+                answer = await session.call(self._pop(member, count), accept={17, 209, 210}, timeout_s=20)
+                self._attempts.pop(member, None)
                 if answer.code:
                     await asyncio.sleep(0.01)
                     continue
                 places = popped_queues(answer.header.start_offset_info, answer.header.msg_offset_info)
-                for message in map(record.decode, record.walk(answer.body)):
+                found = list(map(record.decode, record.walk(answer.body)))
+                self._note_order(found)
+                for message in found:
                     self._note(message.body.decode(), message.reconsume_times, asked_s)
                     place = places[Kind.NORMAL, message.queue_id]
                     handle = ReceiptHandle(
@@ -160,6 +176,24 @@ class PopFire:
             except SparrowError as error:
                 self._ended(session, error)
                 return
+
+    def _pop(self, member: int, count: int) -> PopMessage:
+        """A pop; with the attempt id of the last one, if that had no answer."""
+        place = (GROUP, TOPIC, -1, count, INVISIBLE_MS, 500, 0, 0)
+        if not self._groups:
+            return PopMessage(*place)
+        attempt = self._attempts.setdefault(member, f"{member} {self._random.random()}")
+        return PopMessage(*place, order=True, attempt_id=attempt)
+
+    def _note_order(self, found: list[StoredMessage]) -> None:
+        """Note messages that came before earlier ones of their message group were acknowledged."""
+        before: set[str] = set()
+        for message in found if self._groups else ():
+            body, sent = message.body.decode(), self._sent[message.properties["__SHARDINGKEY"]]
+            earlier = set(sent[: sent.index(body)]) & self.pops.sent
+            if left := earlier - self.pops.asked - before:
+                self.pops.wrong.append(f"overtaken: {sorted(left)} by {body}")
+            before.add(body)
 
     def _ended(self, session: Session, error: SparrowError) -> None:
         """Note an error, unless the broker has died."""

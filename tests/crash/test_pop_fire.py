@@ -18,8 +18,25 @@ from tests.crash.pop_fire import PopFire
     ],
 )
 async def test_pops_under_fire(tmp_path: Path, flush: str, kills: int) -> None:
+    await play(tmp_path, flush, kills)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("flush", "kills"),
+    [
+        ("ASYNC_FLUSH", 2),
+        pytest.param("SYNC_FLUSH", 8, marks=pytest.mark.slow),
+        pytest.param("ASYNC_FLUSH", 200, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
+    ],
+)
+async def test_orderly_pops_under_fire(tmp_path: Path, flush: str, kills: int) -> None:
+    await play(tmp_path, flush, kills, groups=30)
+
+
+async def play(path: Path, flush: str, kills: int, groups: int = 0) -> None:
     seed = random.randrange(1 << 32)
-    fire = PopFire(tmp_path, flush, seed)
+    fire = PopFire(path, flush, seed, groups=groups)
     await fire.play(kills)
     pops = fire.pops
     print(

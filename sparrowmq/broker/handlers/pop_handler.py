@@ -226,7 +226,7 @@ class PopHandler:
     def _wish(self, header: _Asks, selector: Selector = ALL) -> Wish:
         place = (header.topic, header.consumer_group, self._queue_ids(header))
         if isinstance(header, Notification):
-            return Wish(*place, 1, is_orderly=bool(header.order))
+            return Wish(*place, 1, is_orderly=bool(header.order), attempt_id=header.attempt_id or "")
         count = max(1, header.max_msg_nums)
         if isinstance(header, PeekMessage):
             return Wish(*place, count)

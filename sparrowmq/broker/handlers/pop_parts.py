@@ -49,7 +49,7 @@ def pop_parts(
     pops.on_ready = waits.ring
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     asked = PopHandler(
-        Popping(store, pops, settings.name),
+        Popping(store, pops, settings.name, settings.message_group_read_ahead),
         waits,
         state.topics,
         state.groups,

@@ -9,7 +9,7 @@ from sparrowmq.metrics.figures import Figures
 def show(pops: Pops, figures: Figures) -> None:
     figures.gauge(
         "sparrowmq_pop_messages",
-        "popped messages that are not acknowledged: with consumers, or visible again",
+        "popped messages that are not acknowledged: with consumers, visible again, or waiting",
         lambda: pops.invisible,
     )
     figures.counters(

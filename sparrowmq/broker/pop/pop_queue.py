@@ -9,15 +9,21 @@ as for other consumers. Messages between front and next are kept in chunks of 64
 messages are all done is deleted. So one stuck message costs one chunk, however many messages behind it are done.
 
 A message that becomes visible again goes to `ready`, and is given out again before new messages.
+
+Orderly pops give messages by their message group: then `lanes` has the messages instead of `ready` (lanes.py). Messages
+that wait for others of their group are visible messages with attempt 0.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
+from sparrowmq.broker.pop.attempts import NO_ATTEMPT, Attempts
+from sparrowmq.broker.pop.lanes import Lanes
 from sparrowmq.broker.pop.pop_steps import (
     AnyStep,
     Begun,
@@ -67,16 +73,19 @@ class PopQueue:
         ready: a heap of the messages that are visible again. It may have others too, and one message twice:
             `next_ready` looks at the cell, and takes each message out once.
         chunks: by number, which is the offset of their first message / 64.
-        attempt_id: of the last orderly pop, and `attempted`: its messages.
+        attempts: the messages of orderly pops.
+        is_orderly: whether an orderly pop came, so others may wait.
+        lanes: the messages by message group; None: all have one order, or pops are not orderly.
     """
 
     __slots__ = (
         "_numbers",
-        "attempt_id",
-        "attempted",
+        "attempts",
         "chunks",
         "count",
         "group",
+        "is_orderly",
+        "lanes",
         "next_offset",
         "queue_id",
         "ready",
@@ -91,8 +100,9 @@ class PopQueue:
         self.count = 0
         self.chunks: dict[int, Chunk] = {}
         self.ready: list[int] = []
-        self.attempt_id = ""
-        self.attempted: list[int] = []
+        self.attempts = Attempts()
+        self.is_orderly = False
+        self.lanes: Lanes | None = None
         self._numbers: list[int] = []  # a heap of the chunks' numbers, and of some deleted ones
 
     @property
@@ -150,16 +160,50 @@ class PopQueue:
         return None
 
     def put_back(self, offset: int) -> None:
-        """Undo `next_ready`."""
-        heapq.heappush(self.ready, offset)
+        """Undo `next_ready`, or the last message of the lanes."""
+        if self.lanes is not None:
+            self.lanes.put_back(offset)
+        else:
+            heapq.heappush(self.ready, offset)
+
+    def visible(self, now_ms: int) -> Iterator[int]:
+        """Yield the messages that are visible again, or wait, in their order."""
+        for offset in self.live_offsets() if self.lanes is not None else sorted(set(self.ready)):
+            if self.is_visible(offset, now_ms):
+                yield offset
+
+    def is_visible(self, offset: int, now_ms: int) -> bool:
+        """Whether a message is not done, and with no consumer."""
+        cell = self.cell(offset)
+        return cell is not None and bool(cell.is_ready) and cell.due_ms <= now_ms
+
+    def may_give(self) -> bool:
+        """Whether an orderly pop that waits should look again."""
+        return self.lanes is None or self.lanes.is_full or self.lanes.has_ready()
+
+    def begin_lanes(self) -> Lanes:
+        """Order the messages by their message groups from now on."""
+        self.ready.clear()
+        self.lanes = Lanes(self.live_offsets())
+        return self.lanes
+
+    def end_lanes(self) -> None:
+        """Give messages without regard to message groups from now on."""
+        if self.lanes is not None:
+            self.lanes = None
+            self.ready[:] = (offset for offset in self.live_offsets() if self._is_ready(offset))
+
+    def messages_of(self, attempt: int) -> list[int]:
+        """Return the messages of an attempt that have no others before them."""
+        some = self.attempts.messages(attempt)
+        if self.lanes is not None:
+            return self.lanes.leading(some)
+        return list(takewhile(frozenset(some).__contains__, self.live_offsets()))
 
     def apply(self, step: AnyStep) -> None:
         match step:
             case Taken():
-                packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, 0)
-                for i in range(0, len(step.runs), 2):
-                    self._set(step.runs[i], step.runs[i + 1], packed)
-                self.next_offset = max(self.next_offset, step.next_offset)
+                self._take(step)
             case Settled():
                 for i in range(0, len(step.runs), 2):
                     self._clear(step.runs[i], step.runs[i + 1])
@@ -168,10 +212,12 @@ class PopQueue:
                 if cell is not None:
                     packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, cell.attempt, 0)
                     self._set(step.offset, 1, packed)
+                    if self.lanes is not None:
+                        self.lanes.hide(step.offset)
             case Begun():
                 self._begin(step.next_offset)
             case Restored():
-                self._restore(step.number, step.live, step.cells)
+                self._restore(step)
             case Dropped():
                 self._begin(self.next_offset)
 
@@ -190,7 +236,10 @@ class PopQueue:
                 continue
             _READY.pack_into(chunk.cells, index * _CELL.size + _READY_AT, 1)
             offset = number * CHUNK + index
-            heapq.heappush(self.ready, offset)
+            if self.lanes is not None:
+                self.lanes.show(offset)
+            else:
+                heapq.heappush(self.ready, offset)
             found.append(offset)
         chunk.at_ms = at_ms
         return found
@@ -209,7 +258,7 @@ class PopQueue:
         for number in numbers:
             chunk = self.chunks.get(number)
             if chunk is not None:
-                yield Restored(*place, number, chunk.live, bytes(chunk.cells))
+                yield Restored(*place, number, chunk.live, bytes(chunk.cells), self._pops_of(number))
 
     def settled(self, offsets: list[int]) -> Settled:
         """The step that acknowledges messages."""
@@ -220,7 +269,8 @@ class PopQueue:
         self.ready.clear()
         self._numbers.clear()
         self.count = 0
-        self.attempt_id, self.attempted = "", []
+        self.attempts.clear()
+        self.lanes = None
         self.next_offset = next_offset
 
     def _set(self, begin: int, count: int, cell: bytes) -> None:
@@ -244,13 +294,55 @@ class PopQueue:
             chunk = self.chunks.get(number)
             if chunk is not None:
                 some = ((1 << size) - 1) << index & chunk.live
+                if self.lanes is not None or self.attempts:
+                    self._forget(number, some)
                 chunk.live ^= some
                 self.count -= some.bit_count()
                 if not chunk.live:
                     del self.chunks[number]
             begin, count = begin + size, count - size
 
-    def _restore(self, number: int, live: int, cells: bytes) -> None:
+    def _take(self, step: Taken) -> None:
+        packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, step.attempt == 0)
+        is_mine = bool(step.pop or self.attempts)
+        for i in range(0, len(step.runs), 2):
+            begin, count = step.runs[i : i + 2]
+            self._set(begin, count, packed)
+            offsets = range(begin, begin + count)
+            if is_mine:
+                self.attempts.take(offsets, step.pop)
+            if self.lanes is not None:
+                for offset in offsets if step.attempt else ():
+                    self.lanes.hide(offset)
+            elif not step.attempt:
+                for offset in offsets:
+                    heapq.heappush(self.ready, offset)
+        self.next_offset = max(self.next_offset, step.next_offset)
+
+    def _forget(self, number: int, some: int) -> None:
+        """Forget the message group and the attempt of messages of a chunk."""
+        while some:
+            offset = number * CHUNK + (some & -some).bit_length() - 1
+            some &= some - 1
+            self.attempts.drop(offset)
+            if self.lanes is not None:
+                self.lanes.drop(offset)
+
+    def _is_ready(self, offset: int) -> bool:
+        cell = self.cell(offset)
+        return cell is not None and bool(cell.is_ready)
+
+    def _pops_of(self, number: int) -> list[int]:
+        """The messages of attempts in a chunk, for `Restored`."""
+        pops: list[int] = []
+        for index in range(CHUNK) if self.attempts else ():
+            attempt = self.attempts.attempt_of(number * CHUNK + index)
+            if attempt:
+                pops += (index, attempt)
+        return pops
+
+    def _restore(self, step: Restored) -> None:
+        number, live, cells = step.number, step.live, step.cells
         before = self.chunks.pop(number, None)
         self.count += live.bit_count() - (before.live.bit_count() if before is not None else 0)
         self.chunks[number] = Chunk(live, cells)
@@ -258,3 +350,7 @@ class PopQueue:
         for index, cell in enumerate(_CELL.iter_unpack(cells)):
             if live >> index & 1 and cell[4]:
                 heapq.heappush(self.ready, number * CHUNK + index)
+        begin = number * CHUNK
+        self.attempts.take(range(begin, begin + CHUNK) if self.attempts else (), NO_ATTEMPT)
+        for index, attempt in zip(step.pops[::2], step.pops[1::2], strict=True):
+            self.attempts.take((begin + index,), attempt)

@@ -1,7 +1,8 @@
 """The steps of pop consumption, as the journal of a master has them. Applied in their order, they make the state.
 
     Taken      messages were given to a consumer: offsets as runs (begin, count, begin, count, ...), and the next
-               offset that no consumer got. Skipped messages, which no consumer wants, are acknowledged
+               offset that no consumer got. Skipped messages, which no consumer wants, are acknowledged.
+               With attempt 0, no consumer got the messages: they wait for others of their message group
     Settled    messages were acknowledged, or moved to the dead-letter queue
     Changed    a message becomes visible at another time, and has another handle
     Begun      a queue begins, or begins again after a reset: all before `next_offset` is acknowledged
@@ -19,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from sparrowmq.broker.pop.attempts import NO_ATTEMPT
 from sparrowmq.errors import RemoteProtocolError
 
 _LARGEST_PIECE: Final = 128 << 10  # bytes of steps in one record
@@ -33,7 +35,13 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Taken(Step, array_like=True, frozen=True, tag=0):
-    """Attributes: attempt: the number of this delivery, from 1 on; token: of the handles."""
+    """Messages were given.
+
+    Attributes:
+        token: of the handles.
+        attempt: the number of this delivery, from 1 on; 0: the messages wait.
+        pop: the attempt id of an orderly pop (attempts.py).
+    """
 
     runs: list[int]
     next_offset: int
@@ -41,6 +49,7 @@ class Taken(Step, array_like=True, frozen=True, tag=0):
     due_ms: int
     token: int
     attempt: int
+    pop: int = NO_ATTEMPT
 
 
 class Settled(Step, array_like=True, frozen=True, tag=1):
@@ -65,11 +74,17 @@ class Begun(Step, array_like=True, frozen=True, tag=3):
 
 
 class Restored(Step, array_like=True, frozen=True, tag=4):
-    """A chunk as it is; `live` has a bit for each message that is not acknowledged."""
+    """A chunk as it is.
+
+    Attributes:
+        live: has a bit for each message that is not acknowledged.
+        pops: the messages of orderly pops: the index in the chunk, `Taken.pop`, and so on.
+    """
 
     number: int
     live: int
     cells: bytes
+    pops: list[int] = []
 
 
 class Dropped(Step, array_like=True, frozen=True, tag=5):

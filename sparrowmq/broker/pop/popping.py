@@ -7,17 +7,27 @@
 A message comes again in its place, and no retry topic has a copy. Unlike Java, where each try after the first one costs
 a record in the log. The retry topics that Apache's broker has left in a store are popped with the topic.
 
-An orderly pop gives messages of a queue only if no message of it is with a consumer. With the attempt id of the last
-one it gives the same messages again, because the answer may have been lost.
+An orderly pop gives a message only if no message of its message group is with a consumer. So it reads ahead:
+
+    queue     a1 b1 a2 a3 b2      a1 is with a consumer
+    pop       b1 b2               a2 and a3 wait: they are visible, and given to no consumer yet
+
+Messages without a message group share one order. If `read_ahead` messages are not done, no new ones are read. With 0,
+and after plain pops that gave more, all messages of a queue share one order, as in Java.
+
+With the attempt id of an earlier pop, an orderly pop gives the same messages again: the answer may have been lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from time import perf_counter
 from typing import Final
 
+from sparrowmq.broker.pop.attempts import NO_ATTEMPT, number_of
+from sparrowmq.broker.pop.lanes import NO_GROUP, Lanes, key_of
 from sparrowmq.broker.pop.pop_queue import Cell, PopQueue
 from sparrowmq.broker.pop.pops import Pops, new_token
 from sparrowmq.broker.pop.shown_records import given_again, shown_as
@@ -25,6 +35,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.receipt_handle import Kind, PoppedQueue, ReceiptHandle
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.queue_reading import Read
 
 MOST: Final = 256  # messages of one pop; Java's clients ask for 32 at most
 _MOST_BYTES: Final = 256 << 10
@@ -62,7 +73,15 @@ class Popped:
 
 
 class Popping:
-    def __init__(self, store: MessageStore, pops: Pops, broker_name: str) -> None:
+    """Pops of one broker.
+
+    Attributes:
+        read_ahead: the messages of a queue that may be with consumers, or wait for others of their message group; 0:
+            orderly pops do not regard message groups.
+    """
+
+    def __init__(self, store: MessageStore, pops: Pops, broker_name: str, read_ahead: int) -> None:
+        self.read_ahead = read_ahead
         self._store = store
         self._pops = pops
         self._broker_name = broker_name
@@ -71,7 +90,7 @@ class Popping:
         """Give messages to a consumer. They come behind those of the pop `before`."""
         popped = before or Popped(now_ms, new_token())
         until_s = perf_counter() + _LONGEST_S
-        for queue_id in wish.queue_ids:
+        for queue_id in self._attempt_first(wish):
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
             taking = _Taking(self._store, queue, wish, popped)
             if wish.is_orderly:
@@ -89,8 +108,11 @@ class Popping:
         """The function to call in a thread before a pop, if the pop would wait for the disk."""
         for queue_id in wish.queue_ids:
             queue = self._pops.table.get(wish.topic, wish.group, queue_id)
-            if queue is not None and queue.next_offset < self._store.queues.max_offset(wish.topic, queue_id):
-                return self._store.cold_read(wish.topic, queue_id, queue.next_offset, _MOST_BYTES)
+            if queue is None:
+                continue
+            begin = self._first_unread(queue) if wish.is_orderly else queue.next_offset
+            if begin < self._store.queues.max_offset(wish.topic, queue_id):
+                return self._store.cold_read(wish.topic, queue_id, begin, _MOST_BYTES)
         return None
 
     def peek(self, wish: Wish, now_ms: int) -> Popped:
@@ -99,8 +121,7 @@ class Popping:
         for queue_id in wish.queue_ids:
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
             taking = _Taking(self._store, queue, wish, popped)
-            ready = sorted(set(queue.ready))
-            taking.again(offset for offset in ready if _is_visible(queue, offset, now_ms))
+            taking.again(queue.visible(now_ms))
             taking.new(perf_counter() + _LONGEST_S)
             taking.show()
             if popped.count >= wish.count:
@@ -111,14 +132,19 @@ class Popping:
         """Whether a pop would find a message. A filter does not count."""
         for queue_id in wish.queue_ids:
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
-            is_blocked = wish.is_orderly and _is_blocked(queue, now_ms)
-            end = self._store.queues.max_offset(wish.topic, queue_id)
-            if not is_blocked and (queue.next_offset < end or _has_ready(queue, now_ms)):
+            if wish.is_orderly and queue.messages_of(number_of(wish.attempt_id)):
+                return True
+            lanes = queue.lanes
+            is_blocked = wish.is_orderly and lanes is None and _is_blocked(queue, now_ms)
+            is_full = lanes is not None and queue.count >= self.read_ahead
+            has_new = not is_full and queue.next_offset < self._store.queues.max_offset(wish.topic, queue_id)
+            has_ready = _has_ready(queue, now_ms) if lanes is None else lanes.has_ready()
+            if not is_blocked and (has_new or has_ready):
                 return True
         return False
 
     def rest(self, topic: str, group: str, queue_ids: Iterable[int]) -> int:
-        """Return the number of messages that no consumer of the group got."""
+        """Return the number of messages that no consumer of the group got, without those that wait."""
         total = 0
         for queue_id in queue_ids:
             queue = self._pops.table.get(topic, group, queue_id)
@@ -127,40 +153,102 @@ class Popping:
         return total
 
     def _any(self, taking: _Taking, until_s: float) -> None:
+        taking.queue.is_orderly = False
+        taking.queue.end_lanes()
         taking.again(_ready(taking.queue, taking.popped.pop_ms))
         taking.new(until_s)
         self._give(taking)
 
     def _in_order(self, taking: _Taking, until_s: float) -> None:
-        queue, wish = taking.queue, taking.wish
-        if wish.attempt_id and wish.attempt_id == queue.attempt_id:
-            same = [offset for offset in queue.attempted if queue.cell(offset) is not None]
-            if same:
-                taking.again(iter(same), is_same=True)
-                self._give(taking, is_same=True)
-                return
-        if _is_blocked(queue, taking.popped.pop_ms):
+        queue, now_ms = taking.queue, taking.popped.pop_ms
+        queue.is_orderly = True
+        if not self._has_lanes(queue, now_ms, until_s):
             return
-        taking.again(_ready(queue, taking.popped.pop_ms))
-        taking.new(until_s)
-        self._give(taking)
-        queue.attempt_id, queue.attempted = wish.attempt_id, taking.offsets
+        same = queue.messages_of(number_of(taking.wish.attempt_id))
+        if same:
+            taking.again(iter(same), is_same=True)
+        elif queue.lanes is not None:
+            self._by_lane(taking, queue.lanes, until_s)
+        elif not _is_blocked(queue, now_ms):
+            taking.again(_ready(queue, now_ms))
+            taking.new(until_s)
+        self._give(taking, is_same=bool(same))
+
+    def _by_lane(self, taking: _Taking, lanes: Lanes, until_s: float) -> None:
+        try:
+            taking.again(lanes.ready())
+            taking.new_of_free(lanes, self.read_ahead, until_s)
+        except BaseException:
+            taking.queue.end_lanes()  # they are read again
+            raise
+
+    def _has_lanes(self, queue: PopQueue, now_ms: int, until_s: float) -> bool:
+        """Let a queue have lanes, if it should. Returns False if time ends before all messages are read."""
+        lanes = queue.lanes
+        if not self.read_ahead:
+            queue.end_lanes()
+            return True
+        if lanes is None:
+            if queue.count > self.read_ahead:
+                return True
+            lanes = queue.begin_lanes()
+        while lanes.unread:
+            if perf_counter() > until_s:
+                return False
+            offset = lanes.unread.pop()
+            if queue.cell(offset) is not None:
+                found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MOST_BYTES)
+                is_there = found.count and record.queue_offset(found.views[0]) == offset
+                key = key_of(found.views[0]) if is_there else NO_GROUP
+                lanes.add(offset, key, not queue.is_visible(offset, now_ms))
+        return True
+
+    def _first_unread(self, queue: PopQueue) -> int:
+        """The first message that an orderly pop has to read."""
+        lanes = queue.lanes
+        if lanes is None:
+            return queue.front if self.read_ahead else queue.next_offset
+        return lanes.unread[-1] if lanes.unread else queue.next_offset
+
+    def _attempt_first(self, wish: Wish) -> Iterable[int]:
+        """The queues of a wish; before others those whose messages its attempt has got already."""
+        number = number_of(wish.attempt_id) if wish.is_orderly else NO_ATTEMPT
+        if number == NO_ATTEMPT:
+            return wish.queue_ids
+        queues = self._pops.table.groups.get((wish.topic, wish.group), {})
+        return sorted(
+            wish.queue_ids, key=lambda each: each not in queues or not queues[each].attempts.messages(number)
+        )
 
     def _give(self, taking: _Taking, is_same: bool = False) -> None:
         queue, wish, popped = taking.queue, taking.wish, taking.popped
         if taking.gone:
             self._pops.settle(queue, taking.gone)
+        pop = number_of(wish.attempt_id) if wish.is_orderly else NO_ATTEMPT
+        self._enter(taking)
         until = Cell(popped.pop_ms, popped.pop_ms + wish.invisible_ms, popped.token, 0, 0)
         if is_same:
             for offset in taking.offsets:
                 cell = queue.cell(offset)
                 assert cell is not None
-                self._pops.take(queue, [offset], queue.next_offset, until, cell.attempt)
+                self._pops.take(queue, [offset], queue.next_offset, until, cell.attempt, pop)
         elif taking.offsets or taking.next_offset > queue.next_offset:
-            self._pops.take(queue, taking.offsets, taking.next_offset, until)
+            self._pops.take(queue, taking.offsets, taking.next_offset, until, pop=pop)
         if wish.shown_topic:
             taking.seal(wish.shown_topic, self._broker_name)
         taking.show()
+
+    def _enter(self, taking: _Taking) -> None:
+        """Put new messages into the lanes, and let some wait."""
+        queue, fresh = taking.queue, taking.fresh
+        if queue.lanes is None or not fresh:
+            return
+        for offset, key, is_given in fresh:
+            queue.lanes.add(offset, key, is_given)
+        if not all(is_given for _, _, is_given in fresh):
+            # Those that are given are with the others first: a power cut may keep only this step.
+            offsets = [offset for offset, _, _ in fresh]
+            self._pops.hold_back(queue, offsets, taking.next_offset, taking.popped.pop_ms)
 
 
 class _Taking:
@@ -168,6 +256,7 @@ class _Taking:
 
     Attributes:
         offsets: of the messages; `gone`: of messages that come no more, because they are deleted or not wanted.
+        fresh: new messages of an orderly pop: the offset, the key of the lane, and whether the message is given.
         next_offset: the first message that is not looked at.
     """
 
@@ -177,6 +266,7 @@ class _Taking:
         self.popped = popped
         self.offsets: list[int] = []
         self.gone: list[int] = []
+        self.fresh: list[tuple[int, int, bool]] = []
         self.next_offset = queue.next_offset
         self._store = store
         self._is_full = False
@@ -220,6 +310,40 @@ class _Taking:
                 )
             if found.count or self.next_offset == begin or perf_counter() > until_s:
                 return
+
+    def new_of_free(self, lanes: Lanes, read_ahead: int, until_s: float) -> None:
+        """Take new messages of free lanes. All messages that the queue has in these lanes are taken already."""
+        queue, wish = self.queue, self.wish
+        end = self._store.queues.max_offset(queue.topic, queue.queue_id)
+        lanes.is_full = False
+        while self._left > 0 and not self._is_full and self.next_offset < end:
+            count = min(self._left, read_ahead - queue.count - len(self.fresh))
+            if count <= 0:
+                lanes.is_full = True
+                return
+            room = max(1, _MOST_BYTES - self.popped.size)
+            begin = self.next_offset
+            found = self._store.read(queue.topic, queue.queue_id, begin, count, room, wish.selector)
+            if self.popped.count and found.size > room:
+                return
+            self.next_offset = max(begin, found.next_offset)
+            offsets = _offsets_of(found.views, found.count, begin, found.next_offset)
+            is_all = self._add_free(lanes, offsets, found)
+            if (found.count and is_all) or self.next_offset == begin or perf_counter() > until_s:
+                return
+
+    def _add_free(self, lanes: Lanes, offsets: list[int], found: Read) -> bool:
+        """Add the messages of free lanes. Returns whether these are all."""
+        records = [each for view in found.views for each in record.walk(view)]
+        keys = list(map(key_of, records))
+        are_free = list(map(lanes.is_free, keys))
+        self.fresh += zip(offsets, keys, are_free, strict=True)
+        if all(are_free):
+            self._add(offsets, found.views, found.size)
+            return True
+        free = list(compress(records, are_free))
+        self._add(list(compress(offsets, are_free)), free, sum(map(len, free)))
+        return False
 
     def show(self) -> None:
         """Add the queue to the answer."""
@@ -265,11 +389,6 @@ def _ready(queue: PopQueue, now_ms: int) -> Iterator[int]:
         yield offset
 
 
-def _is_visible(queue: PopQueue, offset: int, now_ms: int) -> bool:
-    cell = queue.cell(offset)
-    return cell is not None and bool(cell.is_ready) and cell.due_ms <= now_ms
-
-
 def _has_ready(queue: PopQueue, now_ms: int) -> bool:
     offset = queue.next_ready(now_ms)
     if offset is None:
@@ -279,7 +398,7 @@ def _has_ready(queue: PopQueue, now_ms: int) -> bool:
 
 
 def _is_blocked(queue: PopQueue, now_ms: int) -> bool:
-    return any(not _is_visible(queue, offset, now_ms) for offset in queue.live_offsets())
+    return any(not queue.is_visible(offset, now_ms) for offset in queue.live_offsets())
 
 
 def _offsets_of(views: list[memoryview], count: int, begin: int, end: int) -> list[int]:

@@ -23,6 +23,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.pop.attempts import NO_ATTEMPT
 from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, Cell, PopQueue
 from sparrowmq.broker.pop.pop_steps import AnyStep, Begun, Changed, Dropped, Taken, encoded, runs_of
 from sparrowmq.broker.pop.pop_table import PopTable
@@ -91,7 +92,7 @@ class Pops:
 
     @property
     def invisible(self) -> int:
-        """The number of messages that are with consumers, or visible again."""
+        """The number of messages that are with consumers, visible again, or waiting."""
         return sum(queue.count for queue in self.table)
 
     def queue(self, topic: str, group: str, queue_id: int, from_end: bool) -> PopQueue:
@@ -132,13 +133,20 @@ class Pops:
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.front)
 
     def take(
-        self, queue: PopQueue, offsets: list[int], next_offset: int, until: Cell, attempt: int | None = None
+        self,
+        queue: PopQueue,
+        offsets: list[int],
+        next_offset: int,
+        until: Cell,
+        attempt: int | None = None,
+        pop: int = NO_ATTEMPT,
     ) -> None:
         """Give messages to a consumer.
 
         Args:
             until: the times and the token; its attempt is not used.
             attempt: the number of this delivery; None: one more than before.
+            pop: the number of the attempt id of an orderly pop.
         """
         by_attempt: dict[int, list[int]] = {}
         if offsets and min(offsets) >= queue.next_offset:  # new ones
@@ -153,16 +161,21 @@ class Pops:
         new_first = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
         for number in new_first:
             some = by_attempt.get(number, [])
-            self.step(Taken(*place, runs_of(some), next_offset, *times, number))
+            self.step(Taken(*place, runs_of(some), next_offset, *times, number, pop))
         self.taken += len(offsets)
         for number in dict.fromkeys(offset // CHUNK for offset in offsets):
             self._look_at(queue, number, until.due_ms)
+
+    def hold_back(self, queue: PopQueue, offsets: list[int], next_offset: int, now_ms: int) -> None:
+        """Let new messages wait: they are visible, but were given to no consumer."""
+        place = (queue.topic, queue.group, queue.queue_id)
+        self.step(Taken(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
     def settle(self, queue: PopQueue, offsets: list[int]) -> None:
         """Acknowledge messages."""
         self.settled += len(offsets)
         self.step(queue.settled(offsets))
-        if queue.attempted:  # an orderly pop may wait for this
+        if queue.is_orderly and queue.may_give():
             self.on_ready(queue.topic, queue.group)
 
     def change(self, queue: PopQueue, offset: int, pop_ms: int, due_ms: int) -> int:
@@ -272,7 +285,7 @@ class Pops:
             self._look_at(queue, number, at_ms)
 
     def _come_back(self, queue: PopQueue, offsets: list[int]) -> bool:
-        """Count messages that are visible again, and bury the dead ones. Returns whether any others are left."""
+        """Count messages that are visible again, and bury the dead ones. Returns whether a pop may find a message."""
         dead = []
         for offset in offsets:
             cell = queue.cell(offset)
@@ -282,7 +295,7 @@ class Pops:
         if dead:
             self.buried += len(dead)
             self.step(queue.settled(dead))
-        return len(dead) < len(offsets)
+        return queue.may_give() if queue.is_orderly else len(dead) < len(offsets)
 
 
 def new_token() -> int:

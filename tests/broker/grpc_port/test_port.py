@@ -1,17 +1,21 @@
 """The gRPC port of a broker, over sockets."""
 
+import asyncio
+
 import pytest
 
 from sparrowmq import connect
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, GroupConfig
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.proxy.settings_answer import set_ms
 from sparrowmq.proxy.transaction_id import TransactionId
 from sparrowmq.proxy.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.broker.live import live_broker
 from tests.proxy.scripted import named, outgoing
 
 
@@ -42,6 +46,33 @@ async def test_message_is_sent_received_and_acknowledged(tmp_path):
             entry = {"message_id": system.message_id, "receipt_handle": changed.receipt_handle}
             acked = await consumer.call("AckMessage", **names, entries=[entry])
             assert (changed.status.code, acked.status.code) == (20000, 20000)
+
+
+async def test_slow_message_group_delays_no_other(tmp_path):
+    async with live_broker(tmp_path, grpc_port=0) as live:
+        async with connect(live.cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1, message_type="FIFO")
+        config = GroupConfig("g", consume_message_orderly=True)
+        await live.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
+        async with channel_to(live.broker.grpc_address) as channel:
+            producer, slow, quick = (GrpcClient(channel, name) for name in ("p", "slow", "quick"))
+            for consumer in (slow, quick):
+                await (await consumer.telemetry(ClientType.SIMPLE_CONSUMER, group="g"))()
+            assert (await slow.receive(queue_id=0, wait_ms=0))[0] == 40401
+            for number, group in enumerate("aabbab"):
+                sent = outgoing(body=b"%d" % number, message_type=MessageType.FIFO, message_group=group)
+                assert (await producer.call("SendMessage", messages=[sent])).status.code == 20000
+            _, (stuck,) = await slow.receive(queue_id=0, count=1, attempt_id="1")
+            assert stuck.body == b"0"
+            _, others = await quick.receive(queue_id=0, attempt_id="2")
+            assert [each.body for each in others] == [b"2", b"3", b"5"]
+            _, again = await slow.receive(queue_id=0, count=1, attempt_id="1")
+            assert [(each.body, each.system_properties.delivery_attempt) for each in again] == [(b"0", 1)]
+            waiting = asyncio.ensure_future(quick.receive(queue_id=0, wait_ms=15_000, attempt_id="3"))
+            entry = {"receipt_handle": again[0].system_properties.receipt_handle}
+            names = {"topic": named("orders"), "group": named("g")}
+            assert (await slow.call("AckMessage", **names, entries=[entry])).status.code == 20000
+            assert [each.body for each in (await waiting)[1]] == [b"1", b"4"]
 
 
 async def test_broker_sees_the_members_of_a_group(tmp_path):

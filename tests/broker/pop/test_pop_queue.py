@@ -136,6 +136,35 @@ def _change(queue, chance, now_ms):
     return steps
 
 
+def test_a_snapshot_has_what_waits_and_the_attempts():
+    queue, copy = begun(), PopQueue(*PLACE, 0)
+    queue.apply(taken(list(range(70)), 70, attempt=0))
+    queue.apply(Taken(*PLACE, [2, 66], 70, 100, 1000, 7, 1, 5))
+    queue.apply(Taken(*PLACE, [3, 1], 70, 100, 1000, 8, 2, 6))
+    queue.apply(settled(4))
+    copy.apply(Taken(*PLACE, [2, 1], 70, 100, 1000, 7, 1, 9))
+    for step in queue.snapshot():
+        copy.apply(step)
+    assert state(copy)[:4] == state(queue)[:4]
+    assert [copy.messages_of(attempt) for attempt in (5, 6, 9)] == [[], [], []]  # 0 and 1 are before them
+    queue.apply(settled(0, 1))
+    copy.apply(settled(0, 1))
+    assert copy.messages_of(5) == queue.messages_of(5) == [2]
+    assert copy.attempts.messages(5) == [2, *range(5, 68)]
+    assert [copy.next_ready(1000) for _ in range(3)] == [68, 69, None]
+
+
+def test_lanes_take_the_place_of_ready_messages_and_give_it_back():
+    queue = begun()
+    queue.apply(taken([0, 1, 2], 3, attempt=0))
+    queue.apply(taken([0], 3))
+    lanes = queue.begin_lanes()
+    assert (lanes.unread, queue.ready, list(queue.visible(1000))) == ([2, 1, 0], [], [1, 2])
+    assert queue.look(0, 1000) == [0]
+    queue.end_lanes()
+    assert [queue.next_ready(1000) for _ in range(4)] == [0, 1, 2, None]
+
+
 def test_a_stuck_message_costs_one_chunk():
     queue = begun()
     for begin in range(0, 6400, CHUNK):

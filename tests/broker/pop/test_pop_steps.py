@@ -1,5 +1,6 @@
 """Steps of pop consumption, as records have them."""
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -24,12 +25,23 @@ STEPS: list[AnyStep] = [
     Changed("t", "g", 0, 8, 1500, 2500, 78),
     Settled("t", "g", 0, [7, 1]),
     Restored("t", "g", 0, 1, (1 << 64) - 1, bytes(1536)),
+    Taken("t", "g", 0, [7, 3], 13, 1000, 2000, 77, 1, (1 << 63) - 1),
+    Restored("t", "g", 0, 1, 3, bytes(1536), [0, 5, 1, (1 << 63) - 1]),
     Dropped("t", "g", 0),
 ]
 
 
 def test_steps_come_back_from_records():
     assert [step for piece in encoded(STEPS) for step in decoded(piece)] == STEPS
+
+
+def test_steps_of_brokers_that_had_no_attempts_are_read():
+    taken = msgspec.msgpack.encode([0, "t", "g", 0, [7, 3], 10, 1000, 2000, 77, 1])
+    restored = msgspec.msgpack.encode([4, "t", "g", 0, 1, 3, b"cells"])
+    assert list(decoded([taken, restored])) == [
+        Taken("t", "g", 0, [7, 3], 10, 1000, 2000, 77, 1),
+        Restored("t", "g", 0, 1, 3, b"cells"),
+    ]
 
 
 def test_many_steps_take_several_records():

@@ -251,5 +251,31 @@ async def test_a_slave_that_becomes_the_master_knows_what_is_hidden_and_done(tmp
         assert await committed(live) == 3
 
 
+async def test_a_slave_that_becomes_the_master_keeps_message_groups_and_attempts(tmp_path):
+    async with pair(tmp_path) as both:
+        master = await both.start("master", role=BrokerRole.SYNC_MASTER)
+        await both.start("slave")
+        for number, group in enumerate("aabab"):
+            await both.send(str(number).encode(), properties={"__SHARDINGKEY": group})
+        asked = await both.session("master")
+        await until(lambda: both.log("slave") != b"", limit_s=30)
+        live = Live(master, asked, Cluster(tmp_path / "none", 0))
+        order = {"queue_id": 0, "order": True}
+        first = await pop(live, **order, max_msg_nums=1, attempt_id="A")
+        assert [each.body for each in await pop(live, **order, attempt_id="B")] == [b"2", b"4"]
+        assert [each.body for each in first] == [b"0"]
+        await both.same()
+        await both.stop("master")
+        await both.stop("slave")
+        successor = await both.start("slave", role=BrokerRole.ASYNC_MASTER, broker_id=0)
+        asked = await both.session("slave")
+        live = Live(successor, asked, Cluster(tmp_path / "none", 0))
+        assert await pop(live, **order, attempt_id="C") == []
+        (again,) = await pop(live, **order, attempt_id="A")
+        assert (again.body, again.reconsume_times) == (b"0", 0)
+        await asked.call(ack(again, str(handle_of(again, "broker-a"))))
+        assert [each.body for each in await pop(live, **order, attempt_id="C")] == [b"1", b"3"]
+
+
 def handle_of(message, broker_name):
     return ReceiptHandle.parse(message.properties["POP_CK"])._replace(broker_name=broker_name)
