@@ -18,13 +18,15 @@ from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import SparrowError
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, GroupConfig
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
 from sparrowmq.remoting.tls.tls_settings import ClientAuth
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS
+from tests.broker.live import live_broker
 from tests.certificates import authority, settings_of, signed
 from tests.interop.kits import five_java_jars, five_python, go_puppet, java, node_puppet, rust_puppet
 
@@ -42,6 +44,7 @@ EXPECTED = {
         *([f"m{n}", "a", [f"k{n}"], {"own": "x"}] for n in range(3)),
     ],
     "pushes": ["fifo"],
+    "keeps_groups_apart": ["quick 0", "quick 1", "quick 2", "stuck 0", "stuck 1"],
     "ends_transactions": [20000, True],
     "recalls": True,
     "settles": [["large", 1], ["large", 2], True],
@@ -155,6 +158,17 @@ async def test_official_client_of_5_reaches_a_port_that_only_encrypts(five, tmp_
 @pytest.mark.cell("five-push")
 async def test_push_consumer_receives_messages_of_a_group(five, endpoint, tmp_path):
     await check(five, "pushes", endpoint, tmp_path)
+
+
+async def test_stuck_message_group_delays_no_other_of_a_push_consumer(tmp_path):
+    async with live_broker(tmp_path, grpc_port=0) as live:
+        async with connect(live.cluster.namesrv) as mq:
+            await mq.admin.create_topic("fifo", queues=1, message_type="FIFO")
+            await mq.admin.create_group("ordered")
+            await mq.admin.reset("ordered", "fifo", "earliest")
+        config = GroupConfig("ordered", consume_message_orderly=True)
+        await live.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
+        await check("five-python", "keeps_groups_apart", live.broker.grpc_address, tmp_path)
 
 
 @pytest.mark.cell("five-transaction", "five-check")

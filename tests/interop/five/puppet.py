@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import sys
+import threading
 import time
 from contextlib import suppress
 
@@ -44,6 +45,24 @@ class Listener(MessageListener):  # type: ignore[misc]
 
     def consume(self, message):
         self.bodies.put(message.body.decode())
+        return ConsumeResult.SUCCESS
+
+
+class StuckListener(MessageListener):  # type: ignore[misc]
+    """Handles the message "stuck 0" only after "quick 2"."""
+
+    def __init__(self):
+        self.bodies: queue.Queue = queue.Queue()
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def consume(self, message):
+        body = message.body.decode()
+        if body == "stuck 0":
+            self.begun.set()
+            self.goes_on.wait(LIMIT_S)
+        self.bodies.put(body)
+        if body == "quick 2":
+            self.goes_on.set()
         return ConsumeResult.SUCCESS
 
 
@@ -102,6 +121,23 @@ def pushes(config):
     producer.shutdown()
     consumer.shutdown()
     return sorted(found)
+
+
+def keeps_groups_apart(config):
+    """Push messages of a stuck message group, and of a quick one behind it in the same queue."""
+    listener = StuckListener()
+    consumer = PushConsumer(config, "ordered", listener, {"fifo": FilterExpression()})
+    consumer.startup()
+    producer = Producer(config, ("fifo",))
+    producer.startup()
+    for body in ("stuck 0", "stuck 1", "quick 0", "quick 1", "quick 2"):
+        producer.send(outgoing(body, topic="fifo", message_group=body.split()[0]))
+        if body == "stuck 0":
+            listener.begun.wait(LIMIT_S)
+    found = [listener.bodies.get(timeout=LIMIT_S) for _ in range(5)]
+    producer.shutdown()
+    consumer.shutdown()
+    return found
 
 
 def ends_transactions(config):
