@@ -14,12 +14,12 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from sparrowmq.broker import large_batch
+from sparrowmq.broker.batches import large_batch
+from sparrowmq.broker.batches.repeated_batch import demand_few, in_a_row, put_missing, written
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
-from sparrowmq.broker.repeated.repeated_batch import demand_few, in_a_row, put_missing, written
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.repeated import repeated_batch
+from sparrowmq.broker.batches import repeated_batch
 from sparrowmq.broker.repeated.recognition import Repeats, keys
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
-from sparrowmq.broker.large_batch import PART, PART_OF_ENTRIES, in_doubt
+from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, in_doubt
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats, keys
 from sparrowmq.broker.repeated.retried_ids import Key

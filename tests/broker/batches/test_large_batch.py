@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker import large_batch
-from sparrowmq.broker.repeated import repeated_batch
+from sparrowmq.broker.batches import large_batch, repeated_batch
 from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout
 from sparrowmq.loop import slices
 from sparrowmq.loop.slices import at_once

@@ -1,0 +1,1 @@
+"""Batches of thousands of messages, and batches that were sent again."""
