@@ -47,7 +47,8 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
 async def test_a_drain_is_kept_by_the_broker_so_restarts_do_not_forget_it(tmp_path):
     file = tmp_path / "broker.conf"
     file.write_text("# ours\n")
-    async with Cluster(tmp_path / "stores", 2) as cluster, Admin(cluster.namesrv) as admin:
+    cluster = Cluster(tmp_path / "stores", 2, register_period_ms=10_000)
+    async with cluster, Admin(cluster.namesrv) as admin:
         broker = cluster.brokers[0]
         broker._changing._file = file
         await admin.create_topic("orders", queues=2)
