@@ -7,7 +7,6 @@ cannot make them long.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
 NO_ATTEMPT: Final = 0
@@ -17,6 +16,8 @@ def number_of(attempt_id: str) -> int:
     """Return the number of an attempt id, of 63 bits."""
     if not attempt_id:
         return NO_ATTEMPT
+    from hashlib import blake2b  # a broker loads it only for orderly pops
+
     return int.from_bytes(blake2b(attempt_id.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 

@@ -187,7 +187,8 @@ class KeptTable:
         """
         self._holding.enter_context(locked(self.state))
         try:
-            if isinstance(self.root, Path):  # it may be reached by another path, with another state
+            # The table may be reached by another path, with another state. In place of a folder, a file fails later.
+            if isinstance(self.root, Path) and not self.root.is_file():
                 self._holding.enter_context(locked(self.root / OWN_FOLDER))
             self.settled = with_usable_key(begun_at(self.root, self.settled) or self.settled)
             if self.settled.mode in ENCODED:
