@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import sparrowmq.sync
 from sparrowmq.cli.main import main
 from tests.interop.servers import OurBroker, OurNamesrv
 
@@ -67,10 +68,9 @@ def pair(folder: Path) -> Iterator[Pair]:
             found = Pair(namesrv, brokers)
             assert found.run("topic", "create", "orders", "--queues", "2", timeout_s=30).exit_code == 0
             assert found.run("group", "create", "billing", timeout_s=30).exit_code == 0
-            (folder / "lines").write_text("0\n1\n2\n3\n")  # one for each queue of both brokers
-            lines = ("--lines", "--file", str(folder / "lines"), "--key", "k")
-            sent = found.run("message", "send", "orders", *lines, timeout_s=30)
-            assert sent.exit_code == 0, sent.output
+            with sparrowmq.sync.connect(namesrv.address) as client:
+                for queue in client.queues("orders"):
+                    client.send("orders", b"paid", keys="k", queue=queue)
             reset = ("group", "reset", "billing", "orders", "earliest", "--yes")
             assert found.run(*reset, timeout_s=30).exit_code == 0
             yield found
