@@ -162,7 +162,7 @@ class _ProducerGroup:
 class Clients:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.notices = Notices()
+        self.notices = Notices(clock)
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, _ProducerGroup] = {}
         # A producer's connections by its id, in the order of arrival.

@@ -1,24 +1,28 @@
 """Notices to the members of a consumer group that its members or topics have changed (code 40).
 
     a change in a small group       all members are notified at once
-    more changes, or a large group  collected; one round of notices within a second
+    more changes, or a large group  collected; one round of notices each second
 
 A group gets up to 100 notices a second at once, so a small group shares out its queues without a delay. In a large
 group each join would notify every member: 2,000 members that join make 2 million notices. With one round a second, a
-member gets one notice for all changes of that second.
+member gets one notice for all changes of that second. A notified member asks at once who the others are, so a large
+round goes out in portions: 5,000 questions at the same moment would delay other requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, Final, Protocol
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Protocol
 
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.remoting.peer import Peer
 
 ROUND_S: Final = 1.0
-AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected
+AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected; the smallest portion
+PORTIONS: Final = 50  # at most, of a round
+PAUSE_S: Final = 0.01  # between two portions
 
 
 class Notified(Protocol):
@@ -34,7 +38,8 @@ class Notified(Protocol):
 
 
 class Notices:
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._sent: dict[str, int] = {}  # since the last round
         self._waiting: dict[str, Notified] = {}
 
@@ -48,15 +53,17 @@ class Notices:
         for peer in group.members:
             peer.tell(NotifyConsumerIdsChanged(group.name))
 
-    def round(self) -> Coroutine[Any, Any, None]:
-        """Notify the members of the groups that wait. Call it each second."""
+    async def round(self) -> None:
+        """Notify the members of the groups that wait, within PORTIONS * PAUSE_S. Call it each second."""
         waiting = self._waiting
         self._sent, self._waiting = {}, {}
-        return to_end(_notify(waiting.values()))
+        portion = max(AT_ONCE, math.ceil(sum(len(group.members) for group in waiting.values()) / PORTIONS))
+        for number, (group, peer) in enumerate(_members(waiting.values())):
+            if number and number % portion == 0:
+                await self._clock.sleep(PAUSE_S)
+            if peer in group.members:
+                peer.tell(NotifyConsumerIdsChanged(group.name))
 
 
-def _notify(groups: Iterable[Notified]) -> Steps[None]:
-    for group in groups:
-        for peer in list(group.members):
-            peer.tell(NotifyConsumerIdsChanged(group.name))
-            yield
+def _members(groups: Iterable[Notified]) -> Iterator[tuple[Notified, Peer]]:
+    return ((group, peer) for group in groups for peer in list(group.members))

@@ -6,6 +6,7 @@ import pytest
 
 from sparrowmq.broker.clients import MOST_GROUPS, SILENCE_S, Clients
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerList
 from sparrowmq.protocol.subscription import Subscription
@@ -349,7 +350,8 @@ def test_the_list_of_members_is_encoded_once_for_all_who_ask(clients):
     assert ConsumerList.decode(group.encoded_ids()).consumer_id_list == ["a second"]
 
 
-async def test_two_thousand_joins_cost_few_notices(clients):
+async def test_two_thousand_joins_cost_few_notices():
+    clients = Clients(SystemClock())
     peers = [stranger() for _ in range(2000)]
     for peer in peers:
         clients.consume(peer, f"client {id(peer)}", "JAVA", 409, ConsumerBeat("g"))

@@ -1,21 +1,24 @@
 """When the members of a group are notified, and how often."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sparrowmq.broker.notices import Notices
+from sparrowmq.broker.notices import AT_ONCE, PAUSE_S, PORTIONS, Notices
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.testing.clock import ManualClock
 
 
 class Member:
     """A connection that counts its notices."""
 
     def __init__(self):
-        self.told = []
+        self.notices = []
 
     def tell(self, notice):
-        self.told.append(notice.consumer_group)
+        self.notices.append(notice.consumer_group)
 
 
 def group(size, name="g") -> Any:
@@ -23,13 +26,13 @@ def group(size, name="g") -> Any:
 
 
 def told(it):
-    (count,) = {len(member.told) for member in it.members}
+    (count,) = {len(member.notices) for member in it.members}
     return count
 
 
 @pytest.mark.guards("Notices.changed: false sent > AT_ONCE", "Notices.round: {}, {} -> self._sent, {}")
 async def test_a_small_group_is_notified_at_once_until_it_changes_often():
-    notices, small = Notices(), group(40)
+    notices, small = Notices(SystemClock()), group(40)
     for expected in (1, 2, 2, 2):
         notices.changed(small)
         assert told(small) == expected
@@ -42,7 +45,7 @@ async def test_a_small_group_is_notified_at_once_until_it_changes_often():
 
 
 async def test_a_large_group_is_notified_once_in_a_round():
-    notices, large, other = Notices(), group(101), group(1, "h")
+    notices, large, other = Notices(SystemClock()), group(101), group(1, "h")
     for _ in range(3):
         notices.changed(large)
         notices.changed(other)
@@ -52,9 +55,26 @@ async def test_a_large_group_is_notified_once_in_a_round():
 
 
 async def test_who_left_before_the_round_is_not_notified():
-    notices, large = Notices(), group(101)
+    notices, large = Notices(SystemClock()), group(101)
     notices.changed(large)
     gone = next(iter(large.members))
     del large.members[gone]
     await notices.round()
-    assert gone.told == [] and told(large) == 1
+    assert gone.notices == [] and told(large) == 1
+
+
+@pytest.mark.guards(
+    "Notices.round: number % portion == 0 -> False", "Notices.round: peer in group.members -> True"
+)
+async def test_a_round_of_many_notices_goes_out_in_portions():
+    clock = ManualClock()
+    notices, huge = Notices(clock), group(3 * PORTIONS * AT_ONCE)
+    notices.changed(huge)
+    round_ = asyncio.create_task(notices.round())
+    for portions in (1, 2, 3):
+        await clock.advance(PAUSE_S if portions > 1 else 0)
+        assert sum(len(member.notices) for member in huge.members) == portions * 3 * AT_ONCE
+    gone = list(huge.members)[-1]
+    del huge.members[gone]
+    await clock.advance(PAUSE_S * PORTIONS)
+    assert round_.done() and told(huge) == 1 and gone.notices == []

@@ -36,6 +36,7 @@ from tests.interop.wire import SEND, Wire, request, send_fields
 
 ATTACKERS: Final = 16
 LIMIT_S: Final = 0.020
+LONGEST_S: Final = 0.050  # beside members
 _CASES: Final = 400
 _MOST_BYTES: Final = 1 << 20
 _PERIOD_S: Final = 0.010
@@ -102,6 +103,9 @@ def beside(
         if p99_s > LIMIT_S
         else []
     )
+    longest_s = max(found.took_s)
+    if members and longest_s > LONGEST_S:
+        broken.append(f"the longest send took {longest_s * 1e3:.0f} ms, the limit {LONGEST_S * 1e3:.0f}")
     return broken + ([f"{found.failed} sends failed"] if found.failed else [])
 
 
