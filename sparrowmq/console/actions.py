@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
+from sparrowmq.client.admin.groups import Group, GroupLag
 from sparrowmq.client.admin.operations import account_operations
 from sparrowmq.client.admin.operations.broker_operations import change_broker_settings
 from sparrowmq.client.admin.operations.group_operations import consume_directly
@@ -20,16 +20,21 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.action_dialog import Action, Asked, Check
 from sparrowmq.console.layout.forms import Field, Values, properties_in
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.page_times import moment_of, time_of
+from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.dead_letter_search import topic_of
+from sparrowmq.console.reading.reset_effects import ResetEffect, position_of, skip_text, topics_of
 from sparrowmq.console.users import Role
 from sparrowmq.errors import SparrowError
-from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountList
+from sparrowmq.protocol.requests.group_settings import LEVELS, text_of
 
 _CLUSTER: Final = Field("cluster", "Cluster, if there are several")
 _MAX_RETRIES: Final = "Maximum retries before dead letters"
+_ORDERED: Final = "Deliver in order to consumers that pop, and to those of 5.x"
+_RETRY_PAUSES: Final = Field(
+    "retry_pauses", "Pauses before retries", value=LEVELS, hint="10s 1m 5m, or 5s..2h, or levels"
+)
 
 # Topics -------------------------------------------------------------------------------------------------------------
 
@@ -159,39 +164,6 @@ _POSITIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ResetEffect:
-    """The effect of a reset: how many messages come again, and how many never come."""
-
-    again: int
-    skipped: int
-
-    @staticmethod
-    def of(lag: GroupLag, targets: Mapping[MessageQueue, int]) -> ResetEffect:
-        committed = {each.queue: each.committed for each in lag.queues}
-        steps = [target - committed.get(queue, target) for queue, target in targets.items()]
-        return ResetEffect(-sum(step for step in steps if step < 0), sum(step for step in steps if step > 0))
-
-    def text(self, group: str, topic: str) -> str:
-        return (
-            f"Group {group} would receive {self.again:,} messages of {topic} again, "
-            f"and would skip {self.skipped:,} waiting messages."
-        )
-
-
-def position_of(kind: str, text: str) -> ResetTo:
-    """The position that a form names. Raises: ValueError."""
-    if kind == "time":
-        if (moment := moment_of(text, "time")) is None:
-            raise ValueError("the time is missing; write it as 2026-11-20 08:00")
-        return moment
-    if kind == "offset":
-        if not (text.isascii() and text.isdigit()):
-            raise ValueError(f"{text!r} is not an offset; write a number from 0 on")
-        return int(text)
-    return "earliest" if kind == "earliest" else "latest"
-
-
 def reset_offsets(group: str = "", topic: str = "") -> Action:
     """Move a group to other offsets. The dialog is filled with what is given."""
 
@@ -223,17 +195,6 @@ def reset_offsets(group: str = "", topic: str = "") -> Action:
     )
 
 
-def topics_of(lag: GroupLag) -> list[str]:
-    """The topics that a group consumes, without those of RocketMQ."""
-    return sorted({each.queue.topic for each in lag.queues if not each.queue.topic.startswith("%")})
-
-
-def skip_text(lag: GroupLag, topic: str) -> str:
-    """The effect of skipping a topic's waiting messages."""
-    waiting = sum(each.lag for each in lag.queues if each.queue.topic == topic)
-    return f"Group {lag.group} will never receive {waiting:,} messages of {topic}."
-
-
 def skip_waiting(lag: GroupLag) -> Action:
     """Move a group to the end of a topic that it consumes."""
     topics = topics_of(lag)
@@ -256,9 +217,15 @@ def create_group() -> Action:
     """Create a consumer group at every master."""
 
     async def run(view: View, asked: Asked) -> str:
-        name, retries, cluster = (asked.values[each] for each in ("name", "max_retries", "cluster"))
-        await view.admin.create_group(name, max_retries=retries or 0, cluster=cluster or None)
-        return f"group {name} is created"
+        values = asked.values
+        await view.admin.create_group(
+            values["name"],
+            max_retries=values["max_retries"] or 0,
+            ordered=values["ordered"],
+            retry_pauses=values["retry_pauses"] or LEVELS,
+            cluster=values["cluster"] or None,
+        )
+        return f"group {values['name']} is created"
 
     return Action(
         "create group",
@@ -268,21 +235,35 @@ def create_group() -> Action:
         run,
         submit="Create",
         to=lambda values: ("groups", values["name"]),
-        fields=(Field("name", "Name"), Field("max_retries", _MAX_RETRIES, "number", 16, least=0), _CLUSTER),
+        fields=(
+            Field("name", "Name"),
+            Field("max_retries", _MAX_RETRIES, "number", 16, least=0),
+            _RETRY_PAUSES,
+            Field("ordered", _ORDERED, "box", False),
+            _CLUSTER,
+        ),
     )
 
 
 def change_group(group: Group) -> Action:
     first = next(iter(group.settings.values()))
+    pauses = text_of(first.group_retry_policy)
+
+    async def run(view: View, asked: Asked) -> str:
+        values = {**asked.values, "retry_pauses": asked.values["retry_pauses"] or LEVELS}
+        if values["retry_pauses"] == pauses:
+            del values["retry_pauses"]
+        await view.admin.change_group(group.name, **values)
+        return f"group {group.name} is changed"
+
     return Action(
         "change group",
         Role.ADMIN,
         "Change",
         "tune",
-        lambda view, asked: view.admin.change_group(group.name, **asked.values),
+        run,
         group.name,
         f"Change {group.name}",
-        done=f"group {group.name} is changed",
         fields=(
             Field("max_retries", _MAX_RETRIES, "number", first.retry_max_times, least=-1),
             Field(
@@ -292,6 +273,8 @@ def change_group(group: Group) -> Action:
                 first.retry_queue_nums,
                 least=0,
             ),
+            replace(_RETRY_PAUSES, value=pauses),
+            Field("ordered", _ORDERED, "box", bool(first.consume_message_orderly)),
             Field("may_consume", "May consume", "box", first.consume_enable),
             Field("may_broadcast", "May broadcast", "box", first.consume_broadcast_enable),
         ),

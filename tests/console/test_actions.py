@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.client.admin.topics import Topic, TopicShare
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
-from sparrowmq.console.actions import BrokerAccounts, ResetEffect, hidden, position_of
+from sparrowmq.console.actions import BrokerAccounts, hidden
 from sparrowmq.console.layout.action_dialog import Asked
 from sparrowmq.console.layout.forms import properties_in
 from sparrowmq.console.layout.view import Forbidden
@@ -25,6 +24,7 @@ from sparrowmq.console.users import Role
 from sparrowmq.errors import ChangeFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import AccountList, GroupConfig
+from sparrowmq.protocol.requests.group_settings import text_of
 from sparrowmq.testing import Cluster
 from tests.console.layout.seeing import page, seen
 
@@ -167,9 +167,10 @@ async def test_a_group_is_created_reset_changed_and_deleted(look):
     await carried_out(view, actions.skip_waiting(await look.admin.lag("billing")))
     assert (await look.admin.lag("billing")).lag == 0
     change = actions.change_group(await look.admin.group("billing"))
-    await carried_out(view, change, max_retries=5, may_consume=False)
+    await carried_out(view, change, max_retries=5, may_consume=False, retry_pauses="5s..2h", ordered=True)
     settings = (await look.admin.group("billing")).settings["broker-0"]
     assert (settings.retry_max_times, settings.consume_enable) == (5, False)
+    assert (text_of(settings.group_retry_policy), settings.consume_message_orderly) == ("5s..2h", True)
     await carried_out(view, actions.delete_group("billing"))
     assert "billing" not in await look.admin.groups()
 
@@ -184,29 +185,6 @@ async def test_a_setting_changes_while_the_broker_runs(two, look):
 
 def test_a_secret_setting_is_hidden():
     assert hidden("haSecret", "x") == "••••••" and hidden("haSecret", "") == "" and hidden("port", "1") == "1"
-
-
-def test_a_dry_run_counts_repeated_and_skipped_messages():
-    lags = (QueueLag(queue, 100, at, None) for queue, at in zip(QUEUES, (10, 50), strict=False))
-    effect = ResetEffect.of(GroupLag("g", tuple(lags), 0), dict(zip(QUEUES, (4, 100, 70), strict=True)))
-    assert effect == ResetEffect(again=6, skipped=50), "a queue that was never read counts nothing"
-    assert effect.text("g", "t") == (
-        "Group g would receive 6 messages of t again, and would skip 50 waiting messages."
-    )
-
-
-def test_positions_are_ends_times_and_offsets():
-    assert position_of("earliest", "") == "earliest" and position_of("latest", "x") == "latest"
-    assert position_of("offset", "12") == 12
-    assert position_of("time", "2026-11-20 08:00") == datetime(2026, 11, 20, 8).astimezone()
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"), [("time", "yesterday"), ("time", ""), ("offset", "-1"), ("offset", ""), ("offset", "²")]
-)
-def test_an_invalid_position_is_an_error(kind, text):
-    with pytest.raises(ValueError, match="write"):
-        position_of(kind, text)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, QueueLag
-from sparrowmq.console.actions import change_group, delete_group, reset_offsets, skip_waiting, topics_of
+from sparrowmq.console.actions import change_group, delete_group, reset_offsets, skip_waiting
 from sparrowmq.console.layout.charts import lines
 from sparrowmq.console.layout.described_page import Description, Page, Update, section
 from sparrowmq.console.layout.tables import Column, Columns, link
@@ -17,6 +17,7 @@ from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.groups_page import span_text
 from sparrowmq.console.reading.cluster_view import behind_s
+from sparrowmq.console.reading.reset_effects import topics_of
 from sparrowmq.console.reading.troubles import Trouble
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.group_settings import text_of

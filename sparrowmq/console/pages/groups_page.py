@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.console.actions import create_group, topics_of
+from sparrowmq.console.actions import create_group
 from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.list_page import PAGE as PER_PAGE
 from sparrowmq.console.layout.list_page import Boxes, ListPage
 from sparrowmq.console.layout.tables import Amount, Column, Columns, Sparkline, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.cluster_view import behind_s
+from sparrowmq.console.reading.reset_effects import topics_of
 from sparrowmq.console.reading.topic_figures import FRESH_S, OLD_S
 
 

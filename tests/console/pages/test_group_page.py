@@ -1,15 +1,8 @@
 import pytest
 
-from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.console.actions import skip_text
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.group_settings import text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-async def test_skipping_tells_what_will_never_be_handled():
-    queues = [QueueLag(MessageQueue(topic, "b", 0), 10, at, None) for topic, at in (("a", 4), ("b", 0))]
-    assert skip_text(GroupLag("g", tuple(queues), 0.0), "a") == "Group g will never receive 6 messages of a."
 
 
 async def test_a_group_is_moved_after_a_dry_run(visit, stage):
@@ -43,10 +36,17 @@ async def test_a_group_is_changed_and_deleted(visit, stage):
     await boss.go("groups/spare-group")
     await boss.press("Change")
     await boss.fill("Maximum retries before dead letters", "3")
+    await boss.fill("Pauses before retries", "soon")
+    await boss.press("Save")
+    await boss.sees("retry pauses 'soon' cannot be read")
+    await boss.fill("Pauses before retries", "10s 1m")
+    await boss.page.get_by_role("checkbox", name="Deliver in order").click()
     await boss.press("Save")
     await boss.sees("is changed")
     async with stage.admin() as admin:
-        assert (await admin.group("spare-group")).settings["broker-0"].retry_max_times == 3
+        settings = (await admin.group("spare-group")).settings["broker-0"]
+        assert (settings.retry_max_times, settings.consume_message_orderly) == (3, True)
+        assert text_of(settings.group_retry_policy) == "10s 1m"
     await boss.go("groups/spare-group")
     await boss.press("Delete")
     await boss.fill("Type spare-group to confirm", "spare-group")
