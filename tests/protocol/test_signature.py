@@ -2,7 +2,7 @@
 
 import hmac
 from base64 import b64encode
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -92,6 +92,26 @@ def test_a_send_is_verified_by_what_was_decoded_of_it(changed: dict[str, Any], t
     assert not key.has_signed_send(send_values(decoded), b"bodY")
     assert not key.has_signed_send(send_values(msgspec.structs.replace(decoded, queue_id=1)), b"body")
     assert not key.has_signed_send(send_values(msgspec.structs.replace(decoded, signature="ä")), b"body")
+
+
+def test_each_field_of_a_send_is_signed() -> None:
+    usual: dict[type, Any] = {str: "text", int: 1234, bool: True}
+    whole = [
+        usual[next(kind for kind in usual if kind in (each.type, *get_args(each.type)))]
+        for each in msgspec.structs.fields(SignedSend)
+    ]
+    unsigned = SignedSend.__struct_fields__.index("signature")
+    for at in range(len(whole)):
+        changed = whole.copy()
+        changed[at] = {"text": "other", 1234: 1235, True: False}[whole[at]]
+        is_same = send_content(tuple(changed), b"") == send_content(tuple(whole), b"")
+        assert is_same == (at == unsigned), SignedSend.__struct_fields__[at]
+
+
+def test_a_send_with_half_a_surrogate_pair_is_signed_as_java_writes_it() -> None:
+    fields = SendMessageV2("group", "topic", "TBW102", 4, 0, 0, 1, 0, "\ud800").ext_fields()
+    decoded = msgspec.convert(fields | {"AccessKey": "ak", "Signature": "s"}, SignedSend, strict=False)
+    assert send_content(send_values(decoded), b"x") == content(decoded.ext_fields(), b"x")
 
 
 def test_an_empty_secret_signs_as_the_cpp_client_does_without_credentials() -> None:
