@@ -93,8 +93,10 @@ def beside(
         ready.wait(120)
         attacked = _sends(broker.port, minutes * 60)
         stop.set()
-        attack.join(30)
+        if not members:  # who stay in their group until the end
+            attack.join(30)
         attack.kill()
+        attack.join()
         found = Beside(*attacked, attacks=count.value, what="joins" if members else "attacks")
         say(f"beside {f'{members:,} members' if members else f'{attackers} attackers'}: {found}")
     p99_s = statistics.quantiles(found.took_s, n=100)[98]
