@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from sparrowmq.once.sql import metadata
+from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.testing import Cluster
 from sparrowmq.testing.background import BackgroundCluster
-from tests.client.conftest import cluster as cluster
 from tests.client.conftest import mq as mq
+from tests.interop.servers import DELAY_LEVELS
 from tests.once.postgres import LivePostgres, needs_postgres
 
 BILLS = sa.Table("bills", metadata, sa.Column("bill", sa.String(64), nullable=False))
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """A cluster whose retries come after a second."""
+    async with Cluster(tmp_path / "cluster", delay_levels=DelayLevels.parse(DELAY_LEVELS)) as started:
+        yield started
 
 
 @pytest.fixture
