@@ -39,8 +39,8 @@ ALLOWED_SKIPS = [
     r"^(Skipped: )?(cpp|go|node|rust|five-[a-z]+|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
-# Files and folders that share a Spark session, Java clients, brokers of our own client, or the console's browser: each
-# group has one worker.
+# Files and folders that share a Spark session, Java clients, brokers of our own client, the console's browser, or the
+# generated pages: each group has one worker.
 TOGETHER = {
     "tests/console/pages": "console",
     "tests/console/layout": "console",
@@ -66,6 +66,8 @@ TOGETHER = {
     "tests/interop/test_our_transactions.py": "our client",
     "tests/interop/test_at_a_time.py": "our client",
     "tests/interop/test_asked_consumers.py": "our client",
+    "tests/tools/test_docs.py": "pages",
+    "tests/tools/test_prose.py": "pages",
 }
 # Files whose tests take long and share nothing: each test goes where there is time.
 APART = {"tests/store/test_crash_states.py"}
@@ -77,6 +79,15 @@ LONGEST_FIRST = [
     "spark",
     "our client",
     "console",
+    "tests/conditions/test_causes.py",
+    "tests/interop/test_five.py",
+    "tests/spark/pipelines/lake/test_remote_lake.py",
+    "tests/spark/lakehouse/test_keyed_batch.py",
+    "tests/spark/lakehouse/test_recorded_progress.py",
+    "tests/crash/test_operations.py",
+    "tests/console/test_accessibility.py",
+    "tests/crash/test_pop_fire.py",
+    "tests/interop/test_mqproxy.py",
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
     "tests/crash/test_failover.py",

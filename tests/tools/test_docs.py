@@ -105,8 +105,7 @@ def test_every_request_of_the_table_is_on_the_page_once():
     assert sorted(rows) == sorted((str(int(row.code)), row.code.name) for row in ROWS)
 
 
-def test_every_generated_page_has_a_title_and_a_place_in_the_site():
-    pages = docs.generated_pages()
+def test_every_generated_page_has_a_title_and_a_place_in_the_site(pages):
     settings = yaml.safe_load(
         (docs.ROOT / "mkdocs.yml").read_text().split("markdown_extensions:")[0] + "nav: []"
     )

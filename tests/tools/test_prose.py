@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools import docs, prose
+from tools import prose
 
 WORDS = "\n".join([" ".join(["word"] * 12)] * 3)  # a sentence of 36 words
 ONE_LINE = WORDS.replace("\n", " ")
@@ -50,11 +50,6 @@ def test_pages_of_the_project_are_read_but_not_decisions():
     names = prose.read_pages([])
     assert "README.md" in names and "docs/use/client.md" in names
     assert not [name for name in names if "adr/" in name]
-
-
-@pytest.fixture(scope="module")
-def pages():
-    return docs.generated_pages()
 
 
 @pytest.mark.parametrize(
