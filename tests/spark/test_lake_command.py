@@ -148,6 +148,7 @@ class Running:
         self.process.wait(30)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_lake_that_is_killed_in_the_middle_gives_each_message_one_row(namesrv, write, tmp_path):

@@ -18,7 +18,7 @@ from tests.spark.lakehouse.test_replaced_files import STAY_S, Clock, replace_all
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(params=["delta", "iceberg", "catalog"])
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.slow), "catalog"])
 def where(request, s3, tmp_path):
     """The address of a lake, and the settings of its tables."""
     found = {"format": request.param, "state": f"{tmp_path}/state/{{topic}}"}

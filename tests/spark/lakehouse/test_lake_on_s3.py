@@ -20,6 +20,7 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings
 from tests.spark.lakehouse.test_rounds import has_all, numbers, until
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to
+from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -61,7 +62,7 @@ class Remote:
         return sorted(self.seen().column("id").to_pylist())
 
 
-@pytest.fixture(params=["parquet", "delta", "iceberg", "catalog"])
+@pytest.fixture(params=[*KINDS_AT_LENGTH, "catalog"])
 def remote(request, s3, tmp_path):
     return Remote(request.param, tmp_path)
 

@@ -127,7 +127,7 @@ class LakeMishaps(Mishaps):
 
 @pytest.mark.timeout(600)
 @pytest.mark.guards("recorded_progress.compared: return Compared(progress)")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_each_mishap_each_message_is_there_once_or_the_start_is_refused(tmp_path, kind, seed):
     mishaps = LakeMishaps(tmp_path, kind, seed)
@@ -140,7 +140,7 @@ def test_after_each_mishap_each_message_is_there_once_or_the_start_is_refused(tm
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_many_mishaps_each_message_is_there_once_or_the_start_is_refused(tmp_path, kind):
     resumed = refused = 0
-    for seed in range(100, 110):
+    for seed in range(100, 104):
         mishaps = LakeMishaps(tmp_path / str(seed), kind, seed)
         mishaps.play(10)
         resumed, refused = resumed + mishaps.resumed, refused + mishaps.refused

@@ -46,6 +46,7 @@ def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic,
     ]
 
 
+@pytest.mark.slow
 def test_the_reader_has_no_message_from_before_an_archive_that_began_at_the_latest(topic, where, tmp_path):
     topic.send(0, 40)
     assert archive(topic.name, tmp_path / "a", options={"startingOffsets": "latest"}, **where).written == 0

@@ -68,6 +68,7 @@ def numbers(path):
     return sorted(int(row["body"]) for row in tables.rows_of("parquet", path, path.with_name("t.state")))
 
 
+@pytest.mark.slow
 def test_each_part_of_a_log_is_added_once_in_whichever_order_backups_come(spark, tmp_path):
     with BackgroundCluster(tmp_path / "broker", commit_log_file_bytes=64 << 10) as cluster:
         topic, log = Topic(spark, cluster.namesrv), tmp_path / "broker" / "broker-0" / "commitlog"

@@ -61,6 +61,7 @@ def test_a_message_passes_once_within_a_batch_between_batches_and_after_a_crash(
     assert passed(topic) == ["id-1", "id-2", "id-3", "id-4", "id-5"]
 
 
+@pytest.mark.slow
 def test_the_window_counts_the_times_at_which_messages_were_stored(topic, drop):
     send(topic, 1)
     time.sleep(2.1)
@@ -77,6 +78,7 @@ def test_repeats_are_what_has_the_same_key_by_any_expression(topic, drop):
     assert len(passed(topic)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_topics_of_a_pattern_are_copied_without_repeats_and_new_ones_are_found(topic, tmp_path):
     def run():

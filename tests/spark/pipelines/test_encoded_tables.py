@@ -28,7 +28,7 @@ from sparrowmq.spark.pipelines import preview, table
 from tests.schemas.fake_registry import FakeRegistry
 from tests.schemas.samples import MONEY, ORDER, ORDER_BODY, SHOP
 from tests.spark.pipelines.lake import tables
-from tests.spark.pipelines.lake.tables import KINDS
+from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -71,7 +71,7 @@ def avro(schema_id, schema, value):
     return wire.framed(schema_id, out.getvalue())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_avro_bodies_are_rows_with_the_columns_of_their_schemas(topic, run, tmp_path, registry, kind):
     assert registry.add("orders-value", ORDER) == 1
     newer = {**ORDER, "fields": [*ORDER["fields"], {"name": "place", "type": ["null", "string"]}]}
@@ -146,6 +146,7 @@ def test_protobuf_bodies_are_rows_with_the_columns_of_their_message(topic, run, 
     assert found is not None and found.fetchall() == [(5,)]
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_away_makes_no_errors(topic, run, tmp_path, registry):
     registry.add("orders-value", ORDER)
     topic.send_bodies([ORDER_BODY])

@@ -74,6 +74,7 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
     assert sum(row.properties.get("region") == "eu" for row in copies) == 300
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, copy, far):
     topic.send(0, 100)
     assert copy().written == 100

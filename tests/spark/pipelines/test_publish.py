@@ -53,6 +53,7 @@ def far(tmp_path):
         yield cluster
 
 
+@pytest.mark.slow
 @pytest.mark.guards("SentRows.without: not self.next -> True")
 def test_rows_are_not_sent_again_when_the_targets_retention_has_removed_them(topic, where, far, tmp_path):
     topic.send(0, 120)

@@ -58,6 +58,7 @@ def run(*words: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_topic_becomes_a_table_on_s3(topic, keys, tmp_path, monkeypatch):

@@ -133,6 +133,7 @@ def test_a_table_is_gone_on_with_as_it_was_begun(topic, run, tmp_path):
     assert run("parquet").written == 0
 
 
+@pytest.mark.slow
 def test_a_schema_is_extended_and_errors_are_tried_again(topic, run, tmp_path):
     topic.send_bodies([b'{"id":1,"more":"m"}', b'{"id":2.5}', b'{"id":"x"}'])
     assert run("delta", mode="schema", schema="id bigint").errors == 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
@@ -109,3 +110,8 @@ def iceberg_rows(path: Path, state: Path) -> pa.Table:
 
 
 KINDS = list(FORMATS)
+# For tests that take seconds with each format: `./run test` runs them with one, CI with all.
+KINDS_AT_LENGTH = [
+    "delta",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != "delta"),
+]

@@ -23,7 +23,7 @@ from tests.spark.pipelines.lake.tables import Table
 
 _MORE = [
     250,
-    pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]),
 ]
 
@@ -66,6 +66,7 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     assert table.open().last_batch() == commits - 1
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Upkeep.remove_unused: drop remove")
 def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeypatch):
     table = Table(tmp_path, "iceberg")
@@ -127,6 +128,7 @@ def test_a_table_of_an_earlier_release_gets_the_settings_and_loses_its_snapshots
     assert table.numbers() == list(range(7))
 
 
+@pytest.mark.slow
 def test_a_tag_keeps_its_snapshot(tmp_path):
     table = Table(tmp_path, "iceberg")
     grown(table, 2)

@@ -22,7 +22,7 @@ from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.tables.remote_files import target_in
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to, table_at
-from tests.spark.pipelines.lake.tables import KINDS
+from tests.spark.pipelines.lake.tables import KINDS, KINDS_AT_LENGTH
 from tests.spark.pipelines.tables.mishaps import Killed, Run, Topic
 
 pytestmark = pytest.mark.timeout(300)
@@ -145,7 +145,7 @@ class RemoteRun(Run):
         return Counter(seen.numbers())
 
 
-@pytest.fixture(params=[*KINDS, "catalog"])
+@pytest.fixture(params=[*KINDS_AT_LENGTH, pytest.param("catalog", marks=pytest.mark.slow)])
 def stream(request, s3, tmp_path):
     """Starts runs of one table."""
     kind, catalog = request.param, None

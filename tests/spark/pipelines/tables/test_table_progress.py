@@ -15,15 +15,15 @@ pytest.importorskip("duckdb")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.folders import locked
-from tests.spark.pipelines.lake.tables import KINDS, rows_of
+from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, rows_of
 from tests.spark.pipelines.tables.mishaps import Mishaps
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.guards("TableProgress.resume: drop put_aside")
 @pytest.mark.guards("TableProgress._note: drop save")
-@pytest.mark.parametrize("rounds", [4, pytest.param(70, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rounds", [4, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_no_mishap_loses_or_doubles_a_row(tmp_path, kind, rounds):
     mishaps = Mishaps(tmp_path, kind, rounds)
     mishaps.play(rounds)
@@ -76,7 +76,7 @@ def wanted(stop):
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.guards("row_shapes.behind: drop where")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind):
     root, state, copy = tmp_path / "orders", tmp_path / "orders.state", tmp_path / "copy"
     send(topic, 0, 50)
@@ -116,7 +116,7 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.guards("TableProgress.columns: self._overlap(table, batch) is not None -> False")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_a_state_lost_between_the_two_tables_and_a_longer_schema(topic, run, tmp_path, kind):
     """The message is in no table yet, and fits the columns of now: but the batch of its rows is there."""
     topic.send_bodies([b'{"id":1}', b'{"id":2}', b'{"id":"text"}'])

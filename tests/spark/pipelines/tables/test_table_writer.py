@@ -17,7 +17,7 @@ from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
-from tests.spark.pipelines.lake.tables import DAY, KINDS, as_all_see_it, rows_of
+from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, as_all_see_it, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -51,7 +51,7 @@ def test_a_table_of_an_earlier_release_needs_its_checkpoint(topic, tmp_path):
 
 
 @pytest.mark.guards("_Names.take_one: '.'.join(path).lower() -> '.'.join(path)")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)  # its timestamps are those that Iceberg reads
     topic.send_bodies([b'{"order":1}', b'{"ORDER":2}', b'{"_day":3}', b'{"order":4}', b'{"":5}'])
@@ -83,7 +83,7 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
 
 
 @pytest.mark.guards("TableWriter._staged: drop widen")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)
     steps = [
@@ -122,7 +122,7 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
         ], reader  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)
     many = b"{%s}" % b",".join(b'"f%06d":1' % number for number in range(100_000))
