@@ -58,8 +58,9 @@ async def try_calls(cluster: Cluster, count: int) -> Trial:
 
 
 @pytest.mark.timeout(300)
-async def test_wrong_calls_end_in_our_errors(cluster: Cluster):
-    trial = await try_calls(cluster, 300)
+@pytest.mark.parametrize("count", [75, pytest.param(300, marks=pytest.mark.slow)])
+async def test_wrong_calls_end_in_our_errors(cluster: Cluster, count: int):
+    trial = await try_calls(cluster, count)
     assert not trial.faults, f"{len(trial.faults)} with seed {SEED}:\n" + "\n".join(trial.faults)
 
 

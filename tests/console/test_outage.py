@@ -84,6 +84,7 @@ async def has_topic(namesrv: str, broker: str) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium, tmp_path: Path):
     with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path / "a", {"brokerName": "broker-a"}):
         master = OurBroker(namesrv.address, tmp_path / "b", {"brokerName": "broker-b"})

@@ -37,6 +37,7 @@ async def test_no_send_fails_while_all_brokers_are_restarted(tmp_path: Path) -> 
             assert not after[place].is_drained and not after[place].problems
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_no_send_fails_while_a_topic_loses_queues_and_moves(tmp_path: Path) -> None:
     with ExitStack() as stack:

@@ -71,7 +71,7 @@ class Watched:
 
 
 @pytest.fixture(
-    params=[pytest.param(QUICK, id="quick"), pytest.param({}, id="as it is", marks=pytest.mark.slow)]
+    params=[pytest.param(QUICK, id="quick"), pytest.param({}, id="as it is", marks=pytest.mark.nightly)]
 )
 def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]:
     with ExitStack() as stack:
