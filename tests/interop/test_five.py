@@ -131,7 +131,18 @@ async def test_simple_consumer_receives_what_a_producer_sends(five, endpoint, tm
     await check(five, "sends_and_receives", endpoint, tmp_path)
 
 
+# Each takes ten seconds. What the other clients say to `mqproxy` they say to a broker as well.
+SETTLING = [
+    *((client, broker) for client in CLIENTS),
+    *(
+        pytest.param(client, mqproxy, marks=() if client == "five-java" else pytest.mark.nightly)
+        for client in CLIENTS
+    ),
+]
+
+
 @pytest.mark.cell("five-retry", "five-invisible", "five-sql", "five-type")
+@pytest.mark.parametrize(("five", "endpoint"), SETTLING, indirect=True)
 async def test_message_that_is_left_comes_again_and_filters_and_types_count(five, endpoint, tmp_path):
     await check(five, "settles", endpoint, tmp_path)
 
