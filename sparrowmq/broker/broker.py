@@ -442,6 +442,7 @@ class Broker:
         pulls.use(self._reads(self.settings))
         if self.term is not None and self.term.in_sync is not None:
             self.term.in_sync.on_settled = lambda: pulls.use(self._reads(self._changing.now))
+            sends.takes = self.term.takes
         pulls.held.show(figures)
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)

@@ -54,6 +54,7 @@ class Intake:
         turn: the loop's turn, at whose end bursts are written and shown.
         put_times: how long puts take.
         safety: returns the condition that answers wait for.
+        unfinished: how many batches are being stored in parts.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Intake:
         self.turn: Turn | None = None
         self.put_times = PutTimes()
         self.safety: Callable[[], Safety] | None = None
+        self.unfinished = 0
         self._began_s = 0.0
         self._counted: i64 = 0
         self._clock = clock

@@ -1,7 +1,8 @@
 """The master hands the lead over on purpose: to whom, and when that member has everything.
 
 sends refused         as by a slave, so our clients wait and try again
-drained               all members in sync have the log up to its end, so all sends before are answered
+drained               large batches that have begun are stored, the others in their line are refused as sends are
+                      all members in sync have the log up to its end, so all sends before are answered
 one change in etcd    there is no leader, and the state names the successor, which other members let go first
 
 A master whose disk is full, hangs or is slow hands the lead over by itself (disk_watch.py).
@@ -33,8 +34,15 @@ def next_master(in_sync: InSync, me: int, wanted: int) -> int:
 
 
 async def drained(store: MessageStore, in_sync: InSync, clock: Clock) -> None:
-    """Return when all members in sync have the log up to its end. Raises: RemoteError, they have not in time."""
+    """Return when no batch is stored in part, and all members in sync have the log up to its end.
+
+    Raises: RemoteError, one of both takes too long.
+    """
     begun = clock.monotonic()
+    while store.intake.unfinished:
+        if clock.age(begun) > HAND_OVER_S:
+            raise refused(f"a large batch is not stored after {HAND_OVER_S:g} s")
+        await clock.sleep(_LOOK_S)
     store.dispatch()
     store.flusher.kick()
     while in_sync.replicated.value < store.end:

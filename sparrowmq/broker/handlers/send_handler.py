@@ -20,6 +20,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
+from sparrowmq.broker.replication.refusal import not_the_master
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
@@ -62,6 +63,7 @@ class SendHandler:
 
     Attributes:
         quotas: limit the topics that sends create.
+        takes: whether messages are taken; not while the lead is handed over.
         asked: called with each stored message that asks for an answer: its topic, its properties and its sender.
     """
 
@@ -89,6 +91,7 @@ class SendHandler:
         self._open: set[str] = set()
         self.asked: Callable[[str, Properties, Peer], None] = _forget
         self.quotas: Quotas | None = None
+        self.takes: Callable[[], bool] = lambda: True
 
     def use(self, rules: SendRules) -> None:
         """Accept by these rules from now on, and check the topics again."""
@@ -198,7 +201,17 @@ class SendHandler:
         mark = key(first) if first.properties.unique_key is not None else None
         if is_repeated and mark is not None and mark in self._line.marks:
             raise looked_up()
-        return self._line.work(send(shared, body, places, is_repeated), mark)
+        return self._line.work(self._awaited(send(shared, body, places, is_repeated)), mark)
+
+    def _awaited(self, steps: Steps[After]) -> Steps[After]:
+        """Store a batch. A handover of the lead waits for a batch that has begun; the others are refused."""
+        if not self.takes():
+            raise not_the_master()
+        self._store.intake.unfinished += 1
+        try:
+            return (yield from steps)
+        finally:
+            self._store.intake.unfinished -= 1
 
     def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
         ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)

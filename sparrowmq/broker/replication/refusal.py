@@ -43,6 +43,13 @@ _POPS: Final = frozenset(
 )
 
 
+def not_the_master() -> RemoteError:
+    """Return the answer to a send to a slave; clients send to the master then."""
+    return RemoteError(
+        ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {OF_A_SLAVE}; send to its master"
+    )
+
+
 def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
     """Return a guard that refuses what a slave may not do, and then asks `guard`.
 
@@ -53,10 +60,7 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
 
     def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
-            raise RemoteError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"service not available now: {OF_A_SLAVE}; send to its master",
-            )
+            raise not_the_master()
         if row.code == RequestCode.COMMIT_BATCH:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave; its master has the staged batch"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.batches import large_batch, repeated_batch
-from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout
+from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError, RequestTimeout
 from sparrowmq.loop import slices
 from sparrowmq.loop.slices import at_once
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import PlacedBatch
@@ -178,6 +178,23 @@ async def test_large_batches_are_stored_one_after_another(tmp_path: Path) -> Non
         sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
         assert [(await each).header.stored_at for each in sent] == [None, None]
         assert await bodies(live) == 2 * [part.body for part in PLAIN]
+
+
+@pytest.mark.guards("SendHandler._awaited: drop raise not_the_master")
+@pytest.mark.usefixtures("small_parts")
+async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        sends = live.broker._server.dispatch._routes[RequestCode.SEND_MESSAGE_V2][1].__self__
+        request = send_request(batch=True)
+        sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
+        while not live.broker.store.intake.added()[0]:
+            await asyncio.sleep(0)
+        sends.takes = lambda: False
+        assert (await sent[0]).header.queue_offset == 0
+        with pytest.raises(RemoteError, match=OF_A_SLAVE):
+            await sent[1]
+        assert await bodies(live) == [part.body for part in PLAIN]
+        assert not live.broker.store.intake.unfinished
 
 
 @pytest.mark.guards("large_batch.in_doubt: drop raise Unanswered")

@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from sparrowmq.broker import election
+from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import next_master
@@ -19,13 +20,17 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError
+from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
 from sparrowmq.testing import ManualClock
+from tests.broker.live import send_request
 from tests.broker.members import OK, Members
 from tests.interop.etcd import needs_etcd
 
@@ -139,6 +144,48 @@ async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log
     with pytest.raises(RemoteError, match="do not have the whole log"):
         await members.order(1, HandOverLead(2))
     monkeypatch.undo()
+    assert await members.send(1, b"after") == OK
+    assert first.leads and (await members.state()).epoch == 1
+
+
+async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_batch, "PART", 4)
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    await members.two_in_sync()
+    broker = members.member(1).broker
+    assert broker is not None
+    session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
+    parts = [BatchPart(b"%d" % number, b"") for number in range(4000)]
+    sent, waits = (
+        session.call(send_request(batch=True), batch.encode(parts), timeout_s=20) for _ in range(2)
+    )
+    added = broker.store.intake.added
+    before = added()[0]
+    async with asyncio.timeout(20):
+        while added()[0] == before:
+            await asyncio.sleep(0)
+    order = asyncio.ensure_future(members.order(1, HandOverLead(2)))
+    assert len((await sent).header.msg_id.split(",")) == 4000
+    with pytest.raises(RemoteError, match=OF_A_SLAVE):
+        await waits
+    await order
+    assert await members.leader(2) == 2
+    assert len(await members.all_bodies(2)) == 4000
+
+
+@pytest.mark.guards("handover.drained: false store.intake.unfinished")
+async def test_lead_stays_while_a_large_batch_is_stored_in_part(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "HAND_OVER_S", 0.3)
+    await members.two_in_sync()
+    first = members.member(1)
+    assert first.broker is not None
+    monkeypatch.setattr(first.broker.store.intake, "unfinished", 1)
+    with pytest.raises(RemoteError, match="a large batch is not stored"):
+        await members.order(1, HandOverLead(2))
     assert await members.send(1, b"after") == OK
     assert first.leads and (await members.state()).epoch == 1
 
