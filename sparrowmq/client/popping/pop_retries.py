@@ -9,6 +9,7 @@ another delay. Source: ConsumeMessagePopConcurrentlyService, Java 5.4.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -46,16 +47,22 @@ class PopRetries:
     async def reject(self, message: ReceivedMessage) -> None:
         """Put the message into the group's dead-letter queue, with the reason. Another call makes no other copy.
 
+        A call that comes meanwhile waits for the first, and does what the first has not done.
+
         Raises:
             SparrowError: it is not in the queue, or not acknowledged.
         """
         if not isinstance(message, PoppedMessage):
             await self._retries.reject(message)
             return
-        if not message.is_dead:
-            await self._retries.reject(message)
-            message.is_dead = True
-        await self._pops.ack([message.receipt])
+        if message.burial is None:
+            message.burial = asyncio.Lock()
+        async with message.burial:
+            if not message.is_dead:
+                await self._retries.reject(message)
+                message.is_dead = True
+            if not message.receipt.is_spent:
+                await self._pops.ack([message.receipt])
 
 
 def delay_s(message: ReceivedMessage) -> float:

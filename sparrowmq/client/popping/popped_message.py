@@ -74,9 +74,10 @@ class PoppedMessage(ReceivedMessage):
 
     Attributes:
         is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
+        burial: held by the call that makes this copy, and acknowledges the message; made by the first call.
     """
 
-    __slots__ = ("is_dead", "receipt")
+    __slots__ = ("burial", "is_dead", "receipt")
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class PoppedMessage(ReceivedMessage):
         super().__init__(stored, queue, None, owner, namespace)
         self.receipt = receipt
         self.is_dead = False
+        self.burial: asyncio.Lock | None = None
 
     @property
     def is_current(self) -> bool:

@@ -275,8 +275,9 @@ class SimpleConsumer:
         try:
             await self._retries.reject(message)
         except BaseException:
-            message._settle = settle
+            message._settle = settle or message._settle  # another call at the same time may have it
             raise
+        message._settle = None  # the other call may have failed before
 
     def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
         """Settle a message in the background: `message.ack()`, `message.process()` and the like."""

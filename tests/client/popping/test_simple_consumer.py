@@ -286,6 +286,33 @@ async def test_a_dead_letter_whose_ack_failed_is_not_sent_again(peer, consumer):
         await consumer.dead_letter(message)
 
 
+async def two_dead_letters(peer, consumer):
+    """The results of two calls for one message at the same time."""
+    peer.script(POP, popped(rec(7)))
+    peer.has("%RETRY%g")
+    (message,) = await consumer.receive()
+    calls = consumer.dead_letter(message, "first"), consumer.dead_letter(message, "second")
+    return message, await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.mark.guards("PopRetries.reject: true not message.receipt.is_spent")
+async def test_two_calls_at_the_same_time_make_one_dead_letter(peer, consumer):
+    _, results = await two_dead_letters(peer, consumer)
+    (sent,) = fields(peer, RequestCode.SEND_MESSAGE_V2)
+    assert "REJECT_REASON\x01first" in sent["i"]
+    assert len(fields(peer, ACK)) == 1
+    assert results == [None, None]
+
+
+@pytest.mark.guards("SimpleConsumer.dead_letter: settle or message._settle -> settle")
+async def test_message_can_be_acknowledged_after_two_calls_failed_to_make_it_a_dead_letter(peer, consumer):
+    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: stored(code=ResponseCode.MESSAGE_ILLEGAL)
+    message, results = await two_dead_letters(peer, consumer)
+    assert [type(each) for each in results] == 2 * [sparrowmq.SendFailed]
+    message.ack()
+    await until(lambda: fields(peer, ACK))
+
+
 async def test_a_message_settles_itself_and_hooks_see_it(peer):
     class Counting(Hooks):
         seen: list[object]
