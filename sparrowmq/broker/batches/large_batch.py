@@ -9,6 +9,9 @@ end of the broker, can separate the parts. The producer gets no answer then: any
 stored, and producers send such a batch to another broker, which doubles the first part. Without an answer ours knows
 that it is in doubt, and marks what it sends again; Java's `send` gives up, as its time is over.
 
+If the topic is deleted between two parts, the parts are deleted with it, and the batch is refused. A handover of the
+lead waits for a batch that has begun.
+
 Large batches wait in one line (`Line`), and keep only their bodies there: what is made of a body takes ten times its
 memory. So those of one connection keep their order, too. A batch that is sent again waits in the same line. If it is
 there already, it is refused: clients try again, and to look for it twice would only make the line longer.

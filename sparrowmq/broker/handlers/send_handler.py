@@ -201,17 +201,34 @@ class SendHandler:
         mark = key(first) if first.properties.unique_key is not None else None
         if is_repeated and mark is not None and mark in self._line.marks:
             raise looked_up()
-        return self._line.work(self._awaited(send(shared, body, places, is_repeated)), mark)
+        incarnation = self._topics.incarnation(shared.topic)
+        steps = self._guarded(send(shared, body, places, is_repeated), shared.topic, incarnation)
+        return self._line.work(steps, mark)
 
-    def _awaited(self, steps: Steps[After]) -> Steps[After]:
-        """Store a batch. A handover of the lead waits for a batch that has begun; the others are refused."""
+    def _guarded(self, steps: Steps[After], topic: str, incarnation: int) -> Steps[After]:
+        """Store a batch as long as its topic is the same. The lead is not handed over before the end.
+
+        Raises:
+            RemoteError: the lead is handed over before the batch has begun; or the topic was deleted, with the parts of
+                the batch that were stored.
+        """
         if not self.takes():
             raise not_the_master()
         self._store.intake.unfinished += 1
         try:
-            return (yield from steps)
+            while self._topics.incarnation(topic) == incarnation:
+                next(steps)
+                yield
+        except StopIteration as done:
+            result: After = done.value
+            return result
         finally:
+            steps.close()
             self._store.intake.unfinished -= 1
+        raise RemoteError(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] was deleted before all of this batch was stored, so none of it is stored",
+        )
 
     def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[After]:
         ready = yield from large_batch.made_ready(self._writer, shared, body, places, _singles)

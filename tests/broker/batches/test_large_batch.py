@@ -19,6 +19,7 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import PlacedBatch
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker, send_request
 
@@ -180,7 +181,7 @@ async def test_large_batches_are_stored_one_after_another(tmp_path: Path) -> Non
         assert await bodies(live) == 2 * [part.body for part in PLAIN]
 
 
-@pytest.mark.guards("SendHandler._awaited: drop raise not_the_master")
+@pytest.mark.guards("SendHandler._guarded: drop raise not_the_master")
 @pytest.mark.usefixtures("small_parts")
 async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
@@ -194,6 +195,33 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
         with pytest.raises(RemoteError, match=OF_A_SLAVE):
             await sent[1]
         assert await bodies(live) == [part.body for part in PLAIN]
+        assert not live.broker.store.intake.unfinished
+
+
+@pytest.mark.guards("SendHandler._guarded: true self._topics.incarnation(topic) == incarnation")
+@pytest.mark.parametrize("is_repeated", [False, True], ids=["first", "sent again"])
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["deleted", "made again"])
+@pytest.mark.usefixtures("small_parts")
+async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_repeated: bool, is_made_again: bool
+) -> None:
+    monkeypatch.setattr(repeated_batch, "PART_OF_ENTRIES", 4)
+    parts = [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number) for number in range(400)]
+    async with live_broker(tmp_path) as live:
+        request = send_request(batch=True, may_be_stored=is_repeated)
+        sent = live.session.call(request, batch.encode(parts))
+        while not live.broker.store.intake.added()[0]:
+            await asyncio.sleep(0)
+        await live.session.call(DeleteTopic("orders"))
+        if is_made_again:
+            await live.send(b"new")
+        with pytest.raises(RemoteError, match="was deleted before all of this batch") as refused:
+            await sent
+        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+        if is_made_again:
+            assert await bodies(live) == [b"new"]
+        else:
+            assert not live.broker.store.queues.of_topic("orders")
         assert not live.broker.store.intake.unfinished
 
 
