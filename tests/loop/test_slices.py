@@ -136,6 +136,10 @@ def slow(seen: list[str], name: str) -> Steps[str]:
 
 
 @pytest.mark.guards("Line.work: false self._is_busy", "Line._to_end: drop self._next()")
+@pytest.mark.guards(
+    "Line._in_turn: true not turn.cancelled()", "Line._in_turn: drop self.marks.discard(mark)"
+)
+@pytest.mark.guards("Line._next: true not turn.done()", "Line._next: drop return")
 async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
     line, seen = Line(), list[str]()
@@ -154,7 +158,34 @@ async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.Mo
     assert line.work(slow(seen, "alone")) == "alone"
 
 
-async def test_a_work_that_is_cancelled_in_its_turn_gives_it_to_the_next(
+@pytest.mark.guards("Line._in_turn: drop self._next()")
+async def test_a_work_that_is_cancelled_before_it_begins_its_turn_gives_the_turn_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    line, seen = Line(), list[str]()
+    loop = asyncio.get_running_loop()
+
+    def first() -> Steps[str]:
+        yield from slow(seen, "first")
+        loop.call_soon(cancelled.cancel)  # runs after the turn is given, and before its work begins
+        return "first"
+
+    works = [
+        line.work(first()),
+        line.work(slow(seen, "cancelled"), "cancelled"),
+        line.work(slow(seen, "last")),
+    ]
+    rest, cancelled, last = (asyncio.ensure_future(work) for work in works if isinstance(work, Awaitable))
+    async with asyncio.timeout(5):
+        await rest
+        assert await last == "last"
+    assert cancelled.cancelled()
+    assert seen == 3 * ["first"] + 3 * ["last"]
+    assert not line.marks
+
+
+async def test_a_work_that_is_cancelled_during_its_turn_gives_the_turn_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
@@ -164,3 +195,20 @@ async def test_a_work_that_is_cancelled_in_its_turn_gives_it_to_the_next(
     first.add_done_callback(lambda _: cancelled.cancel())
     assert await last == "last"
     assert cancelled.cancelled()
+
+
+@pytest.mark.guards("Line._in_turn: drop self._is_busy = True")
+async def test_a_work_that_is_awaited_after_those_before_it_are_done_has_its_turn_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    line, seen = Line(), list[str]()
+    first, second = (line.work(slow(seen, name)) for name in ("first", "second"))
+    assert isinstance(first, Awaitable) and isinstance(second, Awaitable)
+    await first
+    begun = asyncio.ensure_future(second)
+    await asyncio.sleep(0)
+    third = line.work(slow(seen, "third"))
+    assert isinstance(third, Awaitable)
+    assert list(await asyncio.gather(begun, third)) == ["second", "third"]
+    assert seen == 3 * ["first"] + 3 * ["second"] + 3 * ["third"]

@@ -185,7 +185,8 @@ async def test_large_batches_are_stored_one_after_another(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("small_parts")
 async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
-        sends = live.broker._server.dispatch._routes[RequestCode.SEND_MESSAGE_V2][1].__self__
+        dispatch: Any = live.broker._server.dispatch
+        sends = dispatch._routes[RequestCode.SEND_MESSAGE_V2][1].__self__
         request = send_request(batch=True)
         sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
         while not live.broker.store.intake.added()[0]:
