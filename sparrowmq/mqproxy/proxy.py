@@ -168,9 +168,10 @@ class Proxy:
 
     @property
     def places(self) -> str:
-        """Describe for people the clients it serves, and where."""
+        """Describe for people the clients it serves, and where; and where its metrics are."""
         remoting = f", and remoting clients at {self.remoting_address}" if self.remoting_address else ""
-        return f"clients of RocketMQ 5 at {self.address}{remoting}"
+        metrics = f"; its metrics are at http://{at}/metrics" if (at := self.metrics_address) else ""
+        return f"clients of RocketMQ 5 at {self.address}{remoting}{metrics}"
 
     async def serve(self) -> None:
         """Serve until cancelled."""

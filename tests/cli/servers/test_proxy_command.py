@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -17,11 +18,14 @@ from tests.broker.grpc_port.grpc_client import channel_to
 
 def test_it_says_where_it_serves_and_stops_by_a_signal():
     command = [sys.executable, "-m", "sparrowmq", "proxy", "-n", "127.0.0.1:1", "--port", "0"]
+    command += ["--metrics-port", "0"]
     environment = os.environ | {"SPARROWMQ_SOURCE": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("the proxy serves clients of RocketMQ 5 at 127.0.0.1:")
+    with urlopen(line.split()[-1], timeout=30) as page:
+        assert b"sparrowmq_" in page.read()
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 0
