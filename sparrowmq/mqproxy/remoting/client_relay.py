@@ -116,6 +116,7 @@ class Relay:
         """Count a waiting request, or count it no more."""
         self._held_bytes += sign * size
         self._servers.room.held_bytes += sign * size
+        self._servers.room.requests += sign
         self._session.hold(sign, sign * size)
 
     def _refuse(self, command: Command, error: Exception) -> None:

@@ -16,12 +16,13 @@ from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
 from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.proxy.port import Place
+from sparrowmq.proxy.port import DRAIN_S, Place
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
+DRAIN_LOOK_S: Final = 0.01
 DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
 
 
@@ -85,5 +86,14 @@ async def open_remoting_port(
         lines=LogLimit(clock),
     )
     await stack.enter_async_context(server)
+    stack.push_async_callback(drained, room, clock)
     tasks.spawn(server.drop_silent_peers(), "silent remoting clients")
     return RemotingPort(address, [(CONNECTIONS_FULL, lambda: server.problem or room.problem)])
+
+
+async def drained(room: Room, clock: Clock) -> None:
+    """Take no more requests, and return when those before have their answers, or after `DRAIN_S`."""
+    room.is_stopping = True
+    end_s = clock.monotonic() + DRAIN_S
+    while room.requests and clock.monotonic() < end_s:
+        await clock.sleep(DRAIN_LOOK_S)

@@ -23,11 +23,15 @@ class Room:
     Attributes:
         links: the open ones.
         held_bytes: of requests without an answer.
+        requests: without an answer.
+        is_stopping: mqproxy takes no more requests.
     """
 
     def __init__(self, most_links: int) -> None:
         self.links = 0
         self.held_bytes = 0
+        self.requests = 0
+        self.is_stopping = False
         self._most_links = most_links
 
     @property
@@ -44,6 +48,8 @@ class Room:
 
     def demand_bytes(self, size: int, own_bytes: int) -> None:
         """Do nothing if a client with `own_bytes` may have so many more. Raises: RemoteError."""
+        if self.is_stopping:
+            raise RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy stops; send this again later")
         if self.held_bytes + size > MOST_BYTES and own_bytes + size > FEW_BYTES:
             raise _busy(
                 f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later"

@@ -27,7 +27,7 @@ from sparrowmq.remoting.tls.encryption import Encryption
 from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, RIGHTS, SOON, USERS, add_users
-from tests.broker.live import send_request
+from tests.broker.live import SUBSCRIPTION, SUSPEND, pull_request, send_request
 from tests.interop.wire import Wire
 from tests.mqproxy.remoting.proxied import until
 from tests.remoting.tls.test_first_protocol import ANYBODY
@@ -237,3 +237,25 @@ async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path
                     readers.append(reader)
                 await asyncio.gather(*(reader.read() for reader in readers[:6]))  # the end of the first ones
                 assert (await known.call(GetBrokerCluster())).code == 0
+
+
+@pytest.mark.guards("remoting_port.open_remoting_port: drop drained", "Room.demand_bytes: drop mqproxy stops")
+async def test_requests_in_flight_get_their_answers_when_it_stops(tmp_path):
+    async with Cluster(tmp_path) as cluster:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        async with AsyncExitStack() as stack:
+            async with Proxy(ProxySettings(port=0, remoting_port=0), cluster.namesrv) as proxy:
+                session = await stack.enter_async_context(session_of(proxy.remoting_address))
+                held = pull_request(sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=400)
+                pull = session.call(
+                    held, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED}
+                )
+                await until(lambda: any(each._held for each in cluster.brokers[0]._server.sessions))
+                late = asyncio.get_running_loop().create_future()
+                asyncio.get_running_loop().call_later(
+                    0.1, lambda: late.set_result(session.call(SEND, b"late"))
+                )
+            assert (await pull).code == ResponseCode.PULL_NOT_FOUND
+            with pytest.raises(RemoteError, match="mqproxy stops"):
+                await (await late)
