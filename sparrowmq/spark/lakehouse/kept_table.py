@@ -203,7 +203,7 @@ class KeptTable:
             progress, why = self._repaired(progress or Progress())
             if self.settled.key is not None:
                 stay_s = self.settings.replaced_stay_s
-                self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock)
+                self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock, self.monotonic)
         except BaseException:
             self._lakes = None
             self._holding.close()

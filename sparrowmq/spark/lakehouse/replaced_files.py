@@ -2,6 +2,9 @@
 
     STATE/replaced.json      each file, relative to the table, and when it was replaced
 
+Times are those of the wall clock at the start, plus what has passed since. So a wall clock that jumps forward during a
+run takes no time from readers.
+
 The notes of a table that was copied, or is reached by another path, mean its own files.
 A run that dies between a commit and the note leaves files that no note has. The next merge of the table finds these.
 """
@@ -31,9 +34,14 @@ class ReplacedFiles:
     state: Path
     stay_s: float
     clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._notes = UnusedFiles(self.state / "replaced.json", self.clock)
+        self._ahead_s = self.clock() - self.monotonic()
+        self._notes = UnusedFiles(self.state / "replaced.json", self._now_s)
+
+    def _now_s(self) -> float:
+        return self.monotonic() + self._ahead_s
 
     @property
     def may_go(self) -> bool:
@@ -53,7 +61,8 @@ class ReplacedFiles:
         A restored table has files again that were noted: they stay, and are noted no more.
         """
         if self.may_go:
-            needed = [*lake.retire(self.clock() - self.stay_s), *lake.paths()]
+            now_s = max(self._now_s(), self.clock())  # a lake notes the wall clock's time of a snapshot
+            needed = [*lake.retire(now_s - self.stay_s), *lake.paths()]
             with suppress(OSError):
                 self._notes.remove(self._delete, self.stay_s, {self._name(path) for path in needed})
 

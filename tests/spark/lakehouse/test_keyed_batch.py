@@ -96,10 +96,11 @@ class Orders:
 class Run:
     """One start of a lake, for the table."""
 
-    def __init__(self, folder, kind, orders, clock=time.time, **more):
+    def __init__(self, folder, kind, orders, clock=time.time, monotonic=None, **more):
         given = {"format": kind, "mode": "json", "key": "id", "deletes": "op=d", **more}
         settings = TableSettings(to=f"{folder}/{{topic}}", **given)
-        self.orders, self.table = orders, KeptTable("orders", settings, {}, PlainTypes(), clock=clock)
+        self.orders = orders
+        self.table = KeptTable("orders", settings, {}, PlainTypes(), monotonic or clock, clock)
         self.table.begin()
 
     def batch(self, most=10**6, death="never"):

@@ -93,6 +93,22 @@ def test_a_reader_that_began_before_has_its_files_for_as_long_as_promised(tmp_pa
     run.table.close()
 
 
+@pytest.mark.guards("ReplacedFiles._now_s: return self.clock()")
+def test_a_clock_that_jumps_forward_takes_no_time_from_readers(tmp_path, clock):
+    steady = Clock()
+    run = Run(tmp_path, "delta", Orders(), clock=clock, monotonic=steady, replaced_stay_s=STAY_S)
+    replace_all(run, 0)
+    early = data_files(run)
+    replace_all(run, 1)
+    clock.now_s += 2 * STAY_S
+    replace_all(run, 2)
+    assert early <= data_files(run)
+    steady.now_s += STAY_S + 1
+    replace_all(run, 3)
+    assert not early & data_files(run)
+    run.table.close()
+
+
 @pytest.mark.guards("KeptTable.has_replaced: self._replaced.may_go -> False")
 def test_a_table_without_new_messages_is_cleared_too_also_after_a_restart(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)
@@ -227,14 +243,14 @@ def test_a_file_outside_of_the_table_is_never_removed(tmp_path, clock):
     (tmp_path / "other").touch()
     notes = {str(tmp_path / "other"): 0.0}
     (tmp_path / "replaced.json").write_bytes(msgspec.json.encode(notes))
-    replaced = ReplacedFiles(tmp_path / "t", tmp_path, 600, clock)
+    replaced = ReplacedFiles(tmp_path / "t", tmp_path, 600, clock, clock)
     replaced.remove(tables.Table(tmp_path / "t", "parquet").open())
     assert (tmp_path / "other").exists() and not replaced.may_go
 
 
 def test_a_file_that_is_replaced_a_second_time_stays_as_long_as_the_first_time(tmp_path, clock):
     replaced, lake = (
-        ReplacedFiles(tmp_path, tmp_path, 600, clock),
+        ReplacedFiles(tmp_path, tmp_path, 600, clock, clock),
         tables.Table(tmp_path / "t", "parquet").open(),
     )
     for name in ("again", "once"):
@@ -250,7 +266,7 @@ def test_a_file_that_is_replaced_a_second_time_stays_as_long_as_the_first_time(t
 def test_a_file_that_cannot_be_removed_holds_nothing_up(tmp_path, clock):
     folder = tmp_path / "full"
     folder.mkdir()
-    replaced = ReplacedFiles(tmp_path, tmp_path / "state", 0, clock)
+    replaced = ReplacedFiles(tmp_path, tmp_path / "state", 0, clock, clock)
     replaced.note([folder])  # a folder is not removed as a file
     lake = tables.Table(tmp_path / "t", "parquet").open()
     replaced.remove(lake)
