@@ -22,7 +22,7 @@ from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.pop.pop_waits import PopWaits
-from sparrowmq.broker.pop.popping import MOST, Popped, Popping, Wish
+from sparrowmq.broker.pop.popping import MOST, Popped, Popping, QueueIds, Wish
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -33,6 +33,7 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.receipt_handle import Kind, message_offsets_text, start_offsets_text
 from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
     FROM_NEWEST,
@@ -52,6 +53,7 @@ from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 _LONGEST_HOLD_MS: Final = 60_000
 _LONGEST_INVISIBLE_MS: Final = 7 * 86_400_000
 _SHORTEST_HOLD_S: Final = 1.0  # for a read that goes on
+_MANY_QUEUES: Final = 1024
 
 _Asks = PopMessage | PeekMessage | Notification
 _Result = Answer | Later | Awaitable[Answer | Later]
@@ -94,15 +96,19 @@ class PopHandler:
     def peek(self, header: PeekMessage, body: bytes, peer: Peer) -> Answer:
         """Return messages, and hide none."""
         self._check(header, peer)
-        popped = self._popping.peek(self._wish(header), self._clock.now_ms())
+        wish = self._wish(header)
+        popped = self._popping.peek(wish, self._clock.now_ms())
+        self._look_further(header, wish, popped)
         return self._answer(header, popped, peer)
 
     @handles(Notification)
     def notify(self, header: Notification, body: bytes, peer: Peer) -> Answer | Later:
         """Answer when there is a message."""
         self._check(header, peer)
-        answer = self._notice(header)
-        return answer or self._hold(header, ALL, peer) or Answer(0, NotificationReply(False, False))
+        found = self._notice(header)
+        if found.count:
+            return Answer(0, NotificationReply(True, False))
+        return self._hold(header, ALL, peer, found.is_cut) or Answer(0, NotificationReply(False, False))
 
     @handles(Polling)
     def polling(self, header: Polling, body: bytes, peer: Peer) -> PollingReply:
@@ -136,7 +142,7 @@ class PopHandler:
     def _give(self, header: PopMessage, wish: Wish) -> Popped:
         now_ms, popped = self._clock.now_ms(), None
         for retry in self._left_by_apache(header):
-            ids = range(retry.read_queue_nums)
+            ids = QueueIds(self._waits.queues_of(retry.topic_name, retry.read_queue_nums))
             of_retry = replace(
                 wish,
                 topic=retry.topic_name,
@@ -146,7 +152,23 @@ class PopHandler:
                 shown_topic=wish.topic,
             )
             popped = self._popping.pop(of_retry, now_ms, popped)
-        return self._popping.pop(wish, now_ms, popped)
+        popped = self._popping.pop(wish, now_ms, popped)
+        self._look_further(header, wish, popped)
+        return popped
+
+    def _look_further(self, header: _Asks, wish: Wish, popped: Popped) -> None:
+        """If time ended, let the next pop begin with the next queue, until all of them were looked at in vain."""
+        key = (header.topic, header.consumer_group)
+        if popped.count:
+            self._waits.in_vain.pop(key, None)
+        if not popped.is_cut or header.queue_id != ANY_QUEUE:
+            return
+        if popped.looked == 0:  # one queue has much to read
+            self._waits.in_vain.pop(key, None)
+            return
+        self._turns[key] += popped.looked - 1
+        self._waits.in_vain[key] += popped.looked
+        popped.is_cut = self._waits.in_vain[key] < len(wish.queue_ids)
 
     def _left_by_apache(self, header: PopMessage) -> Iterator[TopicConfig]:
         """Yield the group's retry topics of this topic. The first kind could be the retry topic of another group."""
@@ -173,7 +195,7 @@ class PopHandler:
             later = self.held.hold(Held(header, selector, peer), self._waits.bell(topic, group), timeout_s)
         except RemoteError as full:
             raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
-        self._waits.watch(topic, self._topic(header).read_queue_nums)
+        self._waits.watch(topic)
         if goes_on:
             self._waits.ring_soon(topic, group)
         return later
@@ -181,25 +203,27 @@ class PopHandler:
     def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
         """Return the answer to a held request, if it has one now."""
         header = held.header
+        assert not isinstance(header, PullMessage)
         if isinstance(header, Notification):
-            answer = self._notice(header)
-            if answer is None and is_over:
-                answer = Answer(0, NotificationReply(False, False))
+            popped = self._notice(header)
         else:
-            assert isinstance(header, PopMessage) and held.selector is not None
+            assert held.selector is not None
             popped = self._give(header, self._wish(header, held.selector))
-            is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
-            answer = self._answer(header, popped, held.peer) if popped.count or is_over else None
-            if popped.is_cut:
-                self._waits.ring_soon(header.topic, header.consumer_group)
-        if answer is None:
-            self._waits.watch(header.topic, self._topic(header).read_queue_nums)
-        return answer
+        is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
+        if popped.is_cut:
+            self._waits.ring_soon(header.topic, header.consumer_group)
+        if not popped.count and not is_over:
+            self._waits.watch(header.topic)
+            return None
+        if isinstance(header, Notification):
+            return Answer(0, NotificationReply(popped.count > 0, False))
+        return self._answer(header, popped, held.peer)
 
-    def _notice(self, header: Notification) -> Answer | None:
+    def _notice(self, header: Notification) -> Popped:
         wish = self._wish(header)
         found = self._popping.has_any(wish, self._clock.now_ms())
-        return Answer(0, NotificationReply(True, False)) if found else None
+        self._look_further(header, wish, found)
+        return found
 
     def _answer(self, header: PopMessage | PeekMessage, popped: Popped, peer: Peer) -> Answer:
         topic, group = header.topic, header.consumer_group
@@ -240,19 +264,21 @@ class PopHandler:
             attempt_id=header.attempt_id or "",
         )
 
-    def _queue_ids(self, header: _Asks) -> Sequence[int]:
+    def _queue_ids(self, header: _Asks) -> QueueIds:
         """The queues to look at: one, or all from another one on each time."""
         ids = self._all_of(header)
         if header.queue_id != ANY_QUEUE:
-            return ids
+            return QueueIds(ids)
         key = (header.topic, header.consumer_group)
         self._turns[key] = first = (self._turns[key] + 1) % max(len(ids), 1)
-        return (*ids[first:], *ids[:first])
+        return QueueIds(ids, first)
 
     def _all_of(self, header: _Asks) -> Sequence[int]:
+        """All queues. A topic with very many has only those that exist: a new one rings."""
         if header.queue_id != ANY_QUEUE:
             return (header.queue_id,)
-        return range(self._topic(header).read_queue_nums)
+        count = self._topic(header).read_queue_nums
+        return range(count) if count <= _MANY_QUEUES else self._waits.queues_of(header.topic, count)
 
     def _topic(self, header: _Asks) -> TopicConfig:
         topic = self._topics.get(header.topic)

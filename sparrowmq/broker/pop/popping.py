@@ -20,9 +20,9 @@ With the attempt id of an earlier pop, an orderly pop gives the same messages ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress, islice
 from time import perf_counter
 from typing import Final
 
@@ -39,7 +39,22 @@ from sparrowmq.store.queues.queue_reading import Read
 
 MOST: Final = 256  # messages of one pop; Java's clients ask for 32 at most
 _MOST_BYTES: Final = 256 << 10
-_LONGEST_S: Final = 0.002  # then the pop gives what it has, and its caller asks again
+_LONGEST_S: Final = 0.001  # then the pop gives what it has, and its caller asks again
+_MOST_QUEUES: Final = 1000  # whose messages are counted, or whose place on the disk matters
+
+
+@dataclass(frozen=True, slots=True)
+class QueueIds:
+    """The ids of queues, from one on around to the one before it. No copy is made: there may be 65,535."""
+
+    ids: Sequence[int]
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain(self.ids[self.first :], self.ids[: self.first])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +63,7 @@ class Wish:
 
     topic: str
     group: str
-    queue_ids: Iterable[int]
+    queue_ids: QueueIds
     count: int
     invisible_ms: int = 0
     selector: Selector = ALL
@@ -70,6 +85,8 @@ class Popped:
     count: int = 0
     size: int = 0
     is_cut: bool = False  # whether time ended before all was looked at, and nothing was found
+    looked: int = 0  # the number of queues that need not be looked at again, if time ended
+    until_s: float = field(default_factory=lambda: perf_counter() + _LONGEST_S)
 
 
 class Popping:
@@ -89,10 +106,10 @@ class Popping:
     def pop(self, wish: Wish, now_ms: int, before: Popped | None = None) -> Popped:
         """Give messages to a consumer. They come behind those of the pop `before`."""
         popped = before or Popped(now_ms, new_token())
-        until_s = perf_counter() + _LONGEST_S
-        for queue_id in self._attempt_first(wish):
+        until_s = popped.until_s
+        for popped.looked, queue_id in enumerate(self._attempt_first(wish)):
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
-            taking = _Taking(self._store, queue, wish, popped)
+            taking, was = _Taking(self._store, queue, wish, popped), _read_part(queue)
             if wish.is_orderly:
                 self._in_order(taking, until_s)
             else:
@@ -101,12 +118,13 @@ class Popping:
                 break
             if perf_counter() > until_s:
                 popped.is_cut = popped.count == 0
+                popped.looked += was == _read_part(queue)
                 break
         return popped
 
     def cold_read(self, wish: Wish) -> Callable[[], None] | None:
         """The function to call in a thread before a pop, if the pop would wait for the disk."""
-        for queue_id in wish.queue_ids:
+        for queue_id in islice(wish.queue_ids, _MOST_QUEUES):
             queue = self._pops.table.get(wish.topic, wish.group, queue_id)
             if queue is None:
                 continue
@@ -118,35 +136,51 @@ class Popping:
     def peek(self, wish: Wish, now_ms: int) -> Popped:
         """Show the messages that a pop would give: those that are visible again, or else new ones."""
         popped = Popped(now_ms, 0)
-        for queue_id in wish.queue_ids:
+        for popped.looked, queue_id in enumerate(wish.queue_ids):
             queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
             taking = _Taking(self._store, queue, wish, popped)
             taking.again(queue.visible(now_ms))
-            taking.new(perf_counter() + _LONGEST_S)
+            taking.new(popped.until_s)
             taking.show()
             if popped.count >= wish.count:
                 break
+            if perf_counter() > popped.until_s:
+                popped.is_cut = popped.count == 0
+                popped.looked += 1
+                break
         return popped
 
-    def has_any(self, wish: Wish, now_ms: int) -> bool:
-        """Whether a pop would find a message. A filter does not count."""
-        for queue_id in wish.queue_ids:
-            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
-            if wish.is_orderly and queue.messages_of(number_of(wish.attempt_id)):
-                return True
-            lanes = queue.lanes
-            is_blocked = wish.is_orderly and lanes is None and _is_blocked(queue, now_ms)
-            is_full = lanes is not None and queue.count >= self.read_ahead
-            has_new = not is_full and queue.next_offset < self._store.queues.max_offset(wish.topic, queue_id)
-            has_ready = _has_ready(queue, now_ms) if lanes is None else lanes.has_ready()
-            if not is_blocked and (has_new or has_ready):
-                return True
-        return False
+    def has_any(self, wish: Wish, now_ms: int) -> Popped:
+        """Look whether a pop would find a message, then the count is 1. A filter does not count."""
+        popped = Popped(now_ms, 0)
+        for popped.looked, queue_id in enumerate(wish.queue_ids):
+            popped.count = self._may_give(wish, queue_id, now_ms)
+            if popped.count:
+                break
+            if perf_counter() > popped.until_s:
+                popped.is_cut = True
+                popped.looked += 1
+                break
+        return popped
+
+    def _may_give(self, wish: Wish, queue_id: int, now_ms: int) -> bool:
+        queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.from_end)
+        if wish.is_orderly and queue.messages_of(number_of(wish.attempt_id)):
+            return True
+        lanes = queue.lanes
+        is_blocked = wish.is_orderly and lanes is None and _is_blocked(queue, now_ms)
+        is_full = lanes is not None and queue.count >= self.read_ahead
+        has_new = not is_full and queue.next_offset < self._store.queues.max_offset(wish.topic, queue_id)
+        has_ready = _has_ready(queue, now_ms) if lanes is None else lanes.has_ready()
+        return not is_blocked and (has_new or has_ready)
 
     def rest(self, topic: str, group: str, queue_ids: Iterable[int]) -> int:
-        """Return the number of messages that no consumer of the group got, without those that wait."""
+        """Return the number of messages that no consumer of the group got, without those that wait.
+
+        Unlike Java, which looks at all queues, this looks at the first thousand.
+        """
         total = 0
-        for queue_id in queue_ids:
+        for queue_id in islice(queue_ids, _MOST_QUEUES):
             queue = self._pops.table.get(topic, group, queue_id)
             if queue is not None:
                 total += max(0, self._store.queues.max_offset(topic, queue_id) - queue.next_offset)
@@ -216,8 +250,12 @@ class Popping:
         if number == NO_ATTEMPT:
             return wish.queue_ids
         queues = self._pops.table.groups.get((wish.topic, wish.group), {})
-        return sorted(
-            wish.queue_ids, key=lambda each: each not in queues or not queues[each].attempts.messages(number)
+        first = {id for id, queue in queues.items() if queue.attempts and queue.attempts.messages(number)}
+        if not first:
+            return wish.queue_ids
+        return chain(
+            (each for each in wish.queue_ids if each in first),
+            (each for each in wish.queue_ids if each not in first),
         )
 
     def _give(self, taking: _Taking, is_same: bool = False) -> None:
@@ -395,6 +433,11 @@ def _has_ready(queue: PopQueue, now_ms: int) -> bool:
         return False
     queue.put_back(offset)
     return True
+
+
+def _read_part(queue: PopQueue) -> tuple[int, int]:
+    """Return how far the messages of a queue are read. If a look changes nothing, it has nothing to give."""
+    return queue.next_offset, -1 if queue.lanes is None else len(queue.lanes.unread)
 
 
 def _is_blocked(queue: PopQueue, now_ms: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparrowmq.errors import BadStore
 from sparrowmq.store.layout import Layout
@@ -10,12 +10,17 @@ from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles, QueueE
 
 
 class QueueTable:
-    """All queues of a store, by topic and queue id."""
+    """All queues of a store, by topic and queue id.
+
+    Attributes:
+        on_new: called with each queue that is created.
+    """
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
         self.files = files
         # Two lookups cost less than one with a pair, which would have to be created.
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.on_new: Callable[[ConsumeQueue], object] | None = None
         self._layout = layout
         self._file_entries = file_entries
 
@@ -29,12 +34,21 @@ class QueueTable:
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         return list(self._by_topic.get(topic, {}).values())
 
+    def topics(self) -> list[str]:
+        return list(self._by_topic)
+
+    def ids(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues. A topic of 65,535 queues has few of them before messages come."""
+        return list(self._by_topic.get(topic, ()))
+
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; create it if there is none. Raises: InvalidName."""
         queue = self.get(topic, queue_id)
         if queue is None:
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
             self._by_topic.setdefault(topic, {})[queue_id] = queue
+            if self.on_new is not None:
+                self.on_new(queue)
         return queue
 
     def max_offset(self, topic: str, queue_id: int) -> int:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sparrowmq.broker.pop import popping
 from sparrowmq.broker.pop.popping import MOST
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -192,3 +193,49 @@ async def test_a_topic_of_another_group_is_no_retry_topic(tmp_path, clock):
         await pop(broker, consumer_group="poppers_orders")
         await broker.send(b"theirs", topic=name)
         assert [each.body for each in await pop_all(broker)] == [b"new"]
+
+
+async def widest(broker):
+    await broker.session.call(UpdateAndCreateTopic("wide", 65_535, 65_535, 6, "TBW102", "SINGLE_TAG", 0))
+
+
+async def test_a_pop_of_a_topic_with_very_many_queues_looks_only_at_those_with_messages(tmp_path):
+    async with live_broker(tmp_path) as broker:
+        await widest(broker)
+        waiting = asyncio.ensure_future(pop(broker, topic="wide", poll_time=20_000))
+        while (await broker.session.call(Polling("poppers", "wide", 0))).header.polling_num < 1:
+            await asyncio.sleep(0.01)
+        assert broker.broker.store.queues.ids("wide") == []
+        await broker.send(b"far", topic="wide", queue_id=65_000)
+        assert [each.body for each in await waiting] == [b"far"]
+
+
+async def test_a_pop_that_has_no_time_goes_on_with_the_next_queues_until_it_has_looked_at_all(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(popping, "_LONGEST_S", 0.0)
+    looks: list[int] = []
+    pop_some = popping.Popping.pop
+
+    def counted(*asked):
+        looks.append(1)
+        return pop_some(*asked)
+
+    monkeypatch.setattr(popping.Popping, "pop", counted)
+    async with live_broker(tmp_path) as broker:
+        await widest(broker)
+        for queue_id in range(5):
+            await broker.send(b"%d" % queue_id, topic="wide", queue_id=queue_id)
+        bodies: set[bytes] = set()
+        while len(bodies) < 5:
+            bodies |= {each.body for each in await pop(broker, topic="wide", poll_time=5_000)}
+        looks.clear()
+        waiting = asyncio.ensure_future(pop(broker, topic="wide", poll_time=20_000))
+        noticing = asyncio.ensure_future(
+            broker.session.call(Notification("poppers", "wide", -1, 20_000, 0), timeout_s=30)
+        )
+        await asyncio.sleep(0.3)
+        assert len(looks) < 50  # it does not look for ever
+        await broker.send(b"late", topic="wide", queue_id=4)
+        assert (await noticing).header.has_msg
+        assert [each.body for each in await waiting] == [b"late"]

@@ -1,5 +1,8 @@
 """Bells of pops that wait."""
 
+import asyncio
+
+from sparrowmq.broker.pop import pop_waits
 from sparrowmq.broker.pop.pop_waits import PopWaits
 from tests.store.conftest import stores
 from tests.store.stores import message
@@ -16,7 +19,7 @@ def test_a_message_rings_all_groups_of_its_topic_once(stores):
     with stores.open() as store:
         waits = PopWaits(store)
         heard: list[str] = []
-        waits.watch("orders", 4)
+        waits.watch("orders")
         for topic, group in (("orders", "a"), ("orders", "b"), ("bills", "c")):
             rung(waits, topic, group, heard)
         store.append(message(topic="orders", queue_id=2))
@@ -26,7 +29,7 @@ def test_a_message_rings_all_groups_of_its_topic_once(stores):
         store.append(message(topic="orders", queue_id=2))
         store.dispatch()
         assert len(heard) == 2  # the queue is not watched again yet
-        waits.watch("orders", 4)
+        waits.watch("orders")
         store.append(message(topic="orders", queue_id=2))
         store.dispatch()
         assert heard[2:] == ["a"]
@@ -41,3 +44,37 @@ def test_a_group_can_be_rung_alone(stores):
         waits.ring("orders", "b")
         waits.ring("orders", "unknown")
         assert heard == ["b"]
+
+
+def test_watching_a_topic_makes_no_queues_and_new_queues_ring(stores):
+    with stores.open() as store:
+        waits = PopWaits(store)
+        heard: list[str] = []
+        waits.watch("orders")
+        assert store.queues.ids("orders") == []
+        rung(waits, "orders", "a", heard)
+        store.append(message(topic="orders", queue_id=65_534))
+        store.dispatch()
+        assert heard == ["a"]
+        assert waits.queues_of("orders", 65_535) == [65_534]
+        assert waits.queues_of("orders", 8) == []
+
+
+async def test_many_queues_are_watched_in_slices_and_ring_at_the_end(stores, monkeypatch):
+    monkeypatch.setattr(pop_waits, "_SLICE_S", 0.0)
+    with stores.open() as store:
+        waits = PopWaits(store)
+        heard: list[str] = []
+        for queue_id in range(3):
+            store.queues.obtain("orders", queue_id)
+        rung(waits, "orders", "a", heard)
+        waits.watch("orders")
+        waits.watch("orders")
+        assert heard == []
+        while not heard:
+            await asyncio.sleep(0)
+        rung(waits, "orders", "a", heard)
+        for queue_id in range(3):
+            store.append(message(topic="orders", queue_id=queue_id))
+        store.dispatch()
+        assert heard == ["a", "a"]
