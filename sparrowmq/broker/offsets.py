@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from sparrowmq.broker.saved_state import SavedFile, saved_content, unmarked
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets, JournalMark
 from sparrowmq.protocol.wire import json
 
@@ -107,10 +108,11 @@ class Offsets:
     def groups_of(self, topic: str) -> set[str]:
         return {group for group, topics in self._table.items() if topic in topics}
 
-    def clone(self, source: str, target: str, topic: str) -> None:
+    def cloning(self, source: str, target: str, topic: str) -> Steps[None]:
         """Copy the offsets of one group in a topic to another group."""
-        for queue_id, offset in self.of_group(source, topic).items():
+        for queue_id, offset in list(self.of_group(source, topic).items()):
             self.commit(target, topic, queue_id, offset)
+            yield
 
     def delete_group(self, group: str) -> None:
         if self._table.pop(group, None) is not None:

@@ -151,8 +151,10 @@ Result = Finished | Awaitable[Finished]
 
 
 def encoded(body: Body, header: ReplyHeader = None) -> Steps[Answer]:
-    content = yield from body.encoding()
-    return Answer(header=header, body=content)
+    pieces = yield from body.encoding()
+    return Answer(
+        header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces]
+    )
 
 
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in

@@ -4,6 +4,7 @@ import pytest
 
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.errors import BadStore
+from sparrowmq.loop.slices import at_once
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_topics_and_groups_are_found_from_each_other(offsets):
 def test_a_group_may_go_on_where_another_is(offsets):
     offsets.commit("g", "Orders", 0, 5)
     offsets.commit("g", "Orders", 1, 6)
-    offsets.clone("g", "h", "Orders")
+    at_once(offsets.cloning("g", "h", "Orders"))
     assert offsets.of_group("h", "Orders") == {0: 5, 1: 6}
 
 

@@ -46,7 +46,7 @@ class CleaningHandler:
     @handles(CleanUnusedTopic)
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> None:
         """Delete the queues of topics that no longer exist."""
-        there = {queue.topic for queue in self._store.queues}
+        there = set(self._store.queues.topics())
         for topic in sorted(there - {OP_HALF_TOPIC, STATE_TOPIC}):
             if self._topics.get(topic) is None:
                 log.info(

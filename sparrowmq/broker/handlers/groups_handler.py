@@ -19,7 +19,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, in_slices
+from sparrowmq.loop.slices import Steps, emptied, in_slices
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -235,7 +235,8 @@ class GroupHandler:
         table = ResetOffsets(offsets)
         # Java always sends isForce=false here, even if the tool asked for force. Otherwise C++ clients exit silently.
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
-        body = yield from table.encoding()
+        body = b"".join((yield from table.encoding()))
+        yield
         for member in self._clients.members(header.group):
             # Unlike Java, which sends every member the format of the tool's language.
             member.peer.tell(push, table.encode_for_c() if member.language == "CPP" else body)
@@ -247,6 +248,7 @@ class GroupHandler:
             peer.address,
             shown(table) if len(offsets) <= _MOST_SHOWN else f"{len(offsets)} queues",
         )
+        yield from emptied(offsets)
         return Answer(body=body)
 
     def _entry(self, member: Member) -> ProducerEntry:

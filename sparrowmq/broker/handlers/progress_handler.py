@@ -6,8 +6,8 @@ Source: AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Any, Final, cast
 
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.groups import Groups
@@ -16,7 +16,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, emptied, in_slices
+from sparrowmq.loop.slices import Steps, in_slices, to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group
@@ -35,6 +35,7 @@ from sparrowmq.protocol.requests.bodies import (
     QueueProgress,
     QueueTimeSpan,
 )
+from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.store.message_store import MessageStore
@@ -78,10 +79,7 @@ class ProgressHandler:
         return in_slices(self._of_group(group, self._consumed(group, topics)))
 
     def _of_group(self, group: str, topics: list[str]) -> Steps[Answer]:
-        stats = yield from self._stats(group, topics)
-        answer = yield from encoded(stats)
-        yield from emptied(stats.offset_table)
-        return answer
+        return (yield from encoded(self._stats(group, topics)))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -89,24 +87,12 @@ class ProgressHandler:
         return in_slices(self._of_all(header))
 
     def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Answer]:
-        table: list[dict[str, list[ConsumeStats]]] = []
-        behind = 0
+        found = BrokerConsumeStats([], self._address)
         for group in sorted(config.group_name for config in self._groups.all()):
-            found: list[ConsumeStats] = []
-            for topic in self._topics_of(group, header.is_order):
-                stats = yield from self._stats(group, [topic])
-                for row in stats.offset_table.values():
-                    behind += row.broker_offset - row.consumer_offset
-                    yield
-                found.append(stats)
-            table.append({group: found})
+            topics = self._topics_of(group, header.is_order)
+            found.consume_stats_list.append({group: [self._stats(group, [topic], found) for topic in topics]})
             yield
-        answer = yield from encoded(BrokerConsumeStats(table, self._address, behind))
-        for groups in table:
-            for of_group in groups.values():
-                for stats in of_group:
-                    yield from emptied(stats.offset_table)
-        return answer
+        return (yield from encoded(found))
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -117,13 +103,8 @@ class ProgressHandler:
         return in_slices(self._spans(header, topic.write_queue_nums))
 
     def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Answer]:
-        spans: list[QueueTimeSpan] = []
-        for queue_id in range(queue_count):
-            spans.append(self._span(header.topic, header.group, queue_id))
-            yield
-        answer = yield from encoded(ConsumeTimeSpans(spans))
-        yield from emptied(spans)
-        return answer
+        spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
+        return (yield from encoded(ConsumeTimeSpans(cast(Any, json.Items(spans)))))
 
     @handles(QueryCorrectionOffset)
     def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -143,9 +124,10 @@ class ProgressHandler:
                     least[queue_id] = min(offset, least.get(queue_id, _LARGEST))
                 yield
         compared = self._offsets.of_group(header.compare_group or "", header.topic)
-        for queue_id, offset in compared.items():
+        for queue_id, offset in list(compared.items()):
             if least.get(queue_id, _LARGEST) > offset:
                 least[queue_id] = _LARGEST
+            yield
         return (yield from encoded(CorrectionOffsets(least)))
 
     @handles(CloneGroupOffset)
@@ -155,7 +137,7 @@ class ProgressHandler:
         topics = {header.topic} if header.topic else self._offsets.topics_of(source)
         for topic in topics if header.offline else self._consumed(source, topics):
             if self._topics.get(topic) is not None:
-                self._offsets.clone(source, target, topic)
+                await to_end(self._offsets.cloning(source, target, topic))
         await self._offsets.file.confirm(f"group {target} goes on where {source} is")
 
     def _consumed(self, group: str, topics: Iterable[str]) -> list[str]:
@@ -173,15 +155,21 @@ class ProgressHandler:
             if config is not None and (config.order or not only_ordered)
         ]
 
-    def _stats(self, group: str, topics: list[str]) -> Steps[ConsumeStats]:
-        table: dict[MessageQueue, QueueProgress] = {}
+    def _stats(self, group: str, topics: list[str], whole: BrokerConsumeStats | None = None) -> ConsumeStats:
+        """Return progress, to be encoded once. It is added to the sum of `whole`, which is written behind it."""
+        rows = cast(Any, json.Pairs(self._rows(group, topics, whole)))
+        return ConsumeStats(self._consumption.per_second(group, topics), rows)
+
+    def _rows(
+        self, group: str, topics: list[str], whole: BrokerConsumeStats | None
+    ) -> Iterator[tuple[MessageQueue, QueueProgress]]:
         for name in topics:
             topic = self._topics.get(name)
             for queue_id in range(topic.read_queue_nums if topic is not None else 0):
-                queue = MessageQueue(name, self._topics.broker_name, queue_id)
-                table[queue] = self._progress(group, name, queue_id)
-                yield
-        return ConsumeStats(self._consumption.per_second(group, topics), table)
+                row = self._progress(group, name, queue_id)
+                if whole is not None:
+                    whole.total_diff += row.broker_offset - row.consumer_offset
+                yield MessageQueue(name, self._topics.broker_name, queue_id), row
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
         queue = self._store.queues.get(topic, queue_id)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.slices import Steps, emptied, in_slices
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -31,6 +31,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
 from sparrowmq.protocol.requests.list_bodies import TopicConfigList
+from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
@@ -139,14 +140,11 @@ class TopicHandler:
         return in_slices(self._stats(header.topic, max(topic.write_queue_nums, topic.read_queue_nums)))
 
     def _stats(self, topic: str, queue_count: int) -> Steps[Answer]:
-        table: dict[MessageQueue, TopicOffset] = {}
-        for queue_id in range(queue_count):
-            queue = MessageQueue(topic, self._topics.broker_name, queue_id)
-            table[queue] = self._offsets_of(topic, queue_id)
-            yield
-        answer = yield from encoded(TopicStats(table))
-        yield from emptied(table)
-        return answer
+        broker = self._topics.broker_name
+        rows = (
+            (MessageQueue(topic, broker, each), self._offsets_of(topic, each)) for each in range(queue_count)
+        )
+        return (yield from encoded(TopicStats(cast(Any, json.Pairs(rows)))))
 
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:

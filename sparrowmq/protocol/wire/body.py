@@ -46,6 +46,9 @@ class Body(msgspec.Struct, rename="camel"):
         """Write the JSON. `bare_integers` leaves integer keys unquoted, as Java's servers do for old clients."""
         return json.dumps(self, bare_integers=bare_integers)
 
-    def encoding(self) -> Steps[bytes]:
-        """Do `encode` in steps, for a table that may have thousands of members."""
+    def encoding(self) -> Steps[list[bytes]]:
+        """Do `encode` in steps, for a table that may have thousands of members. Return the pieces.
+
+        Raises: RemoteError, there is more than a frame may have.
+        """
         return json.dumping(self)

@@ -12,8 +12,9 @@ the caller wants bare ones. Maps keyed by queues have no standard form, and mqad
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from json.decoder import JSONDecodeError
 from json.decoder import scanstring as _scan_string  # type: ignore[attr-defined]
 from operator import attrgetter
@@ -21,9 +22,11 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.slices import Steps
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.wire.frame import FrameLimits
 
 MAX_DEPTH: Final = 8  # the deepest body that Java sends has 6
 
@@ -94,18 +97,39 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return decoder
 
 
-def dumping(value: object) -> Steps[bytes]:
-    """Do `dumps` in steps, for tables of thousands of members."""
-    whole = bytearray()
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The members of a table for `dumping`, which makes each of them when it writes it: so few exist at once."""
+
+    members: Iterator[tuple[object, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of a list for `dumping`, as `Pairs`."""
+
+    members: Iterator[object]
+
+
+def dumping(value: object) -> Steps[list[bytes]]:
+    """Do `dumps` in steps, for tables of thousands of members. Return its pieces: joined, they are one long step.
+
+    Raises: RemoteError, there is more than a frame may have.
+    """
+    pieces: list[bytes] = []
+    size = 0
     parts: list[bytes] = []
     for _ in _writing(value, parts):
         if len(parts) > _MOST_PARTS:  # to join and free a million of them at the end would be one long step
             last = parts.pop()  # `_close` may replace it
-            whole += b"".join(parts)
+            pieces.append(b"".join(parts))
+            size += len(pieces[-1])
             parts[:] = (last,)
+            if size > MOST_BYTES:
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, _TOO_LARGE)
         yield
-    whole += b"".join(parts)
-    return bytes(whole)
+    pieces.append(b"".join(parts))
+    return pieces
 
 
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
@@ -113,6 +137,10 @@ _MEMBERS: dict[type[msgspec.Struct], list[tuple[bytes, str]]] = {}
 _quote = msgspec.json.encode
 _PLAIN: Final = (str, int, float, bool)
 _MOST_PARTS: Final = 1000
+MOST_BYTES: Final = FrameLimits().frame_bytes - 4096  # with room for the header
+_TOO_LARGE: Final = (
+    f"the answer has more than {MOST_BYTES} bytes, which is more than clients read; ask for less"
+)
 
 
 class _Shape:
@@ -172,7 +200,7 @@ def _is_table(value: object) -> bool:
     if isinstance(value, msgspec.Struct):
         found, special = _shaped(value)
         return any(_is_table(found[name]) for name in special)
-    return isinstance(value, Mapping | list | tuple | AbstractSet)
+    return isinstance(value, Mapping | list | tuple | AbstractSet | Pairs | Items)
 
 
 def _writing(value: object, parts: list[bytes]) -> Steps[None]:
@@ -180,14 +208,16 @@ def _writing(value: object, parts: list[bytes]) -> Steps[None]:
         parts.append(dumps(value))
         return
     if isinstance(value, msgspec.Struct):
-        pairs = ((key, getattr(value, name)) for key, name in _members(type(value)))
-        members = ((key, member) for key, member in pairs if member is not None)
-    elif isinstance(value, Mapping):
-        members = ((_key(key, False), member) for key, member in value.items())
+        found = ((key, getattr(value, name)) for key, name in _members(type(value)))
+        members = ((key, member) for key, member in found if member is not None)
+    elif isinstance(value, Mapping | Pairs):
+        pairs = value.members if isinstance(value, Pairs) else value.items()
+        members = ((_key(key, False), member) for key, member in pairs)
     else:
-        assert isinstance(value, list | tuple | AbstractSet)
+        assert isinstance(value, list | tuple | AbstractSet | Items)
         parts.append(b"[")
-        for item in sorted(value) if isinstance(value, AbstractSet) else value:
+        items = value.members if isinstance(value, Items) else value
+        for item in sorted(items) if isinstance(value, AbstractSet) else items:
             yield from _writing(item, parts)
             parts.append(b",")
             yield

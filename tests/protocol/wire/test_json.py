@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import (
@@ -230,7 +230,19 @@ def test_a_large_table_is_written_without_looking_at_each_value(monkeypatch: pyt
     )
 
 
-@pytest.mark.guards("json.dumping: drop parts[:]", "json.dumping: drop whole += b''.join(parts) #2")
+def test_tables_and_lists_may_be_made_while_they_are_written() -> None:
+    made = {"a": json.Pairs(iter([(MessageQueue("T", "b", 1), 2)])), "b": json.Items(iter([1, "x"]))}
+    written = {"a": {MessageQueue("T", "b", 1): 2}, "b": [1, "x"]}
+    assert b"".join(at_once(json.dumping(made))) == json.dumps(written)
+
+
+def test_an_answer_that_no_client_could_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "MOST_BYTES", 10_000)
+    with pytest.raises(RemoteError, match="ask for less"):
+        at_once(json.dumping(["x" * 100] * 2000))
+
+
+@pytest.mark.guards("json.dumping: drop parts[:]", "json.dumping: drop pieces.append(b''.join(parts)) #2")
 def test_tables_are_written_in_steps_as_they_are_at_once() -> None:
     queues = {MessageQueue("T", "b", number): TopicOffset(0, number, 1) for number in range(500)}
     for body in (
@@ -242,6 +254,6 @@ def test_tables_are_written_in_steps_as_they_are_at_once() -> None:
         ConsumerOffsets({"T@g": {0: 1, 1: 2}}),
         TopicConfigTable(DataVersion(), {"T": TopicConfig("T", 4, 4, 6, attributes={"a": "b"})}),
     ):
-        assert at_once(body.encoding()) == body.encode()
+        assert b"".join(at_once(body.encoding())) == body.encode()
     assert sum(1 for _ in TopicStats(queues).encoding()) >= 500
     assert sum(1 for _ in LockedQueues(list(queues)).encoding()) >= 500
