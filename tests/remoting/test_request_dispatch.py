@@ -494,8 +494,9 @@ async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
     "_Burst.count: times += 1 -> times = 1", "_Burst.count: end - self.began -> end - self.written"
 )
 async def test_a_burst_takes_until_the_last_of_it_is_safe(
-    serve: Serve, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sparrowmq.remoting.session.BURST_S", 10.0)
     hands, mark = Hands(), Watermark()
     safety = promise(mark)
     dispatch, latencies = measured(lambda: hands.takes(0.25, After(safety, 1, HEADER)), hands)
