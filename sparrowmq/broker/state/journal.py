@@ -50,6 +50,7 @@ _GROWTH: Final = 4  # changes take this many times the room of a snapshot before
 _LEAST_GROWTH: Final = 1 << 20
 _PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
 _PER_QUEUE: Final = 30
+_OFFSETS_AT_ONCE: Final = 500  # of one step
 
 
 @dataclass(frozen=True)
@@ -306,6 +307,16 @@ class Journal:
 
     async def tend(self) -> None:
         """Write offsets, and a snapshot if one is due; other work goes on between its records."""
+        unlogged = self._offsets.unlogged
+        for _ in range(len(unlogged) // _OFFSETS_AT_ONCE):
+            if len(unlogged) <= _OFFSETS_AT_ONCE:
+                break
+            self.note_pops()
+            some = [unlogged.pop() for _ in range(_OFFSETS_AT_ONCE)]
+            for piece in self._of_queues(sorted(some)):
+                self._note(Change(offsets=piece))
+            await asyncio.sleep(0)
+            unlogged = self._offsets.unlogged
         self.note_offsets()
         if self._is_due():
             for _ in self._writing():

@@ -119,6 +119,22 @@ async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
         assert len(await changes_of(live)) <= before + 1, "what did not change is not written again"
 
 
+async def test_many_offsets_are_written_in_several_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "PERIOD_S", 0.05)
+    monkeypatch.setattr(journal, "_OFFSETS_AT_ONCE", 1)
+    async with live_broker(tmp_path / "live") as live:
+        await make(live)
+        before = len(await changes_of(live))
+        for queue_id in range(3):
+            live.session.tell(UpdateConsumerOffset("workers", "made", queue_id, 7))
+        async with asyncio.timeout(10):
+            while (await after_kill(live, tmp_path)).offsets.get("workers") != {"made": {0: 7, 1: 7, 2: 7}}:
+                await asyncio.sleep(0.05)
+        assert len(await changes_of(live)) >= before + 3
+
+
 async def changes_of(live: Live) -> list[bytes]:
     found = live.broker.store.read(STATE_TOPIC, 0, 0, 10_000, 1 << 24)
     return [bytes(record.decode(each).body) for view in found.views for each in record.walk(view)]
