@@ -27,19 +27,19 @@ CPU_S_OF_A_BYTE: Final = 1e-6
 # By size: the most bytes of a case, and the share of the cases.
 SIZES: Final = ((2 << 10, 0.86), (32 << 10, 0.125), (1 << 20, 0.0145), (12 << 20, 0.0005))
 ALONE_BYTES: Final = 16 << 10  # from here on, a case is measured alone
-TOGETHER_BYTES: Final = 128 << 10
-TOGETHER: Final = 256  # requests
+TOGETHER_BYTES: Final = 256 << 10
+TOGETHER: Final = 768  # requests
 # A case that takes as long among others is measured alone.
 SUSPECT_S: Final = 0.002
 # Of each code, so many small cases are measured alone first. If one takes so much CPU, all are.
 TRIALS: Final = 6
 HEAVY_S: Final = 0.01
-# If small cases take so much CPU together, their codes are tried again.
+# If small cases take so much CPU together, their codes are tried once more.
 HEAVY_TOGETHER_S: Final = 0.5
 REPEATS: Final = 3
 KEPT: Final = 4
 # What a broker keeps of the cases must not be what is measured.
-REQUESTS_OF_A_BROKER: Final = 40_000
+REQUESTS_OF_A_BROKER: Final = 80_000
 # A request that breaks a limit is reported again only if it costs so much more.
 WORSE: Final = 3.0
 
@@ -197,7 +197,8 @@ class Search:
                 continue
             frames = frames_of(genes, count + 1)
             corpus = self.corpora[code]
-            if sum(map(len, frames)) > ALONE_BYTES or corpus.is_heavy or corpus.trials < TRIALS:
+            is_heavy = any(self.corpora[gene["code"]].is_heavy for gene in genes)
+            if sum(map(len, frames)) > ALONE_BYTES or is_heavy or corpus.trials < TRIALS:
                 self._alone(rig, code, genes)
                 continue
             together.append(_Case(code, genes, frames))
@@ -227,7 +228,7 @@ class Search:
             rest = []
         if found.cpu_s > HEAVY_TOGETHER_S:
             for case in cases:
-                self.corpora[case.code].trials = 0
+                self.corpora[case.code].trials = TRIALS - 1
         if found.step_s > STEP_S:
             self._look_closer(rig, cases, found.step_s, found.where)
         return rest
@@ -266,14 +267,17 @@ class Search:
             else:
                 break
         if cost.step_s <= STEP_S:
-            self.once += 1
-            if step_s > self.once_s:
-                self.once_s, self.once_where = step_s, f"{where}, of {at_first} cases"
+            self._seen_once(step_s, f"{where}, of {at_first} cases")
             return
         dear = Dear([gene for case in cases for gene in case.genes], cost)
         if self._is_news(dear):
             self.corpora.setdefault(dear.code, Corpus()).note(dear)
             self._keep(dear)
+
+    def _seen_once(self, step_s: float, where: str) -> None:
+        self.once += 1
+        if step_s > self.once_s:
+            self.once_s, self.once_where = step_s, where
 
     def _least_together(self, rig: Rig, cases: list[_Case]) -> Cost:
         frames = [frame for case in cases for frame in case.frames]
@@ -288,17 +292,20 @@ class Search:
         dear = self._measured(rig, genes, 1)
         self.cases += 1
         if dear.breaks and self._is_news(dear):
-            dear = self._measured(rig, genes, REPEATS)
+            first, dear = dear.cost, self._measured(rig, genes, REPEATS)
             if dear.breaks and self._is_news(dear):
                 self.corpora.setdefault(dear.code, Corpus()).note(dear)
                 self._keep(dear)
             elif not dear.breaks:
-                self.once += 1
+                self._seen_once(first.step_s, f"{first.where}, of code {code}")
         corpus = self.corpora[code]
         corpus.add(dear)
-        corpus.spent_s += time.monotonic() - began
         corpus.trials += 1
-        corpus.is_heavy |= dear.cost.size <= ALONE_BYTES and dear.cost.cpu_s > HEAVY_S
+        codes = {gene["code"] for gene in genes}
+        for each in codes:
+            self.corpora[each].spent_s += time.monotonic() - began
+        # Of several codes, any may be the one that takes long.
+        corpus.is_heavy |= len(codes) == 1 and dear.cost.size <= ALONE_BYTES and dear.cost.cpu_s > HEAVY_S
 
     def _is_news(self, dear: Dear) -> bool:
         return self.corpora.setdefault(dear.code, Corpus()).is_news(dear)
@@ -313,7 +320,7 @@ class Search:
             smaller = self.corpora[code].rankings[at - 1]
             parents = smaller.by_step + smaller.by_byte
         genes = [seed_of(rng, code)] if not parents or rng.random() < 0.1 else rng.choice(parents).genes
-        genes = mutated(rng, genes, lambda: seed_of(rng, rng.choice(self._codes)))
+        genes = mutated(rng, genes, lambda: seed_of(rng, self._code()))
         return genes if size_of(genes) <= SIZES[at][0] else None
 
     def _measured(self, rig: Rig, genes: list[Gene], times: int) -> Dear:
