@@ -13,7 +13,14 @@ async def test_stacks_name_each_thread_and_task_with_its_line() -> None:
 
     task = asyncio.create_task(waits_for_ever(), name="the waiting one")
     await asyncio.sleep(0)
-    found = stacks_now()
+    steps, stacks = stacks_now(), 0
+    try:
+        while True:
+            next(steps)
+            stacks += 1
+    except StopIteration as done:
+        found = "".join(done.value)
+    assert stacks > len(asyncio.all_tasks()), "each stack is a step"
     task.cancel()
     assert "thread MainThread" in found and "task the waiting one" in found and "waits_for_ever" in found
 
