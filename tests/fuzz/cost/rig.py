@@ -101,7 +101,9 @@ class Rig:
         self._took = context.Array("d", MOST_TOGETHER + 1, lock=False)
         self._pipe, theirs = context.Pipe()
         shared = self._times, self._where, self._took
-        self._process = context.Process(target=_serve, args=(theirs, *shared), daemon=True)
+        self._folder = TemporaryDirectory(prefix="sparrowmq-cost-")
+        arguments = Path(self._folder.name), theirs, *shared
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
         host, _, port = self._pipe.recv()[self._of_namesrv].rpartition(":")
@@ -115,6 +117,7 @@ class Rig:
         self._pipe.close()
         self._process.kill()
         self._process.join()
+        self._folder.cleanup()
 
     def measure(self, frames: Sequence[bytes]) -> Cost:
         """Send requests on a new connection, await their answers, and leave. Raises: Hung."""
@@ -216,10 +219,9 @@ def _fence(opaque: int = 1) -> bytes:
 # In the other process -------------------------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, times: Any, where: Any, took: Any) -> None:
+def _serve(folder: Path, pipe: Connection, times: Any, where: Any, took: Any) -> None:
     logging.disable(logging.CRITICAL)
-    with TemporaryDirectory(prefix="sparrowmq-cost-") as folder:
-        asyncio.run(_servers(Path(folder), pipe, times, where, took))
+    asyncio.run(_servers(folder, pipe, times, where, took))
 
 
 async def _servers(folder: Path, pipe: Connection, times: Any, where: Any, took: Any) -> None:
