@@ -28,6 +28,10 @@ from sparrowmq.store.message_store import MessageStore
 _MOST_NAME: Final = 255
 _TEMPLATE_QUEUES: Final = 4
 _END_OF_BATCHES: Final = 1 << 63
+# A commit names some thousands of attempts at most. To read more of them would keep the event loop for too long.
+_MOST_COMMIT_BYTES: Final = 512 << 10
+_MOST_BROKERS: Final = 1000
+_MOST_ATTEMPTS: Final = 20_000
 _PUB: Final = 1  # the permission of auth/accounts.py, which a broker without access control does not load
 
 
@@ -58,7 +62,7 @@ class StagingHandler:
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> After:
         """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
-        self._check_size(body)
+        _check_commit(body)
         try:
             given = msgspec.json.decode(body, type=CommitBody)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -104,6 +108,20 @@ class StagingHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, topic[{name}] has {topic.write_queue_nums} write queues",
             )
+
+
+def _check_commit(body: bytes) -> None:
+    """Limit the work of decoding. Each broker has a `{`, each attempt a `:`."""
+    if (
+        len(body) > _MOST_COMMIT_BYTES
+        or body.count(b"{") > _MOST_BROKERS + 2
+        or body.count(b":") > _MOST_BROKERS + _MOST_ATTEMPTS
+    ):
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a commit has at most {_MOST_COMMIT_BYTES} bytes, {_MOST_ATTEMPTS} attempts and {_MOST_BROKERS} other "
+            f"brokers, and this one has {len(body)} bytes: write the batch with fewer tasks",
+        )
 
 
 def _name(what: str, name: str) -> str:

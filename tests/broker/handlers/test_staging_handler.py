@@ -26,6 +26,8 @@ def commit(writer="query", run="run-1", at=0):
 
 
 SAID = json.dumps({"attempts": {"attempt": 1}}).encode()
+MANY_ATTEMPTS = json.dumps({"attempts": dict.fromkeys(map(str, range(21_000)), 1)}).encode()
+MANY_BROKERS = json.dumps({"attempts": {}, "others": {str(each): {"": 1} for each in range(1001)}}).encode()
 
 
 async def test_a_batch_is_delivered_after_its_commit(tmp_path):
@@ -64,6 +66,9 @@ async def test_what_others_are_to_publish_is_kept_with_the_decision(tmp_path):
         (stage(), body("1", properties="TRAN_MSG\x01true\x02"), ResponseCode.MESSAGE_ILLEGAL, "transaction"),
         (stage(), b"x" * (5 << 20), ResponseCode.MESSAGE_ILLEGAL, "maxMessageSize"),
         (commit(), b"no json", ResponseCode.SYSTEM_ERROR, "the body of a commit"),
+        (commit(), b" " * (600 << 10), ResponseCode.MESSAGE_ILLEGAL, "fewer tasks"),
+        (commit(), MANY_ATTEMPTS, ResponseCode.MESSAGE_ILLEGAL, "fewer tasks"),
+        (commit(), MANY_BROKERS, ResponseCode.MESSAGE_ILLEGAL, "fewer tasks"),
         (commit(), SAID, ResponseCode.ILLEGAL_OPERATION, "stage the batch again"),
     ],
 )
