@@ -13,7 +13,7 @@ Source: ConsumerOffsetManager, Java 4.9.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -50,8 +50,7 @@ class Offsets:
         self.mark: Callable[[], JournalMark | None] = unmarked
         self.on_move: Callable[[str, str, int, int], object] | None = None
         self._table: OffsetTable = _load(path) if known is None else known
-        # The file may have very many offsets, so the fast encoder writes it.
-        self.file = SavedFile(path, self._saved, msgspec.json.encode)
+        self.file = SavedFile(path, lambda: self.mark(), self._encoded)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note that the group goes on at `offset`. A lower offset than before is accepted too: resets need it."""
@@ -139,20 +138,23 @@ class Offsets:
     def table(self) -> OffsetTable:
         return self._table
 
-    def content(self) -> ConsumerOffsets:
-        """The content of the file, and of the answer to GET_ALL_CONSUMER_OFFSET."""
-        return ConsumerOffsets(self._by_key(), journal=self.mark())
+    def rows(self) -> Iterator[tuple[str, QueueOffsets]]:
+        """Yield the offsets by queue id with their "topic@group", for a table that may be very large.
 
-    def _saved(self) -> dict[str, object]:
-        mark = self.mark()
-        return {"offsetTable": self._by_key()} | ({"journal": mark} if mark is not None else {})
+        Groups and topics may change meanwhile. Copy the offsets before another step.
+        """
+        for group, topics in list(self._table.items()):
+            for topic, queues in list(topics.items()):
+                yield f"{topic}@{group}", queues
 
-    def _by_key(self) -> dict[str, QueueOffsets]:
-        return {
-            f"{topic}@{group}": dict(queues)
-            for group, topics in self._table.items()
-            for topic, queues in topics.items()
-        }
+    def _encoded(self, mark: JournalMark | None) -> bytes:
+        """Return the content of the file, in a thread: many thousands of offsets take long.
+
+        Offsets may be newer than the mark. The journal then sets them again.
+        """
+        rows = (msgspec.json.encode(key) + b":" + msgspec.json.encode(queues) for key, queues in self.rows())
+        journal = b"" if mark is None else b',"journal":' + msgspec.json.encode(mark)
+        return b'{"offsetTable":{' + b",".join(rows) + b"}" + journal + b"}"
 
 
 def _load(path: Path) -> OffsetTable:

@@ -3,7 +3,7 @@
     change ── touch ── dirty ── (chores, every few seconds) ── snapshot.save in a thread ── clean
 
 The event loop builds the JSON value, so the thread saves the state of one moment. Encoding, writing and the two syncs
-happen in the thread.
+happen in the thread. Offsets are too many for that: the thread reads them, too.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ import pytest
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.errors import BadStore
 from sparrowmq.loop.slices import at_once
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 
 
 @pytest.fixture
@@ -15,6 +16,11 @@ def path(tmp_path):
 @pytest.fixture
 def offsets(path):
     return Offsets(path)
+
+
+def answer_of(master):
+    """What a slave gets from its master."""
+    return ConsumerOffsets({key: dict(queues) for key, queues in master.rows()})
 
 
 def test_a_group_goes_on_where_it_committed(offsets):
@@ -84,7 +90,7 @@ async def test_offsets_survive_a_restart_in_javas_form(offsets, path):
     offsets.commit("g", "Orders", 3, 7)
     await offsets.file.save()
     assert json.loads(path.read_bytes())["offsetTable"] == {"%RETRY%g@g": {"0": 1}, "Orders@g": {"3": 7}}
-    assert Offsets(path).content() == offsets.content()
+    assert dict(Offsets(path).rows()) == dict(offsets.rows())
 
 
 @pytest.mark.guards("Offsets.commit: true queue_id")
@@ -115,11 +121,11 @@ async def test_a_slave_has_the_offsets_of_its_master_and_no_others(offsets, path
     master = Offsets(tmp_path / "master.json")
     master.commit("g", "Orders", 0, 20)
     master.commit("h", "Payments", 1, 5)
-    offsets.follow(master.content())
+    offsets.follow(answer_of(master))
     assert (offsets.query("g", "Orders", 0), offsets.query("h", "Payments", 1)) == (20, 5)
     assert offsets.query("gone", "Orders", 0) is None
     await offsets.file.save()
-    offsets.follow(master.content())
+    offsets.follow(answer_of(master))
     assert not offsets.file.dirty and Offsets(path).query("g", "Orders", 0) == 20
     master.commit("g", "Orders", 0, 21)
     assert offsets.query("g", "Orders", 0) == 20
@@ -146,3 +152,16 @@ async def test_each_change_is_saved(offsets, change):
     assert not offsets.file.dirty
     change(offsets)
     assert offsets.file.dirty
+
+
+@pytest.mark.guards("Offsets.rows: list(self._table.items()) -> self._table.items()")
+def test_rows_go_on_while_groups_and_topics_come_and_go(offsets):
+    for group in ("a", "b"):
+        for topic in ("Orders", "Payments"):
+            offsets.commit(group, topic, 0, 1)
+    seen = []
+    for key, _ in offsets.rows():
+        seen.append(key)
+        offsets.commit(f"new {len(seen)}", "Orders", 0, 1)
+        offsets.delete_topic("Payments")
+    assert {"Orders@a", "Orders@b"} <= set(seen) <= {"Orders@a", "Payments@a", "Orders@b", "Payments@b"}

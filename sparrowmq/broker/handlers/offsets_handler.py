@@ -7,6 +7,7 @@ Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import Offsets
@@ -16,6 +17,7 @@ from sparrowmq.loop.slices import in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
@@ -26,6 +28,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Later, encoded, handles
 from sparrowmq.store.message_store import MessageStore
@@ -137,7 +140,9 @@ class OffsetHandler:
     @handles(GetAllConsumerOffset)
     def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Return the current content of consumerOffset.json."""
-        return in_slices(encoded(self._offsets.content()))
+        mark = self._offsets.mark()
+        rows = json.Pairs((key, dict(queues)) for key, queues in self._offsets.rows())
+        return in_slices(encoded(ConsumerOffsets(cast(Any, rows), journal=mark)))
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:

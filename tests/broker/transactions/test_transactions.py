@@ -1,3 +1,4 @@
+import copy
 from contextlib import suppress
 
 import pytest
@@ -505,7 +506,7 @@ async def workload(it, saved):
             it.transactions.pass_ended()
             it.store.flush()
             it.transactions.pass_ended()
-            saved.append((it.store.end, it.offsets.content()))
+            saved.append((it.store.end, copy.deepcopy(dict(it.offsets.rows()))))
     it.answer(0, commit=DECIDED[it.producer.asked[0][1].body])
     await it.after(60)
 
@@ -514,7 +515,7 @@ async def save_offsets(store, contents):
     """Give a store the consumerOffset.json that it had when it was killed."""
     (store / "config").mkdir(exist_ok=True)
     offsets = Offsets(store / "config" / "consumerOffset.json")
-    for key, by_queue in contents[-1].offset_table.items() if contents else ():
+    for key, by_queue in contents[-1].items() if contents else ():
         topic, _, group = key.partition("@")
         offsets.commit(group, topic, 0, by_queue[0])
     await offsets.file.save()
