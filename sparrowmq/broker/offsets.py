@@ -147,7 +147,7 @@ class Offsets:
             for topic, queues in list(topics.items()):
                 yield f"{topic}@{group}", queues
 
-    def _encoded(self, mark: JournalMark | None) -> bytes:
+    def _encoded(self, mark: object) -> bytes:
         """Return the content of the file, in a thread: many thousands of offsets take long.
 
         Offsets may be newer than the mark. The journal then sets them again.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sparrowmq import logs
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.loop.slices import at_once
 from sparrowmq.remoting.diagnosis import diagnosis, secrets_of, stacks_now, without
 
 
@@ -13,14 +14,9 @@ async def test_stacks_name_each_thread_and_task_with_its_line() -> None:
 
     task = asyncio.create_task(waits_for_ever(), name="the waiting one")
     await asyncio.sleep(0)
-    steps, stacks = stacks_now(), 0
-    try:
-        while True:
-            next(steps)
-            stacks += 1
-    except StopIteration as done:
-        found = "".join(done.value)
-    assert stacks > len(asyncio.all_tasks()), "each stack is a step"
+    steps = list(stacks_now())
+    found = "".join(at_once(stacks_now()))
+    assert len(steps) > len(asyncio.all_tasks()), "each stack is a step"
     task.cancel()
     assert "thread MainThread" in found and "task the waiting one" in found and "waits_for_ever" in found
 
