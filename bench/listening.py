@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from contextlib import suppress
 
-from tests.interop.child import START_LIMIT_S, Child
+from tests.interop.child import START_LIMIT_S, Child, listens
 
 
 class Listening(Child):
@@ -17,9 +15,7 @@ class Listening(Child):
     def _wait_ready(self) -> None:
         host, _, port = self.address.partition(":")
         deadline = time.monotonic() + START_LIMIT_S
-        while True:
-            with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
-                return
+        while not listens(host, int(port)):
             if self._running().poll() is not None or time.monotonic() > deadline:
                 raise TimeoutError(f"nothing listens at {self.address}: {self.said()[-2000:]}")
             time.sleep(0.05)

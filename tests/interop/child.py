@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import tempfile
 import time
@@ -11,6 +12,18 @@ from typing import ClassVar, Final, Self
 
 START_LIMIT_S: Final = 60
 _STOP_LIMIT_S: Final = 30
+
+
+def listens(host: str, port: int) -> bool:
+    """Return whether a server listens there.
+
+    A socket may get the number of the free port for itself, and is connected with itself then.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=5) as peer:
+            return bool(peer.getsockname() != peer.getpeername())
+    except OSError:
+        return False
 
 
 class Child:

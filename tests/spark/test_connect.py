@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.cluster.submission import submission
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import free_ports
+from tests.interop.child import listens
 from tests.spark.conftest import SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(400)]
@@ -82,13 +82,9 @@ def remote(tmp_path: Path) -> Iterator[str]:
 
 def wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_LIMIT_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-            return
-        except OSError:
-            assert server.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+    while not listens("127.0.0.1", port):
+        assert server.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
 
 
 def test_a_client_reads_writes_and_streams_topics(namesrv, remote, tmp_path):

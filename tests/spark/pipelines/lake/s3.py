@@ -23,6 +23,7 @@ from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, open_lake, staging_of
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.remote_files import Target, TaskFiles
+from tests.interop.child import listens
 
 DAY = "2026-01-31"
 WRITER = "writer"
@@ -45,13 +46,9 @@ class S3:
         command = [sys.executable, *self.command, str(self.port)]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 100
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                assert self.process.poll() is None and time.monotonic() < until, "the server did not start"
-                time.sleep(0.1)
+        while not listens("127.0.0.1", self.port):
+            assert self.process.poll() is None and time.monotonic() < until, "the server did not start"
+            time.sleep(0.1)
 
     def stop(self) -> None:
         assert self.process is not None
