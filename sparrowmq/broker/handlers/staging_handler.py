@@ -62,6 +62,7 @@ class StagingHandler:
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> After:
         """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
+        self._check_size(body)
         _check_commit(body)
         try:
             given = msgspec.json.decode(body, type=CommitBody)
