@@ -11,7 +11,6 @@ round goes out in portions: 5,000 questions at the same moment would delay other
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
@@ -20,9 +19,11 @@ from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.remoting.peer import Peer
 
 ROUND_S: Final = 1.0
-AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected; the smallest portion
-PORTIONS: Final = 50  # at most, of a round
+AT_ONCE: Final = (
+    100  # notices to one group between two rounds that are not collected; also a portion of a round
+)
 PAUSE_S: Final = 0.01  # between two portions
+ROUND_TAKES_S: Final = 0.5  # at most: the pauses of a huge round are shorter
 
 
 class Notified(Protocol):
@@ -54,13 +55,13 @@ class Notices:
             peer.tell(NotifyConsumerIdsChanged(group.name))
 
     async def round(self) -> None:
-        """Notify the members of the groups that wait, within PORTIONS * PAUSE_S. Call it each second."""
+        """Notify the members of the groups that wait, within ROUND_TAKES_S. Call it each second."""
         waiting = self._waiting
         self._sent, self._waiting = {}, {}
-        portion = max(AT_ONCE, math.ceil(sum(len(group.members) for group in waiting.values()) / PORTIONS))
+        portions = sum(len(group.members) for group in waiting.values()) / AT_ONCE
         for number, (group, peer) in enumerate(_members(waiting.values())):
-            if number and number % portion == 0:
-                await self._clock.sleep(PAUSE_S)
+            if number and number % AT_ONCE == 0:
+                await self._clock.sleep(min(PAUSE_S, ROUND_TAKES_S / portions))
             if peer in group.members:
                 peer.tell(NotifyConsumerIdsChanged(group.name))
 

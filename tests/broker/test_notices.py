@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.notices import AT_ONCE, PAUSE_S, PORTIONS, Notices
+from sparrowmq.broker.notices import AT_ONCE, PAUSE_S, ROUND_TAKES_S, Notices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.clock import ManualClock
 
@@ -63,18 +63,20 @@ async def test_who_left_before_the_round_is_not_notified():
     assert gone.notices == [] and told(large) == 1
 
 
+@pytest.mark.parametrize(("portions", "pause_s"), [(4, PAUSE_S), (150, ROUND_TAKES_S / 150)])
 @pytest.mark.guards(
-    "Notices.round: number % portion == 0 -> False", "Notices.round: peer in group.members -> True"
+    "Notices.round: number % AT_ONCE == 0 -> False", "Notices.round: peer in group.members -> True"
 )
-async def test_a_round_of_many_notices_goes_out_in_portions():
+@pytest.mark.guards("Notices.round: min(PAUSE_S, ROUND_TAKES_S / portions) -> PAUSE_S")
+async def test_a_round_of_many_notices_goes_out_in_portions(portions, pause_s):
     clock = ManualClock()
-    notices, huge = Notices(clock), group(3 * PORTIONS * AT_ONCE)
+    notices, huge = Notices(clock), group(portions * AT_ONCE)
     notices.changed(huge)
     round_ = asyncio.create_task(notices.round())
-    for portions in (1, 2, 3):
-        await clock.advance(PAUSE_S if portions > 1 else 0)
-        assert sum(len(member.notices) for member in huge.members) == portions * 3 * AT_ONCE
+    for done in (1, 2, 3):
+        await clock.advance(pause_s * 1.001 if done > 1 else 0)
+        assert sum(len(member.notices) for member in huge.members) == done * AT_ONCE
     gone = list(huge.members)[-1]
     del huge.members[gone]
-    await clock.advance(PAUSE_S * PORTIONS)
+    await clock.advance(ROUND_TAKES_S)
     assert round_.done() and told(huge) == 1 and gone.notices == []
