@@ -183,13 +183,15 @@ class Journal:
     def _users_version(self) -> DataVersion | None:
         return self._users.version if self._users is not None else None
 
-    def note_offsets(self) -> None:
-        """Write the offsets that changed since the last call, and pops before them."""
+    def note_offsets(self, most: int | None = None) -> None:
+        """Write the offsets that changed since the last call, `most` of them at most, and pops before them."""
         self.note_pops()
-        if not self._offsets.unlogged:
-            return
-        unlogged, self._offsets.unlogged = self._offsets.unlogged, set()
-        for piece in self._of_queues(sorted(unlogged)):
+        unlogged = self._offsets.unlogged
+        if most is None or len(unlogged) <= most:
+            some, self._offsets.unlogged = unlogged, set()
+        else:
+            some = {unlogged.pop() for _ in range(most)}
+        for piece in self._of_queues(sorted(some)):
             self._note(Change(offsets=piece))
 
     def watch_pops(self, pops: LoggedPops) -> None:
@@ -307,16 +309,9 @@ class Journal:
 
     async def tend(self) -> None:
         """Write offsets, and a snapshot if one is due; other work goes on between its records."""
-        unlogged = self._offsets.unlogged
-        for _ in range(len(unlogged) // _OFFSETS_AT_ONCE):
-            if len(unlogged) <= _OFFSETS_AT_ONCE:
-                break
-            self.note_pops()
-            some = [unlogged.pop() for _ in range(_OFFSETS_AT_ONCE)]
-            for piece in self._of_queues(sorted(some)):
-                self._note(Change(offsets=piece))
+        for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
+            self.note_offsets(_OFFSETS_AT_ONCE)
             await asyncio.sleep(0)
-            unlogged = self._offsets.unlogged
         self.note_offsets()
         if self._is_due():
             for _ in self._writing():

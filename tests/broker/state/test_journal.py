@@ -101,7 +101,7 @@ async def test_an_answered_change_survives_a_kill_at_once(
         assert has(await after_kill(live, tmp_path))
 
 
-@pytest.mark.guards("Journal.tend: drop self.note_offsets")
+@pytest.mark.guards("Journal.tend: drop self.note_offsets()")
 async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
