@@ -82,6 +82,15 @@ def emptied(table: dict[K, T] | list[T]) -> Steps[None]:
         yield
 
 
+def free_soon(items: list[T]) -> None:
+    """Free the items in several turns of the loop, without waiting for the end: they may have hundreds of megabytes."""
+    end_s = perf_counter() + SLICE_S
+    while items and perf_counter() < end_s:
+        items.pop()
+    if items:
+        asyncio.get_running_loop().call_soon(free_soon, items)
+
+
 class Line:
     """Works that are done one after another, each in slices: what a work makes is in memory for its own time only.
 

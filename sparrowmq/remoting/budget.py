@@ -19,10 +19,9 @@ Ordinary messages do not need any of this: they arrive whole, and their answers 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.log_limit import LogLimit
@@ -32,7 +31,6 @@ log = logging.getLogger(__name__)
 LARGE_FRAME_BYTES: Final = 16 * 1024  # smaller frames are not worth asking for room
 LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
 FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame while others wait for room
-_FREED_AT_ONCE: Final = 64  # pieces of answers
 GRACE_S: Final = 1.0  # before that rate is checked, and between two checks
 
 
@@ -207,10 +205,3 @@ class Budget:
     def read(self, holder: Holder) -> None:
         """Note that a peer has read, or its connection has ended."""
         self._unread_bytes -= self._unread.pop(holder, 0)
-
-    @staticmethod
-    def free_slowly(pieces: list[Any]) -> None:
-        """Free unsent answers in several turns of the loop: they may have hundreds of megabytes."""
-        del pieces[-_FREED_AT_ONCE:]
-        if pieces:
-            asyncio.get_running_loop().call_soon(Budget.free_slowly, pieces)

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import free_soon
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
@@ -50,7 +51,6 @@ LARGE_REQUEST_BYTES: Final = 16 * 1024  # it is worth a write of its own
 # turn's end adds, no step takes more than 5 ms.
 BURST_S = 0.002
 _SHORT: Final = 310  # SEND_MESSAGE_V2: the clock is read after four of these
-
 
 # Reasons to stop reading. They are bits, as several may hold at once.
 #
@@ -329,7 +329,7 @@ class Session:
         if self.closed:
             return
         self.closed = True
-        Budget.free_slowly(self._out)
+        free_soon(self._out)
         self._out, self._undone = [], []
         if self._budget is not None:
             self._budget.frame_ended(self)

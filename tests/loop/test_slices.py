@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Line, Steps, each, emptied, in_slices, pause, to_end
+from sparrowmq.loop.slices import SLICE_S, Line, Steps, each, emptied, free_soon, in_slices, pause, to_end
 
 
 class Ticks:
@@ -124,6 +124,15 @@ def test_tables_and_lists_are_emptied_step_by_step() -> None:
     assert len(list(emptied(items))) == 3
     assert not table
     assert not items
+
+
+async def test_unsent_answers_are_freed_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 1e-5)
+    pieces = [bytes(10)] * 200
+    free_soon(pieces)
+    assert 0 < len(pieces) < 200
+    while pieces:
+        await asyncio.sleep(0)
 
 
 def slow(seen: list[str], name: str) -> Steps[str]:

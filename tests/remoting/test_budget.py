@@ -1,6 +1,5 @@
 """Room for unfinished frames and for answers that nobody reads, shared by all peers."""
 
-import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -135,11 +134,3 @@ def test_a_turn_is_shared_by_those_who_have_more_to_be_answered(budget: Budget) 
     for budget.busy in (0, 1, 8, 1000):
         shares.append(budget.turn_bytes())
     assert shares == [4 * MB, 4 * MB, MB // 2, LEAST_TURN_BYTES]
-
-
-async def test_unsent_answers_are_freed_in_several_turns() -> None:
-    pieces = [bytes(10)] * 200
-    Budget.free_slowly(pieces)
-    assert 0 < len(pieces) < 200
-    while pieces:
-        await asyncio.sleep(0)
