@@ -77,3 +77,11 @@ async def test_what_cannot_be_is_refused_by_name(tmp_path, request_, content, co
         with pytest.raises(RemoteError, match=what) as refused:
             await broker.session.call(request_, content)
         assert refused.value.code == code
+
+
+async def test_a_commit_is_no_larger_than_a_message(tmp_path):
+    async with live_broker(tmp_path, max_message_bytes=1000) as broker:
+        await broker.session.call(stage(), body("1"))
+        with pytest.raises(RemoteError, match="maxMessageSize is 1000"):
+            await broker.session.call(commit(), SAID + b" " * 1000)
+        assert not (await broker.session.call(commit(), SAID)).header.repeated
