@@ -282,6 +282,7 @@ def _key(key: object, bare: bool) -> bytes:
     return dumps(key) + b":"
 
 
+_BLANK = " \t\r\n"
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?\d{1,20}(?![\d.eE])|-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,3})?")
 _WORD = re.compile(r"-?\d{1,20}|[A-Za-z_$][\w$]{0,99}")
@@ -337,9 +338,8 @@ class _Reader:
             value = self._value(depth)
             if value is not None:
                 found[key] = value
-            if self._taken("}"):
+            if self._ends("}"):
                 return found
-            self._expect(",")
 
     def _object_key(self, depth: int) -> str | MessageQueue:
         self._skip()
@@ -367,9 +367,8 @@ class _Reader:
             return found
         while True:
             found.append(self._value(depth))
-            if self._taken("]"):
+            if self._ends("]"):
                 return found
-            self._expect(",")
 
     def _string(self) -> str:
         try:
@@ -379,8 +378,9 @@ class _Reader:
         return text
 
     def _skip(self) -> None:
-        match = _BLANKS.match(self.text, self.at)
-        self.at = match.end() if match else self.at
+        if self.text[self.at : self.at + 1] in _BLANK:  # most values have none before them
+            match = _BLANKS.match(self.text, self.at)
+            self.at = match.end() if match else self.at
 
     def _taken(self, character: str) -> bool:
         self._skip()
@@ -388,6 +388,15 @@ class _Reader:
             self.at += 1
             return True
         return False
+
+    def _ends(self, closing: str) -> bool:
+        """Read what follows a member: return True at the end, and False if there are more."""
+        self._skip()
+        found = self.text[self.at : self.at + 1]
+        if found not in (closing, ","):
+            raise self._wrong(repr(","))
+        self.at += 1
+        return found == closing
 
     def _expect(self, character: str) -> None:
         if not self._taken(character):
