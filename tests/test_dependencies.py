@@ -82,18 +82,24 @@ def used(*folders, named=False):
                 yield distribution(module)
 
 
-@cache
 def modules_of(file, named):
     """The modules that a file imports, or, with `named`, perhaps looks for."""
-    found = []
+    imported, texts = read_names(file)
+    return imported + (texts if named else [])
+
+
+@cache
+def read_names(file):
+    """The modules that a file imports, and its texts that may be names of modules."""
+    imported, texts = [], []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.append(node.module)
-        elif named and isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found += [node.value] if node.value.isidentifier() else []
-    return found
+            imported.append(node.module)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            texts.append(node.value)
+    return imported, texts
 
 
 def declared(*extras):

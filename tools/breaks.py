@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,27 +60,34 @@ def read_breaks(folder: Path) -> list[Break]:
         text = file.read_text(encoding="utf-8")
         if "guards(" in text or "breaks=" in text:
             path = file.relative_to(folder.parent).as_posix()
-            found += _marked(ast.parse(text, str(file)), path)
+            for scope, name, call in marks_of(ast.parse(text, str(file))):
+                found += _breaks("::".join((path, *scope)), name, call)
     return found
 
 
-def _marked(node: ast.AST, test: str) -> Iterator[Break]:
+def _breaks(test: str, name: str, call: ast.Call) -> Iterator[Break]:
+    texts = [ast.literal_eval(each) for each in call.args] if name in ("covers", "guards") else []
+    if name == "guards":
+        yield from (Break(test, text) for text in texts)
+    for keyword in call.keywords if texts else ():
+        if keyword.arg == "breaks":
+            yield Break(test, ast.literal_eval(keyword.value), ", ".join(texts))
+
+
+def marks_of(node: ast.AST, scope: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, ast.Call]]:
+    """Each mark of pytest below a node: the class and function that carry it, its name and its call.
+
+    The bodies of functions are left out: they have no marks, and are most of a file.
+    """
+    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        test = f"{test}::{node.name}"
-    if isinstance(node, ast.Call):
-        name = ast.unparse(node.func)
-        texts = (
-            [ast.literal_eval(each) for each in node.args]
-            if name.endswith(("mark.covers", "mark.guards"))
-            else []
-        )
-        if name.endswith("mark.guards"):
-            yield from (Break(test, text) for text in texts)
-        for keyword in node.keywords if texts else ():
-            if keyword.arg == "breaks":
-                yield Break(test, ast.literal_eval(keyword.value), ", ".join(texts))
-    for child in ast.iter_child_nodes(node):
-        yield from _marked(child, test)
+        scope = (*scope, node.name)
+        children = node.decorator_list + (node.body if isinstance(node, ast.ClassDef) else [])
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr=name)):
+            yield scope, name, node
+    for child in children:
+        yield from marks_of(child, scope)
 
 
 def read_found(root: Path) -> set[Break]:

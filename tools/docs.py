@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
-from tools.breaks import Break, read_breaks, read_found
+from tools.breaks import Break, marks_of, read_breaks, read_found
 from tools.floors import draw
 from tools.matrix import page, read_cells, read_matrix
 from tools.metrics_page import metrics_page
@@ -69,22 +69,15 @@ def read_marks(folder: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in sorted(folder.rglob("test_*.py")):
         path = file.relative_to(folder.parent).as_posix()
-        for scope, seed in marks(ast.parse(file.read_text(encoding="utf-8"), str(file)), ()):
-            place = "::".join((path, *scope))
-            if place not in found.setdefault(seed, []):
-                found[seed].append(place)
+        text = file.read_text(encoding="utf-8")
+        if "mark.covers(" not in text:
+            continue
+        for scope, name, call in marks_of(ast.parse(text, str(file))):
+            for seed in map(ast.literal_eval, call.args if name == "covers" else ()):
+                place = "::".join((path, *scope))
+                if place not in found.setdefault(seed, []):
+                    found[seed].append(place)
     return found
-
-
-def marks(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each id below a node with the class and function that carry it."""
-    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        scope = (*scope, node.name)
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.covers"):
-        for argument in node.args:
-            yield scope, ast.literal_eval(argument)
-    for child in ast.iter_child_nodes(node):
-        yield from marks(child, scope)
 
 
 def proofs() -> dict[str, Break]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -78,20 +79,22 @@ def part_of(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported(file: Path) -> list[tuple[int, str]]:
     """Each name of ours that a file imports, however it is written, with the line."""
     here = ("sparrowmq", *file.relative_to(PACKAGE).with_suffix("").parts)
+    found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
-        targets: list[str] = []
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = here[: len(here) - node.level] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
             targets = [f"{module}.{alias.name}" for alias in node.names]
-        for target in targets:
-            if target.partition(".")[0] == "sparrowmq" and isinstance(node, ast.Import | ast.ImportFrom):
-                yield node.lineno, target
+        found += [(node.lineno, target) for target in targets if target.partition(".")[0] == "sparrowmq"]
+    return found
 
 
 def imported_parts(file: Path) -> Iterator[tuple[int, str]]:

@@ -50,7 +50,8 @@ def read_cells(folder: Path) -> list[Cell]:
     found: list[Cell] = []
     for file in sorted(folder.rglob("test_*.py")):
         path = file.relative_to(folder).as_posix()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text, str(file))) if "mark.cell(" in text else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found += cells(node, f"{path}::{node.name}")
     return found

@@ -68,6 +68,8 @@ def metrics_page() -> str:
 
 def declared(source: str) -> Iterator[Row]:
     """The figures of one file. Labels are literals or constants of the module."""
+    if not any(f".{method}(" in source for method in _KINDS):
+        return
     tree = ast.parse(source)
     constants = {}
     for node in tree.body:

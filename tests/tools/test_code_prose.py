@@ -38,7 +38,3 @@ def test_fault_is_found(source, line, expected):
 )
 def test_names_keys_and_tables_are_no_prose(source):
     assert list(code_prose.problems(source)) == []
-
-
-def test_package_has_no_fault(capsys):
-    assert code_prose.main([]) == 0, capsys.readouterr().out
