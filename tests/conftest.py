@@ -13,6 +13,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -67,7 +68,9 @@ TOGETHER = {
     "tests/interop/test_at_a_time.py": "our client",
     "tests/interop/test_asked_consumers.py": "our client",
     "tests/tools/test_docs.py": "pages",
+    "tests/tools/test_floors.py": "pages",
     "tests/tools/test_prose.py": "pages",
+    "tests/test_tidy.py": "pages",
 }
 # Files whose tests take long and share nothing: each test goes where there is time.
 APART = {"tests/store/test_crash_states.py"}
@@ -133,8 +136,27 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return argname if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()) else None
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Let each worker begin with another part of the tests: what one has read and compiled, the others then load."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and config.args == config.getini("testpaths"):
+        folders = [
+            path for name in config.args for path in sorted(Path(name).iterdir()) if may_have_tests(path)
+        ]
+        first = len(folders) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args = [str(path) for path in folders[first:] + folders[:first]]
+
+
+def may_have_tests(path: Path) -> bool:
+    return path.name.startswith("test_") or (path.is_dir() and path.name != "__pycache__")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Give all workers the tests in one order, although each began with others; what takes longest comes first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path)
+    yield
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank(group_of(item.nodeid)))
 
