@@ -18,6 +18,8 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with, variables
 from tests.interop.clients import require_cpp
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "docs" / "start"
 ROCKETMQ, AIOKAFKA, CELERY = (f"from-{name}.md" for name in ("rocketmq-clients", "aiokafka", "celery"))
 PAGES = (ROCKETMQ, AIOKAFKA, CELERY)

@@ -20,6 +20,8 @@ from tests.environments import python_with
 from tests.place import SMALL, Place
 from tests.test_readme import run
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "docs" / "operate"
 HERE = {"10.0.0.5": "127.0.0.1"}
 PROGRAM = """

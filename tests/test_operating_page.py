@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs" / "operate" / "operating.md").read_text()
 PIECES = re.findall(r"```(sh|start|properties)\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_every_command_works_in_its_order(tmp_path):
     with ExitStack() as stack:

@@ -11,6 +11,8 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.environments import python_with
 from tests.test_readme import run
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[1] / "docs" / "start" / "testing.md").read_text(encoding="utf-8")
 TESTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 

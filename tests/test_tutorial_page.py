@@ -97,6 +97,7 @@ def shell(commands: str, address: str) -> None:
     assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_all_commands_and_code_print_what_the_page_shows(tmp_path):
     printed = ""

@@ -240,6 +240,7 @@ def test_the_blocking_client_has_it_too(tmp_path: Path) -> None:
         assert mq.send("orders", b"x", timeout_s=10).offset == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("how", ["single", "batch"])

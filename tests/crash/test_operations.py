@@ -16,6 +16,7 @@ SHORT = Patience(settle_s=3.0, quiet_s=0.5, noise_s=5.0)
 ROUTES_S = 31.0  # a producer keeps an old route up to 30 s
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_no_send_fails_while_all_brokers_are_restarted(tmp_path: Path) -> None:
     with ExitStack() as stack:

@@ -43,6 +43,7 @@ def test_every_application_is_tried():
     assert {path.relative_to(APPS).as_posix() for path in APPS.rglob("*.py")} == STARTED.keys() | PARTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", STARTED)
 def test_an_application_does_what_its_first_lines_say(app, tmp_path):
     lines = commands(app)

@@ -188,6 +188,7 @@ FLOODS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flood", FLOODS, ids=lambda flood: flood.__name__)
 async def test_other_clients_are_served_during_a_flood(server, methods, flood):
     async def keep_on():
@@ -224,6 +225,7 @@ async def drained(peer):
         pass
 
 
+@pytest.mark.slow
 async def test_many_connections_and_streams_at_once_are_served(server):
     """Ten thousand streams: fifty connections with two hundred calls each, all open at the same time."""
     async with AsyncExitStack() as stack:

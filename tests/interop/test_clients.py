@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.java]
 DELAY_MS = 2000  # of level 2; see servers.DELAY_LEVELS
 
 
+@pytest.mark.slow
 @pytest.mark.covers("S-PROD-03", "S-PROD-17", "S-PROD-20")
 @pytest.mark.cell("send")
 def test_what_is_sent_is_consumed_as_it_was(target, client, topic, group):

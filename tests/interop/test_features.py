@@ -122,6 +122,7 @@ def test_a_running_group_goes_back_when_the_operator_says_so(target, client, top
     assert sorted(event["body"] for event in received) == ["0", "0", "1", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.cell("pull", columns=["go"])
 def test_gos_pull_consumer_gets_what_matches(target, topic, group):
     with GoClient(target.namesrv) as go:

@@ -96,6 +96,7 @@ def compare(version, seed, count, with_searches, folder):
     assert refused > count / 10 and matched > count / 4 and cut > count / 200, (refused, matched, cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "with_searches"), [("4.9.7", False), pytest.param("5.4.0", True, marks=pytest.mark.slow)]
 )

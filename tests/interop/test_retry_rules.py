@@ -20,6 +20,7 @@ pytestmark = pytest.mark.interop
 LATE_S = 15.0  # a busy machine, and Apache's looks for due messages once in a while
 
 
+@pytest.mark.slow
 @EVERY_BROKER
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_rejected_message_is_a_dead_letter_at_once(mq, topic, ordered):
@@ -58,6 +59,7 @@ def usual(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted_s", "at_apache_s"), [(7, 5), pytest.param(30, 30, marks=pytest.mark.nightly)]
 )

@@ -56,6 +56,7 @@ def order(engine: sa.Engine, numbers: range) -> None:
             add(connection, "orders", b"%d" % number, fifo=f"customer {number % 7}")
 
 
+@pytest.mark.slow
 @pytest.mark.guards(
     "sql._mark: return True",
     "once.identity.identity: message.properties.get(ONCE_ID) -> None",

@@ -18,6 +18,7 @@ ROOT = "/simdisk"
 _AT_REST = 1e6  # seconds between two faults: none begins
 
 
+@pytest.mark.slow
 def test_run_without_faults_keeps_every_promise():
     found = Run(1, 0.2, fault_s=_AT_REST).outcome()
     assert found.violations == []
@@ -26,6 +27,7 @@ def test_run_without_faults_keeps_every_promise():
     assert not [line for line in found.recent if " WARNING the chore " in line]
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
     program = (
         "from tests.simulation.simulate import Run; print(Run(3, 0.3, fault_s=4.0).outcome().trace_hash)"
@@ -44,6 +46,7 @@ def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
     assert len(traces[0].strip()) == 16
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_print_what_runs_in_turn_print():
     command = [sys.executable, "-m", "tests.simulation", "--runs", "2", "--length", "0.1", "--jobs"]
     printed = [
@@ -55,6 +58,7 @@ def test_runs_side_by_side_print_what_runs_in_turn_print():
     assert len(set(traces[0])) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.guards("care.backup.backup: drop copy.row(*of_log")
 def test_backup_beside_a_busy_broker_has_all_that_was_acknowledged_before():
     found = Run(7, 1.0, fault_s=3.0, kinds=("backup",)).outcome()
@@ -63,6 +67,7 @@ def test_backup_beside_a_busy_broker_has_all_that_was_acknowledged_before():
     assert found.failed_backups == 0
 
 
+@pytest.mark.slow
 @pytest.mark.guards("PeerLog.ask: return None")
 def test_flipped_bits_are_repaired_from_another_member():
     found = Run(5, 1.0, fault_s=5.0, kinds=("rot",)).outcome()

@@ -67,6 +67,7 @@ def test_offsets_of_a_batch_without_a_row_are_missing(started, ended, rows, lost
     assert missing(started, ended, rows) == lost
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 does not say how far a source could go")

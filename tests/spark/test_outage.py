@@ -115,6 +115,7 @@ class Query:
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_broker_is_waited_for_while_the_other_is_read(land, caplog):
     land.send("a", 50)
     land.send("b", 50)
@@ -135,6 +136,7 @@ def test_a_killed_broker_is_waited_for_while_the_other_is_read(land, caplog):
     ]
 
 
+@pytest.mark.slow
 def test_without_a_name_server_rows_come_in_time(land):
     land.send("a", 10)
     query = Query(land)

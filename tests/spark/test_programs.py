@@ -101,6 +101,7 @@ def test_the_example_counts_a_topic_into_another(cluster, lasting, monkeypatch, 
     assert [row["count"] for row in rows] == [3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lasting")
 @pytest.mark.parametrize("name", PRINTED)
 def test_streams_count_join_and_keep_a_state(cluster, monkeypatch, capfd, name):

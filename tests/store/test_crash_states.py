@@ -230,6 +230,7 @@ LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", LOGIC)
 def test_a_store_that_skips_a_step_is_found_out(fault, monkeypatch):
     monkeypatch.setattr(*LOGIC[fault])

@@ -40,6 +40,7 @@ def test_a_change_to_a_small_file_is_told_or_does_no_harm(tmp_path: Path, rounds
     assert problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("closed", CLOSED)
 @pytest.mark.parametrize("part", ["queues", "ends", "checkpoint", "index"])

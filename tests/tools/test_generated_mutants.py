@@ -58,6 +58,7 @@ def test_each_rule_makes_its_changes_and_each_can_be_parsed(root: Path) -> None:
         ast.parse(apply(SOURCE, each.edits))
 
 
+@pytest.mark.slow
 def test_a_seed_makes_the_same_mutants_of_all_areas(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()

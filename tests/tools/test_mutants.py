@@ -103,6 +103,7 @@ def test_the_report_has_each_break_and_its_result():
     assert f"| S-SUM-01 `sums.add: a \\| b -> a` | `{SUM}` | found  |" in text
 
 
+@pytest.mark.slow
 def test_every_break_fits_the_code():
     assert list(mutants.problems(read_breaks(ROOT / "tests"), ROOT)) == []
 

@@ -50,6 +50,7 @@ def pyright(tmp_path: Path) -> set[tuple[str, int]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", [mypy, pyright])
 @pytest.mark.timeout(300)
 def test_what_is_right_passes_and_what_is_wrong_is_found(checker, tmp_path):

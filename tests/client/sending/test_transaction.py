@@ -116,6 +116,7 @@ async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(clust
         assert [each.body for each in await received(mq, 1)] == [b"paid"]
 
 
+@pytest.mark.slow
 @pytest.mark.covers(
     "S-TX-07",
     breaks="Transactions._discard: drop self._finish",

@@ -24,6 +24,7 @@ def far(tmp_path_factory):
         yield cluster.namesrv
 
 
+@pytest.mark.slow
 def test_mirror_ends_with_one_line_of_json(topic, far, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 5)

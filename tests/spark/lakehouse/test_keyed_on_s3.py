@@ -15,7 +15,7 @@ from sparrowmq.spark.pipelines.tables.remote_files import Target
 from tests.spark.lakehouse.test_keyed_batch import KilledError, Orders, Run, killed, play
 from tests.spark.lakehouse.test_replaced_files import STAY_S, Clock, replace_all
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.slow), "catalog"])

@@ -22,7 +22,7 @@ from tests.spark.lakehouse.test_rounds import has_all, numbers, until
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,7 @@ def test_topics_become_tables_of_all_formats_and_go_on_after_a_restart(spark, na
     assert [row["id"] for row in rows_of("delta", tmp_path / "s-json") if row["extra"]] == [99]
 
 
+@pytest.mark.slow
 @timeout
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", [pytest.param("raw", marks=pytest.mark.slow), "json"])

@@ -63,6 +63,7 @@ def data_files(run):
     return {path for path in run.table.root.rglob("*.parquet") if "_delta_log" not in path.parts}
 
 
+@pytest.mark.slow
 @pytest.mark.guards("KeptTable.add: drop self.remove_replaced()")
 def test_replaced_files_go_when_readers_had_time_to_end(tmp_path, kind, clock):
     run = filled(tmp_path, kind, clock)

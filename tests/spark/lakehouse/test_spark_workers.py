@@ -37,6 +37,7 @@ def refusing(parts):
         yield Written(each.topic, read=each.rows)
 
 
+@pytest.mark.slow
 @timeout
 @pytest.mark.spark
 def test_a_job_that_fails_is_done_again_topic_by_topic(spark, monkeypatch):

@@ -373,6 +373,7 @@ def killable(tmp_path: Path, begin: Begin) -> Iterator[tuple[OurBroker, Query]]:
             yield broker, begin(namesrv.address, "T", broker="b")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_10_a_broker_that_is_killed_at_any_time_publishes_each_batch_once(killable):
     broker, query = killable

@@ -25,7 +25,7 @@ from tests.spark.pipelines.lake.s3 import RemoteTable, door_to, table_at
 from tests.spark.pipelines.lake.tables import KINDS, KINDS_AT_LENGTH
 from tests.spark.pipelines.tables.mishaps import Killed, Run, Topic
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(params=KINDS)

@@ -73,6 +73,7 @@ def wanted(stop):
     return [n for n in range(stop) if n % 5], (stop + 4) // 5
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.guards("row_shapes.behind: drop where")
