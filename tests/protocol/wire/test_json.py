@@ -1,6 +1,7 @@
 """JSON and fastjson's dialects: reading all, writing two, and what is refused."""
 
 import json as standard
+import sys
 from typing import Any
 
 import msgspec
@@ -89,6 +90,59 @@ def test_the_dialects_are_read(text: str, value: object) -> None:
 def test_standard_json_is_read_and_written(value: object) -> None:
     written = json.dumps(value)
     assert json.loads(written) == standard.loads(written) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{0:"a",1:"b"}',
+        '{ -1 : 2 , "x" : [ 1 , {2 : 3.5} , {true : false} ] }\n',
+        '{"a":null,0:null,"b":[null,{"c":null}]}',
+        '{name:"\\u4e16\\"\\n{b:1}",0:{"\\\\":"a:1"}}',
+        "[]",
+        '"x"',
+    ],
+)
+def test_a_request_is_read_as_anything_else_in_less_time(text: str) -> None:
+    quickly = json.decode_quickly(text.encode(), Any)  # type: ignore[arg-type]
+    assert quickly == json.decode(text, Any)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{a b:1}",
+        "{a:1,}",
+        '{"a:1}',
+        "{a:\0}",
+        "{QUEUE:1}",
+        "[" * 9000,
+        '{"a":1,b:"\\"\\"\\"}',
+        "{\xff:1}",
+    ],
+)
+def test_a_request_that_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(json.NotJson):
+        json.decode_quickly(with_queue(text).encode("latin-1"), Any)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("piece", ["a:1,", '"a":1,', "0:null,", "a:[],"])
+def test_a_request_in_a_dialect_takes_few_calls(piece: str) -> None:
+    """The reader of all dialects makes ten calls for each of these: 5 ms for the most that a server reads."""
+    raw = b"{" + piece.encode() * (8000 // len(piece)) + b'"b":null,c:1}'
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        json.decode_quickly(raw, Any)  # type: ignore[arg-type]
+    finally:
+        sys.setprofile(None)
+    assert calls < 300
 
 
 @given(VALUES)
