@@ -25,6 +25,7 @@ MODULES: Final = (
     "sparrowmq.loop.turn",
     "sparrowmq.loop.safety",
     "sparrowmq.stats",
+    "sparrowmq.protocol.string_hash",
     "sparrowmq.protocol.selector",
     "sparrowmq.protocol.wire.frame",
     "sparrowmq.protocol.wire.fields",

@@ -8,15 +8,14 @@ Source: FilterAPI and SubscriptionData, Java 4.9.8.
 
 from __future__ import annotations
 
-import sys
 from functools import lru_cache
-from operator import mul
 from typing import Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.string_hash import string_hash
 
 ALL: Final = "*"
 TAG: Final = "TAG"
@@ -97,20 +96,6 @@ def parse_tags(expression: str) -> frozenset[str]:
     return tags
 
 
-def string_hash(text: str) -> int:
-    """Java's String.hashCode: sum of unit x 31^(units after it) over the UTF-16 units, as a signed 32-bit number."""
-    if text.isascii():
-        units: bytes | memoryview = text.encode("ascii")
-    else:
-        units = memoryview(text.encode(_UTF16, "surrogatepass")).cast("H")
-    total = 0
-    for start in range(0, len(units), _CHUNK):
-        part = units[start : start + _CHUNK]
-        total = total * _POWERS[_CHUNK - len(part)] + sum(map(mul, part, _POWERS[_CHUNK - len(part) + 1 :]))
-        total &= 0xFFFFFFFF  # without it, each chunk of a long text costs more than the one before
-    return (total + 0x80000000 & 0xFFFFFFFF) - 0x80000000
-
-
 @lru_cache(maxsize=16384)
 def java_hash(text: str) -> int:
     """A cached `string_hash`, for repeated texts such as tags. Message keys differ: use `string_hash` for them."""
@@ -119,9 +104,7 @@ def java_hash(text: str) -> int:
 
 def tag_hash(tag: str) -> int:
     """Return the `string_hash` of a tag. Only short ones are kept, so that no client can fill the memory."""
-    return java_hash(tag) if len(tag) <= _CHUNK else string_hash(tag)
+    return java_hash(tag) if len(tag) <= _KEPT else string_hash(tag)
 
 
-_UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
-_CHUNK = 256
-_POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_CHUNK, -1, -1)]  # _POWERS[_CHUNK - n] is 31^n
+_KEPT: Final = 256  # characters of a tag

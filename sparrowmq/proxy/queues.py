@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages import message_types
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicRoute
-from sparrowmq.protocol.subscription import string_hash
+from sparrowmq.protocol.string_hash import string_hash
 from sparrowmq.proxy.wire_types import AddressScheme, MessageType, Permission, message
 
 MASTER: Final = 0
