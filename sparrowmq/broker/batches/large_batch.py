@@ -22,17 +22,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import keys
 from sparrowmq.broker.repeated.retried_ids import Key
+from sparrowmq.broker.replication.refusal import not_the_master
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.messages.batch import PLACE_BYTES
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.remoting.request_dispatch import Unanswered
+from sparrowmq.store.message_store import MessageStore
+
+T = TypeVar("T")
 
 PART: Final = 1024  # messages of one part
 PART_BYTES: Final = PART * PLACE_BYTES
@@ -51,6 +55,20 @@ class Ready:
 
     parts: list[PlainBatch | list[Entry]]
     keys: list[set[Key]]
+
+
+def storing(store: MessageStore, takes: Callable[[], bool], steps: Steps[T]) -> Steps[T]:
+    """Do work that stores messages. The lead is not handed over before its end.
+
+    Raises: RemoteError, the lead was handed over before the work has begun.
+    """
+    if not takes():
+        raise not_the_master()
+    store.intake.unfinished += 1
+    try:
+        return (yield from steps)
+    finally:
+        store.intake.unfinished -= 1
 
 
 def made_ready(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[Ready]:

@@ -11,8 +11,10 @@ its next request `begins`. Each copy has its own born time.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from sparrowmq.broker.batches.large_batch import PART_OF_ENTRIES, storing
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.staging_handler import StagingHandler
 from sparrowmq.broker.message_writer import Writer
@@ -22,6 +24,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import MessageTooLarge, RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Line, Steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -48,12 +51,13 @@ def batch_parts(
     settings: BrokerSettings,
     clock: Clock,
     figures: Figures,
+    takes: Callable[[], bool],
 ) -> tuple[Part, ...]:
     """The parts that take our own kinds of batches: staged ones, and copies."""
     path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
     staging = Staging(store, writer, topics, path, clock, figures, is_masters=settings.is_slave)
-    handlers = StagingHandler(store, staging, topics, largest), CopyHandler(store, writer, topics, largest)
-    return staging.part(), Part(handlers)
+    staged = StagingHandler(store, staging, topics, largest, takes)
+    return staging.part(), Part((staged, CopyHandler(store, writer, topics, largest, takes)))
 
 
 class _Way(NamedTuple):
@@ -71,19 +75,34 @@ class CopyHandler:
 
     Args:
         max_body_bytes: the limit for one message.
+        takes: whether messages are taken; not while the lead is handed over.
     """
 
-    def __init__(self, store: MessageStore, writer: Writer, topics: Topics, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        max_body_bytes: int,
+        takes: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._store = store
         self._writer = writer
         self._topics = topics
         self._max_body_bytes = max_body_bytes
+        self._takes = takes
+        self._line = Line()  # of batches, which are stored in slices
         self._reached: dict[_Way, int] = {}  # the source that waited longest is first
 
     @handles(CopyBatch)
-    def copy(self, header: CopyBatch, body: bytes, peer: Peer) -> After | CopyBatchReply:
+    def copy(
+        self, header: CopyBatch, body: bytes, peer: Peer
+    ) -> After | CopyBatchReply | Awaitable[After | CopyBatchReply]:
         """Store copies behind those that are there; the answer waits until they are as safe as a sent message."""
         self._admit(header)
+        return self._line.work(storing(self._store, self._takes, self._copied(header, body, peer)))
+
+    def _copied(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[After | CopyBatchReply]:
         way = _Way(
             owner_of(peer),
             header.source,
@@ -96,17 +115,20 @@ class CopyHandler:
             reached = header.follows
         if reached is None or reached != header.follows:
             return CopyBatchReply(stored=False, reached=-1 if reached is None else reached)
-        entries = self._entries(header, body, peer)
+        parts = yield from self._parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
         self._reached.pop(way, None)
-        end = self._put(entries)
+        for part in parts:
+            self._admit(header)  # in a pause its topic may be deleted
+            end = self._put(part)
+            yield
         self._note(way, header.reaches)
         return After(self._store.safety(True), end, CopyBatchReply(True, header.reaches))
 
     def _put(self, entries: list[Entry]) -> int:
         """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""
         try:
-            return self._writer.put_batch(entries)[-1].end
+            return self._writer.put_prepared(entries)[-1].end
         except MessageTooLarge:
             if len(entries) == 1:
                 raise
@@ -119,18 +141,25 @@ class CopyHandler:
         if len(self._reached) > MOST_SOURCES:
             del self._reached[next(iter(self._reached))]
 
-    def _entries(self, header: CopyBatch, body: bytes, peer: Peer) -> list[Entry]:
+    def _parts(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[list[list[Entry]]]:
+        """Read and check the copies. Raises: RemoteError, one of them cannot be stored."""
         shared = Entry(header.topic, header.queue_id, b"", Properties(), 0, peer.host)
-        entries = copied_batch.entries(shared, body)
-        largest = max(len(entry.body) for entry in entries)
+        found: list[list[Entry]] = []
+        largest = 0
+        for entries in copied_batch.entries(shared, body, PART_OF_ENTRIES):
+            for entry in entries:
+                largest = max(largest, len(entry.body))
+                if half_message.is_half(entry.properties):
+                    raise _illegal("a copy cannot belong to a transaction; copy what consumers see")
+                self._writer.prepare(entry)
+            found.append(entries)
+            yield
         if largest > self._max_body_bytes or len(body) > self._max_body_bytes + _ENVELOPE_BYTES:
             raise _illegal(
                 f"a body takes {largest} bytes, and all copies {len(body)}; this broker's maxMessageSize is "
                 f"{self._max_body_bytes}"
             )
-        if any(half_message.is_half(entry.properties) for entry in entries):
-            raise _illegal("a copy cannot belong to a transaction; copy what consumers see")
-        return entries
+        return found
 
     def _admit(self, header: CopyBatch) -> None:
         name = header.topic

@@ -20,7 +20,6 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later.retry_rules import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated.recognition import Before, Repeats, key, looked_up
-from sparrowmq.broker.replication.refusal import not_the_master
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
@@ -203,18 +202,13 @@ class SendHandler:
             raise looked_up()
         incarnation = self._topics.incarnation(shared.topic)
         steps = self._guarded(send(shared, body, places, is_repeated), shared.topic, incarnation)
-        return self._line.work(steps, mark)
+        return self._line.work(large_batch.storing(self._store, self.takes, steps), mark)
 
     def _guarded(self, steps: Steps[After], topic: str, incarnation: int) -> Steps[After]:
-        """Store a batch as long as its topic is the same. The lead is not handed over before the end.
+        """Store a batch as long as its topic is the same.
 
-        Raises:
-            RemoteError: the lead is handed over before the batch has begun; or the topic was deleted, with the parts of
-                the batch that were stored.
+        Raises: RemoteError, the topic was deleted, with the parts of the batch that were stored.
         """
-        if not self.takes():
-            raise not_the_master()
-        self._store.intake.unfinished += 1
         try:
             while self._topics.incarnation(topic) == incarnation:
                 next(steps)
@@ -224,7 +218,6 @@ class SendHandler:
             return result
         finally:
             steps.close()
-            self._store.intake.unfinished -= 1
         raise RemoteError(
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{topic}] was deleted before all of this batch was stored, so none of it is stored",

@@ -6,14 +6,17 @@ Both need PUB of the topics that they write to, and a writer that belongs to the
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
+from sparrowmq.broker.batches.large_batch import storing
 from sparrowmq.broker.staging.batch_staging import Staging
 from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import AccessDenied, RemoteError
+from sparrowmq.loop.slices import Line, Steps
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
@@ -40,23 +43,36 @@ class StagingHandler:
 
     Args:
         max_body_bytes: the limit for one request.
+        takes: whether messages are taken; not while the lead is handed over.
     """
 
-    def __init__(self, store: MessageStore, staging: Staging, topics: Topics, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        staging: Staging,
+        topics: Topics,
+        max_body_bytes: int,
+        takes: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._store = store
         self._staging = staging
         self._topics = topics
         self._max_body_bytes = max_body_bytes
+        self._takes = takes
+        self._line = Line()  # of parts, which are checked in slices
 
     @handles(StageBatch)
-    def stage(self, header: StageBatch, body: bytes, peer: Peer) -> After:
+    def stage(self, header: StageBatch, body: bytes, peer: Peer) -> After | Awaitable[After]:
         """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
         self._check_size(body)
         self._admit(header.topic, header.queue_id, peer)
-        places = batch.places(body)
+        return self._line.work(storing(self._store, self._takes, self._stage(header, body, peer)))
+
+    def _stage(self, header: StageBatch, body: bytes, peer: Peer) -> Steps[After]:
         entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
+        yield from self._staging.check(entry, batch.places(body))
         source = self._source(header, peer)
-        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry, places)
+        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry)
         return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(CommitBatch)

@@ -39,6 +39,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq import snapshot
+from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
@@ -62,6 +63,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps
 from sparrowmq.loop.waiting import in_turns
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
@@ -150,15 +152,27 @@ class Staging:
 
     # Requests of writers ---------------------------------------------------------------------------------------------
 
-    def stage(self, source: Source, attempt: str, number: int, entry: Entry, places: bytes) -> Placed | None:
-        """Store messages for one queue, to publish them with their batch.
+    def check(self, shared: Entry, places: bytes) -> Steps[None]:
+        """Check messages before they are staged. Raises: RemoteError, one of them could not be published later."""
+        body = bytes(shared.body)
+        for part in pieces(places, PART):
+            plain = self._writer.plain(shared, body, part)
+            yield
+            if plain is None or not plain.have_unique_keys:
+                for few in pieces(part, PART_OF_ENTRIES):
+                    for entry in batches.entries(shared, body, few):
+                        self._check(entry.properties)
+                    yield
+
+    def stage(self, source: Source, attempt: str, number: int, entry: Entry) -> Placed | None:
+        """Store messages for one queue that `check` has passed, to publish them with their batch.
 
         Args:
             number: the number of the request in its attempt. A repeated request stores nothing.
-            entry: topic, queue, body as received, birth. The messages are at `places` in the body (`batch.places`).
+            entry: topic, queue, body as received, birth.
         Returns: The place of the record; None if it is a repeated request, or the batch was committed.
         Raises:
-            RemoteError: the writer has a newer run, or a message can never be stored.
+            RemoteError: the writer has a newer run.
             StoreFailed, DiskFull: nothing was stored.
         """
         author = self._author(source)
@@ -166,10 +180,6 @@ class Staging:
         is_here = known is not None and known.run == source.run and number in known.pieces
         if source.batch <= author.last_batch or is_here:
             return None
-        plain = self._writer.plain(entry, bytes(entry.body), places)
-        if plain is None or not plain.have_unique_keys:
-            for part in batches.decode(entry.body):
-                self._check(part)
         to = entry.topic, entry.queue_id
         said = {_ATTEMPT: attempt, _NUMBER: str(number), TOPIC_PROPERTY: to[0], _QUEUE: str(to[1])}
         placed = self._append(_PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
@@ -308,9 +318,7 @@ class Staging:
         author.attempts = {name: each for name, each in author.attempts.items() if each.run in author.runs}
         return author
 
-    def _check(self, part: batches.BatchPart) -> None:
-        """Refuse a message that could not be published later. Raises: RemoteError."""
-        properties = Properties.decode(part.properties)
+    def _check(self, properties: Properties) -> None:
         if half_message.is_half(properties):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction"

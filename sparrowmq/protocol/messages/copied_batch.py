@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sparrowmq.errors import RemoteProtocolError
@@ -35,18 +35,24 @@ def encode(copies: Sequence[Copy]) -> bytes:
     return _COUNT.pack(len(copies)) + own + batch.encode(copy.part for copy in copies)
 
 
-def entries(shared: Entry, content: bytes) -> list[Entry]:
-    """The messages as single entries. All but body, properties, flags and born time is as in `shared`.
+def entries(shared: Entry, content: bytes, count: int = batch.MAX_COUNT) -> Iterator[list[Entry]]:
+    """The messages as entries, `count` at a time. All but body, properties, flags and born time is as in `shared`.
 
     Raises: RemoteProtocolError, sizes contradict each other, or there are no messages or too many.
     """
     own, messages = _divided(content)
-    found = batch.entries(shared, messages, batch.places(messages))
-    if len(found) * _OWN.size != len(own):
-        raise RemoteProtocolError(f"{len(found)} copies have {len(own) // _OWN.size} born times")
-    for entry, (born_ms, sys_flag) in zip(found, _OWN.iter_unpack(own), strict=True):
-        entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & BODY_FLAGS
-    return found
+    places = batch.places(messages)
+    found, size = len(places) // batch.PLACE_BYTES, _OWN.size
+    if found * size != len(own):
+        raise RemoteProtocolError(f"{found} copies have {len(own) // size} born times")
+    for begin in range(0, found, count):
+        end = begin + count
+        few = batch.entries(shared, messages, places[begin * batch.PLACE_BYTES : end * batch.PLACE_BYTES])
+        for entry, (born_ms, sys_flag) in zip(
+            few, _OWN.iter_unpack(own[begin * size : end * size]), strict=True
+        ):
+            entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & BODY_FLAGS
+        yield few
 
 
 def _divided(content: bytes) -> tuple[bytes, bytes]:

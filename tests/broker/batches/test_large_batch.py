@@ -181,7 +181,7 @@ async def test_large_batches_are_stored_one_after_another(tmp_path: Path) -> Non
         assert await bodies(live) == 2 * [part.body for part in PLAIN]
 
 
-@pytest.mark.guards("SendHandler._guarded: drop raise not_the_master")
+@pytest.mark.guards("large_batch.storing: drop raise not_the_master")
 @pytest.mark.usefixtures("small_parts")
 async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:

@@ -1,15 +1,18 @@
 """Copies: stored in order, none twice, each with its own born time; asked of a whole broker."""
 
+import asyncio
+
 import pytest
 
 from sparrowmq.broker.handlers import copy_handler
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop import slices
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import copied_batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.copied_batch import Copy
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic, UpdateAndCreateTopic
-from sparrowmq.protocol.requests.headers import CopyBatch
+from sparrowmq.protocol.requests.headers import CopyBatch, GetMinOffset
 from tests.broker.live import live_broker
 
 BORN_MS = 1_700_000_000_000
@@ -46,7 +49,7 @@ async def live(tmp_path):
 
 
 @pytest.mark.guards(
-    "CopyHandler.copy: reached != header.follows -> false", "CopyHandler.copy: drop self._note"
+    "CopyHandler._copied: reached != header.follows -> false", "CopyHandler._copied: drop self._note"
 )
 async def test_copies_are_stored_only_behind_those_before_them(live):
     assert await copy(live, 0, 3) == (False, -1), "the broker does not know what is there"
@@ -74,6 +77,23 @@ async def test_copies_that_do_not_fit_into_a_file_of_the_log_are_stored_in_parts
         with pytest.raises(RemoteError, match="mappedFileSizeCommitLog"):
             await copy(live, 30, 32, content=too_large)
         assert await copy(live, 30, 32) == (False, -1), "a part may be stored, so the copier has to look"
+
+
+async def test_many_copies_are_stored_in_slices_and_requests_one_after_another(live, monkeypatch):
+    monkeypatch.setattr(copy_handler, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(slices, "SLICE_S", 1e-6)
+    answered = []
+
+    async def do(name, asked):
+        answered.append((name, await asked))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(do("first", copy(live, 0, 16, begins=True)))
+        group.create_task(do("second", copy(live, 16, 32)))
+        group.create_task(do("short", live.session.call(GetMinOffset("orders", 0))))
+    assert [name for name, _ in answered] == ["short", "first", "second"]
+    assert [found for name, found in answered if name != "short"] == [(True, 16), (True, 32)]
+    assert await bodies(live) == list(range(32))
 
 
 async def test_each_copy_has_its_own_born_time(live):

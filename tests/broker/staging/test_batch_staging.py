@@ -8,6 +8,7 @@ from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS, Staging
 from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.loop.slices import at_once
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import batch as batches
@@ -49,7 +50,8 @@ class Broker:
     def stage(self, source, attempt, number, *bodies, queue_id=0):
         given = parts(*bodies)
         entry = Entry("T", queue_id, batches.encode(given), Properties(), self.clock.now_ms(), BORN)
-        return self.staging.stage(source, attempt, number, entry, batches.places(bytes(entry.body)))
+        at_once(self.staging.check(entry, batches.places(bytes(entry.body))))
+        return self.staging.stage(source, attempt, number, entry)
 
     def commit(self, source, **attempts):
         return self.staging.commit(source, attempts).is_repeated
@@ -254,9 +256,17 @@ async def test_what_could_not_be_published_is_refused_when_it_is_staged(tmp_path
     for properties, complaint in ((b"", "needs a unique key"), (b"UNIQ_KEY\x01" + b"x" * 32_740, "take 327")):
         entry = Entry("T", 0, batches.encode([sound, BatchPart(b"1", properties)]), Properties(), 0, BORN)
         with pytest.raises(RemoteError, match=complaint):
-            it.staging.stage(source(), "a", 0, entry, batches.places(bytes(entry.body)))
+            at_once(it.staging.check(entry, batches.places(bytes(entry.body))))
     with pytest.raises(RemoteError, match="0 are here"):
         it.commit(source(), a=1)
+
+
+async def test_thousands_of_messages_are_checked_in_steps(it):
+    for properties in ("UNIQ_KEY\x01{}\x02", "UNIQ_KEY\x01ä{}\x02"):
+        given = [BatchPart(b"", properties.format(number).encode()) for number in range(6400)]
+        entry = Entry("T", 0, batches.encode(given), Properties(), 0, BORN)
+        steps = [None for _ in it.staging.check(entry, batches.places(bytes(entry.body)))]
+        assert len(steps) >= 6400 / (1024 if "ä" not in properties else 256)
 
 
 async def test_messages_that_do_not_fit_one_file_of_the_log_go_one_by_one(tmp_path, clock):
