@@ -28,7 +28,6 @@ from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
-LARGE_FRAME_BYTES: Final = 16 * 1024  # smaller frames are not worth asking for room
 LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
 FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame while others wait for room
 GRACE_S: Final = 1.0  # before that rate is checked, and between two checks

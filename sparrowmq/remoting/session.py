@@ -23,9 +23,9 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
-from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
+from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, LEAST_TURN_BYTES, Budget
+from sparrowmq.remoting.budget import LEAST_TURN_BYTES, Budget
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.remoting.tls_errors import why_closed
 from sparrowmq.safe_text import shown

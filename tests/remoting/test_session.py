@@ -11,8 +11,8 @@ from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection
-from sparrowmq.protocol.wire.frame import FrameLimits
-from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, Budget, BudgetLimits
+from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits
+from sparrowmq.remoting.budget import Budget, BudgetLimits
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits

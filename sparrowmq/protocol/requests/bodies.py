@@ -277,7 +277,7 @@ class LockQueues(Body):
     def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
         """Parse the body of a request. Raises: RemoteProtocolError, it has too many queues, or as for other bodies."""
         body = bytes(raw)
-        if body.count(b"{") > LOCKED_QUEUES:
+        if len(body) <= cls.MOST_BYTES and body.count(b"{") > LOCKED_QUEUES:
             raise RemoteProtocolError(
                 f"more than {LOCKED_QUEUES} queues; lock or unlock them in several requests"
             )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from io import BytesIO
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be
@@ -30,6 +31,9 @@ class Serializer(IntEnum):
 
 Frame = tuple[int, bytes, bytes]  # serialiser, header, body
 
+LARGE_FRAME_BYTES: Final = (
+    16 * 1024
+)  # a server has room for the whole of a larger frame before it reads more of it
 _MOST_PIECES: Final = 1000
 _LENGTHS: Final = b"\0\0\0\0\0\0\0\0"
 _LENGTHS_BYTES: Final = 8
@@ -82,7 +86,8 @@ class FrameReader:
     """Cuts a byte stream into frames.
 
     A list holds the chunks of an unfinished frame, joined once when the last one arrives. A thousand small chunks are
-    joined earlier, because each costs about 50 extra bytes.
+    joined earlier, because each costs about 50 extra bytes. The body of a large frame gets its memory once more than
+    LARGE_FRAME_BYTES are there. Each further chunk is copied to its place, so the last one costs no more than others.
 
     Attributes:
         has_more: whole frames may wait for the next `feed`, even of no bytes.
@@ -90,13 +95,26 @@ class FrameReader:
         frame_bytes: the size of the unfinished frame, as far as it is known.
     """
 
-    __slots__ = ("_joined", "_limits", "_missing_bytes", "_parts", "has_more", "pending_bytes")
+    __slots__ = (
+        "_body",
+        "_head",
+        "_joined",
+        "_limits",
+        "_missing_bytes",
+        "_parts",
+        "_serializer",
+        "has_more",
+        "pending_bytes",
+    )
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
         self._limits = limits or FrameLimits()
         self._parts: list[bytes] = []
         self._joined = 0  # parts that are thousands of pieces each
         self._missing_bytes = 0
+        self._body: BytesIO | None = None  # of a large frame, whose header is in `_head`
+        self._head = b""
+        self._serializer = 0
         self.has_more = False
         self.pending_bytes = 0
 
@@ -109,6 +127,10 @@ class FrameReader:
 
         Raises: RemoteProtocolError, a length is negative, contradictory or over the limits. The stream cannot go on.
         """
+        if self._body is None and self.pending_bytes > LARGE_FRAME_BYTES and not self.has_more:
+            self._begin_body()
+        if self._body is not None:
+            return self._fill(self._body, chunk)
         if self._parts:
             self._parts.append(chunk)
             self._missing_bytes -= len(chunk)
@@ -122,10 +144,38 @@ class FrameReader:
             self._parts.clear()
             self._joined = 0
             self.pending_bytes = 0
-        return self._cut(chunk)
+        return self._cut(chunk, [])
 
-    def _cut(self, chunk: bytes) -> list[Frame]:
-        frames: list[Frame] = []
+    def _begin_body(self) -> None:
+        """Take memory for the body of the unfinished frame, if its header is there."""
+        tagged = read_i32_be(self._parts[0], 4)
+        begin = 8 + (tagged & _HEADER_LENGTH_MASK)
+        if begin > self.pending_bytes:
+            return
+        received = b"".join(self._parts)
+        self._serializer = tagged >> _HEADER_LENGTH_BITS & 0xFF
+        self._head = received[8:begin]
+        # Nothing else has these bytes, so they are written in place, and `getvalue` returns them without a copy.
+        self._body = BytesIO(bytes(4 + read_i32_be(received, 0) - begin))
+        self._body.write(received[begin:])
+        self._parts.clear()
+        self._joined = 0
+
+    def _fill(self, body: BytesIO, chunk: bytes) -> list[Frame]:
+        missing = self._missing_bytes
+        if len(chunk) < missing:
+            body.write(chunk)
+            self._missing_bytes -= len(chunk)
+            self.pending_bytes += len(chunk)
+            return []
+        body.write(memoryview(chunk)[:missing])
+        frame = self._serializer, self._head, body.getvalue()
+        self._body = None
+        self._head = b""
+        self.pending_bytes = self._missing_bytes = 0
+        return self._cut(chunk[missing:], [frame])
+
+    def _cut(self, chunk: bytes, frames: list[Frame]) -> list[Frame]:
         position, size, at_once = 0, len(chunk), self._limits.at_once
         self.has_more = False
         most_bytes, most_header_bytes = self._limits.frame_bytes, self._limits.header_bytes

@@ -97,6 +97,42 @@ def test_a_large_frame_in_small_chunks_is_joined_once() -> None:
     assert found == [(0, b"{}", body)]
 
 
+@pytest.mark.parametrize("size", [7, 1000, 20_000, 300_000])
+@pytest.mark.parametrize("header", [b"{}", b"h" * 200_000])
+def test_large_frames_and_those_behind_them_come_whole_from_any_pieces(header: bytes, size: int) -> None:
+    given = [(0, header, b"abc" * 50_000), (1, b"small", b""), (0, header, b"def" * 40_000), (0, header, b"")]
+    stream = b"".join(frame(head, body, serializer) for serializer, head, body in given)
+    reader = FrameReader()
+    found = [got for at in range(0, len(stream), size) for got in reader.feed(stream[at : at + size])]
+    assert found == given
+    assert reader.pending_bytes == 0 and not reader.has_more
+
+
+def test_a_large_frame_takes_its_memory_once() -> None:
+    """Its last chunk would else copy all of it twice: 10 ms for 10 MB, in one step of the loop."""
+    reader, stream = FrameReader(), frame(b"{}", bytes(8 << 20))
+    tracemalloc.start()
+    try:
+        for at in range(0, len(stream), 1 << 18):
+            found = reader.feed(stream[at : at + (1 << 18)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == [(0, b"{}", bytes(8 << 20))]
+    assert peak < 9 << 20
+
+
+def test_a_large_frame_takes_no_memory_before_there_is_room_for_it() -> None:
+    reader, stream = FrameReader(), frame(b"{}", bytes(8 << 20))
+    tracemalloc.start()
+    try:
+        reader.feed(stream[: 1 << 14])
+        reader.feed(stream[1 << 14 : 1 << 18])
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_so_many_frames_come_at_once_and_the_rest_with_the_next_feed() -> None:
     frames = [(0, b"h%d" % number, b"b" * number) for number in range(7)]
     stream = b"".join(frame(header, body) for _, header, body in frames)
