@@ -5,6 +5,6 @@
     search.py    by request code, changes the most expensive requests so far, and keeps what costs more
     command.py   `./run fuzz --cost`
 
-Limits: no step takes more than 5 ms of CPU, and a request of at least 4 KB takes at most 1 us of CPU per byte. A
-request breaks a limit only if it does so three times.
+Limits: no step takes more than 5 ms of CPU. A request and its answer, of at least 4 KB together, take at most 1 us of
+CPU per byte. A request breaks a limit only if it does so three times.
 """

@@ -37,8 +37,9 @@ from tests.broker.live import send_request
 from tests.fuzz.cost.genes import TOPIC, WIDE
 
 ANSWER_LIMIT_S: Final = 0.3
+LATE_LIMIT_S: Final = 0.05
 HANG_S: Final = 30.0
-# A request's CPU per byte counts from here on; smaller ones have costs that do not depend on their size.
+# From here on, the CPU per byte of a request and its answer counts; smaller ones have costs of another kind.
 LEAST_BYTES: Final = 4096
 # Between two questions to an idle broker it uses less CPU than this.
 IDLE_S: Final = 0.001
@@ -54,7 +55,7 @@ class Cost(NamedTuple):
     """What a case cost.
 
     Attributes:
-        size, cpu_s: bytes, and CPU of all steps, of the request with the most CPU per byte.
+        size, cpu_s: bytes, and CPU of all steps, of the request with the most CPU per byte, together with its answer.
         step_s: of the longest step; `where` says which, and `at` in which request; len() is the end of the connection.
     """
 
@@ -125,10 +126,15 @@ class Rig:
         self._times[_LONGEST] = self._times[_TOTAL] = 0.0
         self._where.value = b""
         longest, at, totals = 0.0, 0, [0.0]
+        sizes: list[int] = []
         with socket.create_connection(self._address, ANSWER_LIMIT_S) as peer:
             for number, request in enumerate(frames):
-                is_open = _answered(peer, request, number + 1)
+                began = time.monotonic()
+                is_open, answer_bytes = _answered(peer, request, number + 1)
                 self._pass()  # an answer may come before the end of its step
+                if is_open and time.monotonic() - began > ANSWER_LIMIT_S:
+                    answer_bytes += _received(peer)
+                sizes.append(len(request) + answer_bytes)
                 totals.append(self._times[_TOTAL])
                 if self._times[_LONGEST] > longest:
                     longest, at = self._times[_LONGEST], number
@@ -137,8 +143,7 @@ class Rig:
         self._pass()
         totals[-1] = self._times[_TOTAL]  # the end of the connection belongs to the last request
         costs = [
-            (after - before, len(each))
-            for before, after, each in zip(totals, totals[1:], frames, strict=False)
+            (after - before, size) for before, after, size in zip(totals[:-1], totals[1:], sizes, strict=True)
         ]
         cpu_s, size = max(costs, key=lambda cost: cost[0] / max(cost[1], LEAST_BYTES))
         at = len(frames) if self._times[_LONGEST] > longest else at
@@ -175,9 +180,12 @@ class Rig:
             raise Hung(f"no answer for {HANG_S:.0f} s") from error
 
 
-def _answered(peer: socket.socket, request: bytes, opaque: int) -> bool:
-    """Send one request, and wait for its answer for a while. Returns whether the connection is there still."""
-    reader = FrameReader()
+def _answered(peer: socket.socket, request: bytes, opaque: int) -> tuple[bool, int]:
+    """Send one request, and wait for its answer for a while.
+
+    Returns: whether the connection is there still, and how many bytes came.
+    """
+    reader, size = FrameReader(), 0
     try:
         peer.settimeout(HANG_S)
         peer.sendall(request)
@@ -185,14 +193,25 @@ def _answered(peer: socket.socket, request: bytes, opaque: int) -> bool:
         while True:
             chunk = peer.recv(1 << 18)
             if not chunk:
-                return False
+                return False, size
+            size += len(chunk)
             commands = [codec.decode(*frame) for frame in reader.feed(chunk)]
             if any(command.is_reply and command.opaque == opaque for command in commands):
-                return True
+                return True, size
     except TimeoutError:
-        return True
+        return True, size
     except (ConnectionError, RemoteProtocolError):
-        return False
+        return False, size
+
+
+def _received(peer: socket.socket) -> int:
+    """Read what is there, as an answer that took longer. Returns the number of bytes."""
+    size = 0
+    peer.settimeout(LATE_LIMIT_S)
+    with suppress(TimeoutError, ConnectionError):
+        while chunk := peer.recv(1 << 18):
+            size += len(chunk)
+    return size
 
 
 def _exchange(peer: socket.socket, unsent: bytes) -> None:

@@ -58,7 +58,7 @@ class Dear(NamedTuple):
 
     @property
     def of_a_byte(self) -> float:
-        """CPU seconds per byte; small requests count as if they had LEAST_BYTES."""
+        """CPU seconds per byte of request and answer; small ones count as if they had LEAST_BYTES."""
         return self.cost.cpu_s / max(self.cost.size, LEAST_BYTES)
 
     @property
@@ -305,7 +305,7 @@ class Search:
         for each in codes:
             self.corpora[each].spent_s += time.monotonic() - began
         # Of several codes, any may be the one that takes long.
-        corpus.is_heavy |= len(codes) == 1 and dear.cost.size <= ALONE_BYTES and dear.cost.cpu_s > HEAVY_S
+        corpus.is_heavy |= len(codes) == 1 and size_of(genes) <= ALONE_BYTES and dear.cost.cpu_s > HEAVY_S
 
     def _is_news(self, dear: Dear) -> bool:
         return self.corpora.setdefault(dear.code, Corpus()).is_news(dear)
