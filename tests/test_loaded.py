@@ -1,8 +1,14 @@
 """A broker loads only what it uses: other modules cost an idle broker memory, and its start milliseconds (ADR 42)."""
 
+import sys
+
 import pytest
 
 from bench.imports import by_package, loaded
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.requests.admin_headers import UpdateBrokerConfig
+from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser, DeleteAcl, UpdateUser
+from tests.broker.live import live_broker
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +40,29 @@ def modules():
 def test_a_broker_that_does_not_use_a_module_does_not_load_it(modules, name):
     assert "sparrowmq.broker.broker" in modules
     assert [each for each in modules if f"{each}.".startswith(f"{name}.")] == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "body", "answer"),
+    [
+        (CreateUser("u"), b'{"username":"u"}', "no users"),
+        (UpdateUser("u"), b'{"username":"u"}', "no users"),
+        (CreateAcl("User:u"), b"{}", "no users"),
+        (DeleteAcl("User:u"), b"", "no users"),
+        (UpdateBrokerConfig(), b"longPollingEnable=false\n", "no file"),
+    ],
+)
+async def test_a_request_loads_no_more(tmp_path, monkeypatch, request_, body, answer):
+    """The first one would keep the broker's loop for 30 to 150 ms."""
+    names = ("sparrowmq.auth.user_directory", "javaproperties")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    async with live_broker(tmp_path) as live:
+        try:
+            await live.session.call(request_, body)
+        except RemoteError as error:
+            assert answer in str(error)
+        assert not sys.modules.keys() & {*names}
 
 
 def test_modules_are_summed_up_by_package():

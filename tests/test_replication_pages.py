@@ -12,7 +12,8 @@ from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.member_settings import demand_member
 from sparrowmq.broker.replication.ha_port import demand_role
 from sparrowmq.cli.operator.cluster_commands import _HEADS as HEADS
-from sparrowmq.settings.settings import build, parse_properties
+from sparrowmq.settings.properties_text import parse_properties
+from sparrowmq.settings.settings import build
 
 PAGES = Path(__file__).parents[1] / "docs" / "operate"
 FAILOVER = (PAGES / "failover.md").read_text()

@@ -43,7 +43,7 @@ from sparrowmq.protocol.requests.user_headers import ListAcls, ListUsers
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.settings.settings import parse_properties
+from sparrowmq.settings.properties_text import parse_properties
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ values of a file, each with file, key, value and what is allowed (`setting_kinds
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings.properties_text import parse_properties
 from sparrowmq.settings.setting_kinds import Kind, Unreadable
 
 S = TypeVar("S", bound="Settings")
@@ -183,50 +183,6 @@ def load(path: Path | str) -> dict[str, str]:
         return _toml(text) if path.suffix == ".toml" else parse_properties(text)
     except ValueError as error:
         raise ConfigError(f"{path} is not a settings file: {error}") from error
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of .properties text, as Java's Properties.load reads it; the last of equal keys counts.
-
-    Raises: ValueError, a \\u escape is incomplete.
-    """
-    # Not by javaproperties, which loads XML, HTTP and mail: 3 MiB and 35 ms of each server's start (ADR 42).
-    pairs = (_PAIR.match(line) for line in _logical_lines(text))
-    return {_unescaped(pair[1]): _unescaped(pair[2]) for pair in pairs if pair is not None}
-
-
-_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_ESCAPE: Final = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\(.?)", re.DOTALL)
-_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones; a line that ends with an odd number of backslashes goes on in the next."""
-    begun: str | None = None
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(" \t\f")
-        if begun is None and (not line or line[0] in "#!"):
-            continue
-        begun = (begun or "") + line
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            begun = begun[:-1]
-            continue
-        if begun:
-            yield begun
-        begun = None
-    if begun:
-        yield begun
-
-
-def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        if found[1]:  # escapes that follow each other may be the halves of one character
-            return bytes.fromhex(found[1].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
-        if found[2] == "u":
-            raise ValueError(f"{text!r} has an incomplete \\u escape; write four hexadecimal digits")
-        return _CONTROLS.get(found[2], found[2])
-
-    return _ESCAPE.sub(plain, text)
 
 
 def from_environment(prefix: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -5,10 +5,7 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
-import javaproperties
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sparrowmq import logs
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -20,6 +17,7 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting import measuring
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings import settings as config
+from sparrowmq.settings.properties_text import parse_properties
 from sparrowmq.settings.setting_kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
 from sparrowmq.settings.settings import (
     Settings,
@@ -27,7 +25,6 @@ from sparrowmq.settings.settings import (
     from_environment,
     keyed,
     load,
-    parse_properties,
     setting,
 )
 
@@ -157,18 +154,6 @@ def test_settings_can_be_changed_by_further_keys():
     first, _ = parse(listenPort="1", sendThreads="4")
     second, _ = build(Some, {"brokerName": "b"}, "the command line", over=first)
     assert (second.port, second.name, second.accepted) == (1, "b", {"sendThreads": "4"})
-
-
-@given(text=st.text(alphabet=" \t\f\n\r\\=:#!abnu0d83é"))
-def test_properties_are_read_as_the_library_reads_them(text):
-    """javaproperties follows Java's Properties.load; a server does not load it for its start (ADR 42)."""
-    try:
-        expected = javaproperties.loads(text)
-    except javaproperties.InvalidUEscapeError:
-        with pytest.raises(ValueError, match="escape"):
-            parse_properties(text)
-    else:
-        assert parse_properties(text) == expected
 
 
 def test_a_properties_file_is_read_as_java_reads_it(tmp_path):

@@ -51,9 +51,9 @@ class UsersHandler:
 
     @handles(CreateUser)
     async def create_user(self, header: CreateUser, body: bytes, peer: Peer) -> None:
+        self._demand_users()
         from sparrowmq.auth.user_directory import completed
 
-        self._demand_users()
         if self._users.get(header.username) is not None:
             raise _refused(f"The user {header.username} exists; change it with updateUser")
         user = completed(_named(UserEntry.of_request(body), header.username))
@@ -61,9 +61,10 @@ class UsersHandler:
 
     @handles(UpdateUser)
     async def update_user(self, header: UpdateUser, body: bytes, peer: Peer) -> None:
+        before = self._user(header.username)
         from sparrowmq.auth.user_directory import completed
 
-        user = completed(_named(UserEntry.of_request(body), header.username), self._user(header.username))
+        user = completed(_named(UserEntry.of_request(body), header.username), before)
         await self._put(user, peer, "changed")
 
     @handles(DeleteUser)
@@ -92,9 +93,9 @@ class UsersHandler:
     @handles(CreateAcl, UpdateAcl)
     async def put_policies(self, header: CreateAcl | UpdateAcl, body: bytes, peer: Peer) -> None:
         """Add entries to the policies of a user. As in Java, both replace an entry of the same resource."""
+        name = self._subject(header.subject)
         from sparrowmq.auth.user_directory import merged
 
-        name = self._subject(header.subject)
         given = UserPolicies.of_request(body).policies
         if not any(policy.entries for policy in given):
             raise _refused("The policies have no entry: give a resource, actions and a decision")
@@ -107,9 +108,9 @@ class UsersHandler:
     @handles(DeleteAcl)
     async def delete_policies(self, header: DeleteAcl, body: bytes, peer: Peer) -> None:
         """Delete all policies of a user, those of one kind, or the entry of one resource."""
+        name = self._subject(header.subject)
         from sparrowmq.auth.user_directory import without
 
-        name = self._subject(header.subject)
         if name not in self._users.policies:
             raise _refused(f"{header.subject} has no policies")
         try:

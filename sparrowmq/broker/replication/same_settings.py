@@ -20,7 +20,7 @@ from sparrowmq.errors import ConfigError, NetworkError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.settings.settings import parse_properties
+from sparrowmq.settings.properties_text import parse_properties
 
 log = logging.getLogger(__name__)
 
