@@ -26,7 +26,7 @@ def string_hash(text: str) -> int:
     else:
         units = text.encode("utf-16-be", "surrogatepass")
         while at < len(units):
-            unit: i64 = read_i16_be(units, at)
+            unit: int = read_i16_be(units, at)
             total = total * 31 + (unit & _UNIT) & _BITS
             at += 2
     return (total + _SIGN & _BITS) - _SIGN
