@@ -6,11 +6,12 @@ answers of running name servers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Line, Steps
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
@@ -88,11 +89,18 @@ class BrokerHandlers:
         self._values = values
         self._clock = clock
         self._watched: set[Peer] = set()
+        self._line = Line()  # of registrations, which are read in slices
 
     @handles(ask.RegisterBroker)
-    def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Answer:
+    def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+        self._watch(peer)
+        return self._line.work(self._registered(header, body, peer))
+
+    def _registered(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Steps[Answer]:
         who = broker_id(header)
-        said = registered(header, body).topics
+        said = (yield from registered(header, body)).topics
+        if peer not in self._watched:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker's connection has ended")
         master = self._routes.announce(
             who,
             said.topic_config_table.values(),
@@ -101,7 +109,6 @@ class BrokerHandlers:
             via=peer,
             now_s=self._clock.monotonic(),
         )
-        self._watch(peer)
         reply = (
             ask.RegisterBrokerReply(master.ha_address, master.address)
             if master
@@ -206,8 +213,8 @@ def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataV
     return BrokerId(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
 
 
-def registered(header: ask.RegisterBroker, body: bytes) -> RegisterBrokerBody:
-    """The topics of a registration; none if it has no body.
+def registered(header: ask.RegisterBroker, body: bytes) -> Steps[RegisterBrokerBody]:
+    """Read the topics of a registration; none if it has no body.
 
     Raises:
         RemoteError: the body does not have the checksum of the header.
@@ -219,7 +226,7 @@ def registered(header: ask.RegisterBroker, body: bytes) -> RegisterBrokerBody:
         return RegisterBrokerBody()
     # 5.4.0 declares its compressed bodies as plain, so the first byte decides and not the header.
     if not body.startswith(b"{"):
-        return RegisterBrokerBody.unpack(body)
+        return (yield from RegisterBrokerBody.unpacking(body))
     return RegisterBrokerBody.of_request(body)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.loop.slices import at_once
 from sparrowmq.namesrv.handlers import registered
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import ORDER_TOPICS
@@ -120,7 +121,7 @@ async def test_a_large_registration_may_not_be_in_a_dialect_which_is_slow_to_rea
 )
 def test_whatever_happens_to_a_body_it_is_read_or_refused(whole, cut, inserted, skipped):
     with contextlib.suppress(SparrowError):
-        registered(registration(), whole[:cut] + inserted + whole[cut + skipped :])
+        at_once(registered(registration(), whole[:cut] + inserted + whole[cut + skipped :]))
 
 
 @pytest.mark.parametrize("fields", [{}, {"brokerName": "b"}, {"brokerId": "many"}, {"brokerId": str(2**70)}])

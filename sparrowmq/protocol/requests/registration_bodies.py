@@ -18,16 +18,18 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
 
-MAX_INFLATED_BYTES = 64 << 20  # 50,000 topics take 3 MiB
+MAX_INFLATED_BYTES = 16 << 20  # 50,000 topics take 3 MiB
+_CHUNK: Final = 64 << 10
 
 _COUNT = struct.Struct(">i")
 
@@ -46,12 +48,19 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def unpack(cls, raw: bytes | bytearray | memoryview) -> RegisterBrokerBody:
-        """From the packed form. Raises: RemoteProtocolError, it is damaged, or too large."""
-        pieces = _Pieces(_inflate(raw))
-        version = json.decode(pieces.next(), DataVersion)
-        topics = [_parse_topic(pieces.next()) for _ in range(pieces.count())]
-        table = TopicConfigTable(version, {topic.topic_name: topic for topic in topics})
-        return cls(table, json.decode(pieces.next(), list[str]))
+        """Do `unpacking` at once."""
+        return at_once(cls.unpacking(raw))
+
+    @classmethod
+    def unpacking(cls, raw: bytes | bytearray | memoryview) -> Steps[RegisterBrokerBody]:
+        """From the packed form. Its JSON is in no dialect. Raises: RemoteProtocolError, it is damaged, or too large."""
+        pieces = _Pieces((yield from _inflated(raw)))
+        table = TopicConfigTable(json.decode_standard(pieces.next(), DataVersion))
+        for _ in range(pieces.count()):
+            topic = _parse_topic(pieces.next())
+            table.topic_config_table[topic.topic_name] = topic
+            yield
+        return cls(table, json.decode_standard(pieces.next(), list[str]))
 
     def pack(self) -> bytes:
         topics = self.topics.topic_config_table.values()
@@ -91,17 +100,23 @@ class _Pieces:
         return self._raw[start:end]
 
 
-def _inflate(raw: bytes | bytearray | memoryview) -> bytes:
-    stream = zlib.decompressobj()
+def _inflated(raw: bytes | bytearray | memoryview) -> Steps[bytes]:
+    stream, parts, size = zlib.decompressobj(), [], 0
     try:
-        inflated = stream.decompress(raw, MAX_INFLATED_BYTES)
+        for at in range(0, len(raw), _CHUNK):
+            given = bytes(raw[at : at + _CHUNK])
+            while given and size <= MAX_INFLATED_BYTES:
+                parts.append(stream.decompress(given, 4 * _CHUNK))
+                size += len(parts[-1])
+                given = stream.unconsumed_tail
+                yield
     except zlib.error as error:
         raise RemoteProtocolError(f"the packed registration is damaged: {error}") from None
-    if not stream.eof:
+    if not stream.eof or size > MAX_INFLATED_BYTES:
         raise RemoteProtocolError(
             f"the packed registration is cut off, or holds more than {MAX_INFLATED_BYTES} bytes"
         )
-    return inflated
+    return b"".join(parts)
 
 
 def _parse_topic(line: bytes) -> TopicConfig:
@@ -112,7 +127,7 @@ def _parse_topic(line: bytes) -> TopicConfig:
     except ValueError:
         raise RemoteProtocolError(f"{line[:100]!r} is no topic of a packed registration") from None
     if len(words) == 6:
-        topic.attributes = json.decode(words[5], dict[str, str])
+        topic.attributes = json.decode_standard(words[5].encode(), dict[str, str])
     return topic
 
 

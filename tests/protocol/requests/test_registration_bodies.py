@@ -49,6 +49,10 @@ def test_a_packed_topic_has_the_five_words_that_a_name_server_of_4_9_reads() -> 
     assert b"\x00\x00\x00\x11T 1 2 6 MULTI_TAG\x00" in zlib.decompress(packed)
 
 
+def table_of(count: int) -> TopicConfigTable:
+    return TopicConfigTable(topic_config_table={f"t{each}": TopicConfig(f"t{each}") for each in range(count)})
+
+
 def test_what_5_adds_at_the_end_is_not_read() -> None:
     longer = zlib.decompress(JAVA_PACKED) + b"\x00\x00\x00\x01\x00\x00\x00\x02{}"
     assert RegisterBrokerBody.unpack(zlib.compress(longer)) == BODY
@@ -66,6 +70,17 @@ def test_a_packed_registration_that_is_cut_off_is_refused(size: int) -> None:
 def test_a_topic_that_cannot_be_read_is_refused(line: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         RegisterBrokerBody.unpack(_packed(line))
+
+
+def test_a_dialect_in_a_packed_registration_is_refused() -> None:
+    """The reader of dialects would take a second for these 1.5 KB."""
+    with pytest.raises(RemoteProtocolError, match="standard JSON"):
+        RegisterBrokerBody.unpack(_packed(b"T 1 2 6 SINGLE_TAG {" + b"a:1," * 200_000 + b"b:1}"))
+
+
+def test_a_packed_registration_is_read_in_steps() -> None:
+    steps = RegisterBrokerBody.unpacking(RegisterBrokerBody(table_of(1000)).pack())
+    assert sum(1 for _ in steps) > 1000
 
 
 def test_a_bomb_is_refused() -> None:
