@@ -21,6 +21,7 @@ ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 SEPARATOR: Final = "||"
+MOST_TAGS: Final = 2500  # of one subscription: it is read in one piece
 
 
 _WIRE: Final = {
@@ -87,7 +88,9 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
 
 
 def parse_tags(expression: str) -> frozenset[str]:
-    """The tags of an expression such as "TagA || TagB". Raises: InvalidMessage, the expression has no tag."""
+    """The tags of an expression such as "TagA || TagB". Raises: InvalidMessage, it has none, or too many."""
+    if expression.count(SEPARATOR) > MOST_TAGS:
+        raise InvalidMessage(f"a subscription may have at most {MOST_TAGS} tags; filter by fewer")
     tags = frozenset(tag for part in expression.split(SEPARATOR) if (tag := part.strip()))
     if not tags:
         raise InvalidMessage(

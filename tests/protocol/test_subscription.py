@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.string_hash import string_hash
-from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash, parse_tags
+from sparrowmq.protocol.subscription import MOST_TAGS, SQL92, Subscription, java_hash, parse_tags
 from sparrowmq.protocol.wire import json
 
 
@@ -29,6 +29,13 @@ def test_tag_expressions_are_split_at_double_bars(expression: str, tags: set[str
 def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
     with pytest.raises(InvalidMessage, match="no tag"):
         parse_tags(expression)
+
+
+@pytest.mark.guards("subscription.parse_tags: false MOST_TAGS")
+def test_a_subscription_has_a_limit_of_tags() -> None:
+    assert len(Subscription.build("T", "||".join(map(str, range(MOST_TAGS)))).tags) == MOST_TAGS
+    with pytest.raises(InvalidMessage, match="at most 2500 tags"):
+        Subscription.build("T", "||".join(map(str, range(MOST_TAGS + 2))))
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])

@@ -15,7 +15,7 @@ from msgspec import field
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
-from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.subscription import MOST_TAGS, SEPARATOR, Subscription
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
 
@@ -218,7 +218,26 @@ class ConsumerBeat(Body):
 # The limits of one heartbeat, which a broker decodes in one piece. A client of an application has a few dozen groups.
 HEARTBEAT_BYTES: Final = 512 * 1024
 HEARTBEAT_OBJECTS: Final = 2000  # the client, its groups and their subscriptions
-HEARTBEAT_TAGS: Final = 2500
+HEARTBEAT_MEMBERS: Final = 25_000  # the fields of these, and the tags and hashes of subscriptions
+
+
+def _with_subscriptions(raw: bytes | bytearray | memoryview, what: str) -> bytes:
+    """The body of a request that has subscriptions. Raises: RemoteProtocolError, it is too large.
+
+    Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
+    """
+    body = bytes(raw)
+    if (
+        len(body) > HEARTBEAT_BYTES
+        or body.count(b"{") > HEARTBEAT_OBJECTS
+        or body.count(b",") > HEARTBEAT_MEMBERS
+        or body.count(SEPARATOR.encode()) > MOST_TAGS
+    ):
+        raise RemoteProtocolError(
+            f"the {what} is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and subscriptions "
+            f"together, and {MOST_TAGS} tags; use several clients for more"
+        )
+    return body
 
 
 class Heartbeat(Body):
@@ -232,21 +251,8 @@ class Heartbeat(Body):
 
     @classmethod
     def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
-        """Parse a heartbeat, at a broker. Raises: RemoteProtocolError, it is too large, or as for other bodies.
-
-        Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
-        """
-        body = bytes(raw)
-        if (
-            len(body) > HEARTBEAT_BYTES
-            or body.count(b"{") > HEARTBEAT_OBJECTS
-            or body.count(b"||") > HEARTBEAT_TAGS
-        ):
-            raise RemoteProtocolError(
-                f"the heartbeat is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and "
-                f"subscriptions together, and {HEARTBEAT_TAGS} tags; use several clients for more"
-            )
-        return super().of_request(body)
+        """Parse a heartbeat, at a broker. Raises: RemoteProtocolError, it is too large, or as for other bodies."""
+        return super().of_request(_with_subscriptions(raw, "heartbeat"))
 
 
 class ConsumerList(Body):
@@ -260,6 +266,11 @@ class ClientConfigCheck(Body):
     group: str = ""
     subscription_data: Subscription | None = None
     namespace: str | None = None
+
+    @classmethod
+    def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """Parse a check, at a broker. Raises: RemoteProtocolError, it is too large, or as for other bodies."""
+        return super().of_request(_with_subscriptions(raw, "check"))
 
 
 LOCKED_QUEUES: Final = 4096  # of one request, with the object around them

@@ -76,7 +76,7 @@ def decode_quickly(raw: bytes | bytearray | memoryview, kind: type[T]) -> T:
         value = msgspec.json.decode(_with_quoted_keys(str(raw, "utf-8")))
         return msgspec.convert(_without_null_members(value), kind, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise NotJson(f"the body is no {kind.__name__}: {error}") from None
+        raise NotJson(f"the body is no {kind.__name__} in JSON: {error}") from None
 
 
 def decode_standard(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:

@@ -122,7 +122,10 @@ async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
     assert words in error.remark
 
 
-@pytest.mark.guards("Heartbeat.of_request: false len(body) > HEARTBEAT_BYTES")
+@pytest.mark.guards(
+    "bodies._with_subscriptions: false len(body) > HEARTBEAT_BYTES",
+    "bodies._with_subscriptions: false HEARTBEAT_MEMBERS",
+)
 @pytest.mark.parametrize(
     "body",
     [
@@ -132,12 +135,25 @@ async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
         b'{"clientID":"one","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"Orders","subString":"'
         + b"||".join(b"%d" % number for number in range(3000))
         + b'"}]}]}',
+        b'{"clientID":"one","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"Orders","tagsSet":['
+        + b",".join(b'"%d"' % number for number in range(40_000))
+        + b"]}]}]}",
     ],
 )
 async def test_a_heartbeat_of_too_many_things_is_refused(desk, client, body):
     error = await client.refusal(HeartBeat(), body)
     assert "the heartbeat is too large" in error.remark and "use several clients" in error.remark
     assert desk.groups.get("g") is None
+
+
+async def test_a_check_of_too_many_tags_is_refused(client):
+    given = (
+        ClientConfigCheck("one", "g", Subscription("Orders", "a"))
+        .encode()
+        .replace(b'"a"', b'"%b"' % (b"a||" * 3000))
+    )
+    error = await client.refusal(CheckClientConfig(), given)
+    assert "the check is too large" in error.remark
 
 
 async def test_a_refused_heartbeat_joins_no_group(desk, client):
