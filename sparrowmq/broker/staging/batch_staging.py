@@ -39,7 +39,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq import snapshot
-from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
+from sparrowmq.broker.batches.large_batch import PART, PART_BYTES, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
@@ -51,6 +51,7 @@ from sparrowmq.broker.staging.writers import (
     Author,
     CommitBody,
     Decision,
+    OpenPiece,
     Others,
     Piece,
     Publication,
@@ -243,7 +244,7 @@ class Staging:
                 await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
 
     def publish_some(self) -> bool:
-        """Publish one piece of the oldest committed batch, or store its "done". Returns False if there is none.
+        """Publish some messages of the oldest committed batch, or store its "done". Returns False if there is none.
 
         Raises: StoreFailed, DiskFull, the batch is not published yet.
         """
@@ -252,12 +253,13 @@ class Staging:
             return False
         if publication.pieces:
             try:
-                self._publish(publication, publication.pieces[0])
+                is_whole = self._publish(publication, publication.pieces[0])
             except CorruptRecord as bad:
                 self._alarms.tell(str(publication.source), bad)
                 publication.retry_s = self._clock.monotonic() + LONGEST_WAIT_S
                 return True
-            publication.pieces.popleft()
+            if is_whole:
+                publication.pieces.popleft()
         else:
             self._append(_DONE, publication.source, b"done")
             self._pending.remove(publication)
@@ -363,33 +365,50 @@ class Staging:
             found = attempts[attempt] = Attempt(source.batch, source.run, position)
         found.pieces.setdefault(number, piece)
 
-    def _publish(self, publication: Publication, piece: Piece) -> None:
+    def _publish(self, publication: Publication, piece: Piece) -> bool:
+        """Publish some messages of a piece. Returns whether that was all of it."""
+        if publication.open_piece is None:
+            publication.open_piece = self._opened(publication, piece)
+        opened = publication.open_piece
+        if opened is not None and opened.left:
+            self._publish_part(opened)
+        if opened is not None and opened.left:
+            return False
+        publication.open_piece = None
+        return True
+
+    def _opened(self, publication: Publication, piece: Piece) -> OpenPiece | None:
+        """Read a piece, without its messages that were published before a restart. Returns None if it is deleted."""
         message = self._stored(piece)
         if message is None:
             if piece.offset < self._store.begin:
                 log.error(
                     "messages of %s are gone: they were older than fileReservedTime", publication.source
                 )
-            return
+            return None
         body, skipped = bytes(message.body), publication.skipped
         places = batches.places(body)
-        count = len(places) // batches.PLACE_BYTES
-        there = min(skipped.setdefault(piece.to, 0), count)
-        if there < count:
-            shared = Entry(
-                *piece.to, b"", Properties(), message.born_timestamp_ms, hosts.pack(message.born_host)
-            )
-            left = places[there * batches.PLACE_BYTES :]
-            try:
-                if self._writer.put_plain(shared, body, left) is None:
-                    self._writer.put_batch(batches.entries(shared, body, left))
-            except InvalidMessage:  # the messages together are too long for a file of the log
-                for entry in batches.entries(shared, body, left):
-                    self._put_alone(entry)
-                    skipped[piece.to] += 1
-                there = count
-        skipped[piece.to] -= there
-        self._published.value += count - there
+        there = min(skipped.get(piece.to, 0), len(places) // batches.PLACE_BYTES)
+        skipped[piece.to] = skipped.get(piece.to, 0) - there
+        born = message.born_timestamp_ms, hosts.pack(message.born_host)
+        shared = Entry(*piece.to, b"", Properties(), *born)
+        return OpenPiece(shared, body, places[there * batches.PLACE_BYTES :])
+
+    def _publish_part(self, piece: OpenPiece) -> None:
+        part, shared, body = piece.left[:PART_BYTES], piece.shared, piece.body
+        try:
+            if self._writer.put_plain(shared, body, part) is None:
+                part = part[: PART_OF_ENTRIES * batches.PLACE_BYTES]
+                self._writer.put_batch(batches.entries(shared, body, part))
+            self._note_published(piece, len(part))
+        except InvalidMessage:  # the messages together are too long for a file of the log
+            for entry in batches.entries(shared, body, part):
+                self._put_alone(entry)
+                self._note_published(piece, batches.PLACE_BYTES)
+
+    def _note_published(self, piece: OpenPiece, places_bytes: int) -> None:
+        piece.left = piece.left[places_bytes:]
+        self._published.value += places_bytes // batches.PLACE_BYTES
 
     def _put_alone(self, entry: Entry) -> None:
         try:

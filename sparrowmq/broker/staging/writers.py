@@ -17,6 +17,7 @@ import msgspec
 
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.remoting.ownership import Signer, may_act_for, may_take_over, owner_of
 from sparrowmq.safe_text import shown
 
@@ -62,6 +63,15 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class OpenPiece:
+    """A piece that is being published: what its messages share, and the places in its body of those that are left."""
+
+    shared: Entry
+    body: bytes
+    left: bytes
+
+
+@dataclass(slots=True)
 class Publication:
     """A committed batch on its way to its queues. Messages that were published before a restart are skipped."""
 
@@ -73,6 +83,7 @@ class Publication:
     pieces: deque[Piece]
     begins: dict[Address, int] = field(default_factory=dict)  # the ends of its queues at the commit
     skipped: dict[Address, int] = field(default_factory=dict)  # published messages of the next pieces
+    open_piece: OpenPiece | None = None  # the first of `pieces`, if some of its messages are published
     retry_s: float = 0.0  # the time to try a damaged piece again, by the monotonic clock
 
 

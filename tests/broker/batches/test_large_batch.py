@@ -187,11 +187,13 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
     async with live_broker(tmp_path) as live:
         dispatch: Any = live.broker._server.dispatch
         sends = dispatch._routes[RequestCode.SEND_MESSAGE_V2][1].__self__
+        is_handed_over = asyncio.Event()
+        sends.takes = lambda: not is_handed_over.is_set()
         request = send_request(batch=True)
         sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
         while not live.broker.store.intake.added()[0]:
             await asyncio.sleep(0)
-        sends.takes = lambda: False
+        is_handed_over.set()
         assert (await sent[0]).header.queue_offset == 0
         with pytest.raises(RemoteError, match=OF_A_SLAVE):
             await sent[1]

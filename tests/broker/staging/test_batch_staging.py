@@ -4,6 +4,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.staging import batch_staging
 from sparrowmq.broker.staging.batch_staging import FORGOTTEN_MS, Staging
 from sparrowmq.broker.staging.writers import REMEMBERED_RUNS, Source
 from sparrowmq.broker.topics import Topics
@@ -318,6 +319,23 @@ async def test_killed_twice_while_it_is_published_it_still_appears_once(tmp_path
     assert second.bodies() == [f"{number}-{half}" for number in range(4) for half in (0, 1)]
     first.store.close()
     second.store.close()
+
+
+@pytest.mark.guards("Staging._publish: return False -> True", "Staging._note_published: drop piece.left")
+@pytest.mark.parametrize("begin", ["", "ä"])
+async def test_a_large_piece_is_published_in_parts_and_appears_once(tmp_path, it, monkeypatch, begin):
+    monkeypatch.setattr(batch_staging, "PART_BYTES", 4 * batches.PLACE_BYTES)
+    monkeypatch.setattr(batch_staging, "PART_OF_ENTRIES", 4)
+    bodies = [f"{begin}{number}" for number in range(10)]
+    it.stage(source(), "a", 0, *bodies)
+    it.commit(source(), a=1)
+    for end in (4, 8, 10):
+        it.staging.publish_some()
+        assert it.bodies() == bodies[:end]
+        found = it.kill(tmp_path / str(end))
+        found.publish()
+        assert found.bodies() == bodies
+        found.store.close()
 
 
 async def test_others_messages_between_do_not_count_as_published(tmp_path, it):
