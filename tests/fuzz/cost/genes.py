@@ -11,6 +11,8 @@ so a request can be kept as JSON and played again.
     ["deep", n, piece]        JSON nested n times
     ["raw", node]             a body that is a text and no JSON
     ["batch", n, size, node]  messages of a batch, each with a body of that size and these properties
+    ["copies", n, size, node] the same with born times
+    ["packed", n, version, topic, filters]  a packed registration with n topics
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import random
 import struct
 import types
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -123,10 +126,16 @@ def _plain(value: Any) -> str:
 
 
 def _bytes(node: Node) -> bytes:
-    if node[0] == "batch":
-        _, count, size, properties = node
+    if node[0] in ("batch", "copies"):
+        kind, count, size, properties = node
         texts = (_made(properties, number) for number in range(count))
-        return b"".join(_part(b"b" * size, str(text).encode()) for text in texts)
+        parts = b"".join(_part(b"b" * size, str(text).encode()) for text in texts)
+        return parts if kind == "batch" else struct.pack(">i", count) + bytes(12 * count) + parts
+    if node[0] == "packed":
+        _, count, version, topic, filters = node
+        lines = b"".join(_counted(_plain(_made(topic, number)).encode()) for number in range(count))
+        ends = [_counted(_plain(_made(each)).encode()) for each in (version, filters)]
+        return zlib.compress(ends[0] + struct.pack(">i", count) + lines + ends[1], 1)
     value = _made(node[1] if node[0] == "raw" else node)
     return value.encode("utf-8", "replace") if node[0] == "raw" else msgspec.json.encode(value)
 
@@ -135,6 +144,10 @@ def _part(body: bytes, properties: bytes) -> bytes:
     size = 22 + len(body) + len(properties)
     head = struct.pack(">iiiii", size, 0, 0, 0, len(body))
     return head + body + struct.pack(">H", len(properties) & 0xFFFF) + properties
+
+
+def _counted(piece: bytes) -> bytes:
+    return struct.pack(">i", len(piece)) + piece
 
 
 def _made(node: Node, number: int = 0) -> Any:
@@ -169,7 +182,9 @@ def _size(node: Node) -> int:
         return int(node[1]) * (_size(node[2]) + 2) + 2
     if kind == "object":
         return sum(len(name) + 4 + _size(each) for name, each in node[1].items()) + 2
-    if kind == "batch":
+    if kind == "packed":
+        return int(node[1]) * (4 + _size(node[3])) + _size(node[2]) + _size(node[4])
+    if kind in ("batch", "copies"):
         return int(node[1]) * (int(node[2]) + 22 + _size(node[3]))
     if kind == "raw":
         return _size(node[1])
@@ -230,6 +245,11 @@ def _body(rng: random.Random, code: int) -> Node:
         return ["raw", _text(rng, 9, "b")]
     if code in _BATCHES:
         return ["batch", 2, 4, _text(rng, 1, _UNIQUE)]
+    if code == 32007:
+        return ["copies", 2, 4, _text(rng, 1, _UNIQUE)]
+    if code == 103 and rng.random() < 0.5:
+        line = _text(rng, 1, "t{i} 8 8 6 SINGLE_TAG")
+        return ["packed", 2, _node(rng, "", _KINDS["DataVersion"], 0), line, ["items", 1, _text(rng, 1, "x")]]
     if code == 32002:
         count = ["lit", 1]
         return ["object", {"attempts": ["table", 1, count], "others": ["table", 1, ["table", 1, count]]}]
@@ -251,7 +271,14 @@ def _nodes(gene: Gene) -> Iterator[Node]:
 
 def _below(node: Node) -> Iterator[Node]:
     yield node
-    children = {"items": (2,), "table": (2,), "raw": (1,), "batch": (3,)}.get(node[0], ())
+    children = {
+        "items": (2,),
+        "table": (2,),
+        "raw": (1,),
+        "batch": (3,),
+        "copies": (3,),
+        "packed": (2, 3, 4),
+    }.get(node[0], ())
     for at in children:
         yield from _below(node[at])
     if node[0] == "object":
@@ -261,9 +288,9 @@ def _below(node: Node) -> Iterator[Node]:
 
 def _change(rng: random.Random, node: Node) -> None:
     kind = node[0]
-    if kind in ("items", "table", "deep", "batch"):
+    if kind in ("items", "table", "deep", "batch", "copies", "packed"):
         node[1] = _count(rng, node[1])
-        if kind == "batch" and rng.random() < 0.3:
+        if kind in ("batch", "copies") and rng.random() < 0.3:
             node[2] = _count(rng, node[2])
     elif kind == "text":
         _change_text(rng, node[1])
