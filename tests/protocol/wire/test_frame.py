@@ -110,7 +110,7 @@ def test_large_frames_and_those_behind_them_come_whole_from_any_pieces(header: b
 
 def test_a_large_frame_takes_its_memory_once() -> None:
     """Its last chunk would else copy all of it twice: 10 ms for 10 MB, in one step of the loop."""
-    reader, stream = FrameReader(), frame(b"{}", bytes(8 << 20))
+    reader, stream, found = FrameReader(), frame(b"{}", bytes(8 << 20)), []
     tracemalloc.start()
     try:
         for at in range(0, len(stream), 1 << 18):
