@@ -361,14 +361,13 @@ class Broker:
         )
         self._tell_changes(store, groups, sends, pulls, figures)
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
-        takes = self.term.takes if self.term is not None else lambda: True
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             stored,
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
-            *batch_parts(store, writer, topics, settings, clock, figures, takes),
+            *batch_parts(store, writer, topics, settings, clock, figures, self.term),
             assignment_part(state, clients, settings.namesrv, pool, clock),
             pop_parts(store, state, pops, filters, consumption, settings, clock, self._quotas),
             clients.part(),

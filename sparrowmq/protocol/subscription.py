@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from sparrowmq.errors import InvalidMessage
+from sparrowmq.errors import InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.string_hash import string_hash
 
 ALL: Final = "*"
@@ -111,3 +111,28 @@ def tag_hash(tag: str) -> int:
 
 
 _KEPT: Final = 256  # characters of a tag
+
+
+# The limits of one heartbeat, which a broker decodes in one piece. A client of an application has a few dozen groups.
+HEARTBEAT_BYTES: Final = 512 * 1024
+HEARTBEAT_OBJECTS: Final = 2000  # the client, its groups and their subscriptions
+HEARTBEAT_MEMBERS: Final = 25_000  # the fields of these, and the tags and hashes of subscriptions
+
+
+def with_subscriptions(raw: bytes | bytearray | memoryview, what: str) -> bytes:
+    """The body of a request that has subscriptions. Raises: RemoteProtocolError, it is too large.
+
+    Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
+    """
+    body = bytes(raw)
+    if (
+        len(body) > HEARTBEAT_BYTES
+        or body.count(b"{") > HEARTBEAT_OBJECTS
+        or body.count(b",") > HEARTBEAT_MEMBERS
+        or body.count(SEPARATOR.encode()) > MOST_TAGS
+    ):
+        raise RemoteProtocolError(
+            f"the {what} is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and subscriptions "
+            f"together, and {MOST_TAGS} tags; use several clients for more"
+        )
+    return body

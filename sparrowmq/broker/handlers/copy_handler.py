@@ -12,7 +12,7 @@ its next request `begins`. Each copy has its own born time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.batches.large_batch import PART_OF_ENTRIES, storing
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -38,6 +38,9 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.store.message_store import MessageStore
 
+if TYPE_CHECKING:
+    from sparrowmq.broker.failover.term import Term
+
 MOST_SOURCES: Final = 20_000
 _MOST_NAME: Final = 512
 # A message may be as large as its limit; its properties and born time come on top.
@@ -51,11 +54,12 @@ def batch_parts(
     settings: BrokerSettings,
     clock: Clock,
     figures: Figures,
-    takes: Callable[[], bool],
+    term: Term | None,
 ) -> tuple[Part, ...]:
     """The parts that take our own kinds of batches: staged ones, and copies."""
     path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
     staging = Staging(store, writer, topics, path, clock, figures, is_masters=settings.is_slave)
+    takes = term.takes if term is not None else lambda: True
     staged = StagingHandler(store, staging, topics, largest, takes)
     return staging.part(), Part((staged, CopyHandler(store, writer, topics, largest, takes)))
 
@@ -118,6 +122,7 @@ class CopyHandler:
         parts = yield from self._parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
         self._reached.pop(way, None)
+        end = 0
         for part in parts:
             self._admit(header)  # in a pause its topic may be deleted
             end = self._put(part)

@@ -17,7 +17,7 @@ from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
@@ -92,4 +92,4 @@ def _with_entries(found: QueueEntries, queue: ConsumeQueue, begin: int, count: i
         known = None if entry is None else QueueEntry(entry.offset, entry.size, entry.tags_code)
         entries.append(known or QueueEntry(msg="a gap"))
         yield
-    return Answer(body=found)
+    return (yield from encoded(found))

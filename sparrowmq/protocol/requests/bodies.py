@@ -15,7 +15,7 @@ from msgspec import field
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
-from sparrowmq.protocol.subscription import MOST_TAGS, SEPARATOR, Subscription
+from sparrowmq.protocol.subscription import Subscription, with_subscriptions
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
 
@@ -215,31 +215,6 @@ class ConsumerBeat(Body):
         self.consume_from_where = _name(self.consume_from_where, CONSUME_FROM_WHERE)
 
 
-# The limits of one heartbeat, which a broker decodes in one piece. A client of an application has a few dozen groups.
-HEARTBEAT_BYTES: Final = 512 * 1024
-HEARTBEAT_OBJECTS: Final = 2000  # the client, its groups and their subscriptions
-HEARTBEAT_MEMBERS: Final = 25_000  # the fields of these, and the tags and hashes of subscriptions
-
-
-def _with_subscriptions(raw: bytes | bytearray | memoryview, what: str) -> bytes:
-    """The body of a request that has subscriptions. Raises: RemoteProtocolError, it is too large.
-
-    Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
-    """
-    body = bytes(raw)
-    if (
-        len(body) > HEARTBEAT_BYTES
-        or body.count(b"{") > HEARTBEAT_OBJECTS
-        or body.count(b",") > HEARTBEAT_MEMBERS
-        or body.count(SEPARATOR.encode()) > MOST_TAGS
-    ):
-        raise RemoteProtocolError(
-            f"the {what} is too large: at most {HEARTBEAT_BYTES} bytes, {HEARTBEAT_OBJECTS} groups and subscriptions "
-            f"together, and {MOST_TAGS} tags; use several clients for more"
-        )
-    return body
-
-
 class Heartbeat(Body):
     """A client and its groups; `without_sub` says: my subscriptions are those you know. (Java: HeartbeatData)"""
 
@@ -251,8 +226,7 @@ class Heartbeat(Body):
 
     @classmethod
     def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
-        """Parse a heartbeat, at a broker. Raises: RemoteProtocolError, it is too large, or as for other bodies."""
-        return super().of_request(_with_subscriptions(raw, "heartbeat"))
+        return super().of_request(with_subscriptions(raw, "heartbeat"))
 
 
 class ConsumerList(Body):
@@ -269,8 +243,7 @@ class ClientConfigCheck(Body):
 
     @classmethod
     def of_request(cls, raw: bytes | bytearray | memoryview) -> Self:
-        """Parse a check, at a broker. Raises: RemoteProtocolError, it is too large, or as for other bodies."""
-        return super().of_request(_with_subscriptions(raw, "check"))
+        return super().of_request(with_subscriptions(raw, "check"))
 
 
 LOCKED_QUEUES: Final = 4096  # of one request, with the object around them

@@ -123,8 +123,8 @@ async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
 
 
 @pytest.mark.guards(
-    "bodies._with_subscriptions: false len(body) > HEARTBEAT_BYTES",
-    "bodies._with_subscriptions: false HEARTBEAT_MEMBERS",
+    "subscription.with_subscriptions: false len(body) > HEARTBEAT_BYTES",
+    "subscription.with_subscriptions: false HEARTBEAT_MEMBERS",
 )
 @pytest.mark.parametrize(
     "body",
