@@ -1,5 +1,6 @@
 import pytest
 
+from sparrowmq.broker.handlers import query_handler
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
@@ -132,3 +133,11 @@ async def test_entries_that_are_not_there_are_errors(desk, client):
     assert (await client.refusal(QueryConsumeQueue("Orders", 3, 0, 1))).remark == "3@Orders is not exist!"
     error = await client.refusal(QueryConsumeQueue("Orders", 0, 1, 1))
     assert error.remark == "Index 1 of 0@Orders is not exist!"
+
+
+async def test_entries_are_read_and_written_in_steps(desk):
+    for number in range(30):
+        desk.send(b"%d" % number)
+    queue = desk.store.queues.get("Orders", 0)
+    steps = sum(1 for _ in query_handler._with_entries(QueueEntries(), queue, 0, 30))
+    assert steps >= 60, "each entry is read in a step, and written in another"
