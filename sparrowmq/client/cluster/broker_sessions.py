@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, RemoteError, SparrowError
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, NoRoute, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.pool import Pool
@@ -94,6 +96,13 @@ class Brokers:
             self._routes.doubt()
             raise BrokerUnreachable(broker_name, "no route names this broker now")
         return await self.session(address)
+
+    async def having(self, queue: MessageQueue, broker_id: int = MASTER) -> Session:
+        """As `of`, for the broker of a queue. The queue may come from a file, so that no route names its broker yet."""
+        if self._routes.replica(queue.broker_name, broker_id) is None:
+            with suppress(NoRoute):  # The broker may be away for a while.
+                await self._routes.of(queue.topic)
+        return await self.of(queue.broker_name, broker_id)
 
     def delivers_at_any_time(self, session: Session) -> bool:
         """Return whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""

@@ -44,13 +44,13 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
 
 async def newest(queue: MessageQueue, brokers: Brokers) -> int:
     """The offset that the next message will get."""
-    session = await brokers.of(queue.broker_name)
+    session = await brokers.having(queue)
     answer = await session.call(GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 
 
 async def oldest(queue: MessageQueue, brokers: Brokers) -> int:
-    session = await brokers.of(queue.broker_name)
+    session = await brokers.having(queue)
     answer = await session.call(GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 
@@ -63,6 +63,6 @@ async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> in
     Raises: ConfigError, it is no time, or out of what can be counted.
     """
     timestamp_ms = check_time("time", time)
-    session = await brokers.of(queue.broker_name)
+    session = await brokers.having(queue)
     request = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, FIRST_AT_OR_AFTER)
     return (await session.call(request)).header.offset

@@ -88,12 +88,12 @@ class BrokerOffsets:
         return remembered if is_there else committed
 
     async def _end(self, queue: MessageQueue) -> int:
-        session = await self._brokers.of(queue.broker_name)
+        session = await self._brokers.having(queue)
         request = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
         return (await session.call(request)).header.offset
 
     async def read(self, queue: MessageQueue) -> int | None:
-        session = await self._brokers.of(queue.broker_name)
+        session = await self._brokers.having(queue)
         request = QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
             return (await session.call(request)).header.offset
@@ -107,7 +107,7 @@ class BrokerOffsets:
         sessions: dict[MessageQueue, Session] = {}
         for queue, offset in changed.items():
             try:
-                sessions[queue] = await self._brokers.of(queue.broker_name)
+                sessions[queue] = await self._brokers.having(queue)
             except SparrowError as error:
                 self._report(queue, offset, error)
         calls = [session.call(self._update(queue, changed[queue])) for queue, session in sessions.items()]
@@ -124,13 +124,13 @@ class BrokerOffsets:
     async def commit_again(self, queue: MessageQueue, offset: int) -> None:
         try:
             if await self.read(queue) != offset:
-                session = await self._brokers.of(queue.broker_name)
+                session = await self._brokers.having(queue)
                 await session.call(self._update(queue, offset))
         except SparrowError as error:
             self._report(queue, offset, error)
 
     async def has(self, queue: MessageQueue) -> bool:
-        session = await self._brokers.of(queue.broker_name)
+        session = await self._brokers.having(queue)
         request = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
         try:
             await session.call(request)

@@ -227,7 +227,7 @@ class Readings:
         """Find the begin, and connect. Return the error if that fails."""
         try:
             await self.begin(reading)
-            await self._network.brokers.of(reading.queue.broker_name, reading.broker_id)
+            await self._network.brokers.having(reading.queue, reading.broker_id)
         except SparrowError as error:
             return error
         return None

@@ -52,6 +52,21 @@ async def test_messages_come_as_they_are_and_positions_follow(peer, reader):
     assert await reader.positions() == {QUEUES[0]: 8}
 
 
+async def test_queues_that_a_program_remembers_are_read_without_a_look_at_their_topic(peer, talker):
+    async with talker.pull_consumer(group="g") as reader:
+        reader.assign(QUEUES[:1])
+        reader.seek(QUEUES[0], 5)
+        peer.script(PULL, found(rec(5), next_offset=6))
+        assert [each.offset for each in await reader.poll()] == [5]
+
+
+@pytest.mark.parametrize("way", ["seek_to_beginning", "seek_to_end", "committed", "position"])
+async def test_a_remembered_queue_has_its_broker_looked_up(talker, way):
+    async with talker.pull_consumer(group="g") as reader:
+        reader.assign(QUEUES[:1])
+        await getattr(reader, way)(QUEUES[0])
+
+
 async def test_nothing_there_is_an_empty_answer_after_the_time_and_the_request_stays(peer, reader):
     reader.assign(QUEUES)
     assert await reader.poll(timeout_s=0.05) == []
