@@ -16,7 +16,7 @@ Course = Generator[None, Remedy, None]
 
 _SENDS: Final = """
 import asyncio, os, sys
-from sparrowmq import Credentials, NetworkError, RemoteError, connect
+from sparrowmq import Credentials, SparrowError, connect
 async def main():
     level = int(sys.argv[5])
     more = {"delay_level": level} if level else {}
@@ -24,7 +24,7 @@ async def main():
         while True:
             try:
                 await mq.send(sys.argv[2], b"x" * 100, **more)
-            except (NetworkError, RemoteError):
+            except SparrowError:
                 pass
             await asyncio.sleep(0.2)
 asyncio.run(main())

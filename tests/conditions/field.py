@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -94,7 +95,7 @@ class FieldBroker(Child):
         self.conf.parent.mkdir()
         port, shipping, metrics = free_ports(3)
         self.address = f"127.0.0.1:{port}"
-        self._metrics = f"http://127.0.0.1:{metrics}"
+        self.metrics = f"http://127.0.0.1:{metrics}"
         everything = {
             **SETTINGS,
             **OUR_SETTINGS,
@@ -125,7 +126,7 @@ class FieldBroker(Child):
     def get(self, path: str) -> tuple[int, str]:
         """Return status and text of a page of the metrics port; 0 if it does not answer."""
         try:
-            with urllib.request.urlopen(self._metrics + path, timeout=5) as answer:
+            with urllib.request.urlopen(self.metrics + path, timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -154,6 +155,7 @@ class Field:
         disks: of the brokers, by their names.
         vouching: who signs certificates.
         below: the disk with the image of the disk that has the log of broker-d.
+        etcd: of the group; None before the group starts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -161,6 +163,7 @@ class Field:
         self._stack = ExitStack()
         self.disks: dict[str, SmallDisk] = {}
         self.more: dict[str, FieldBroker] = {}
+        self.etcd: LiveEtcd | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -227,10 +230,11 @@ class Field:
         if "group-e" not in self.more:
             if PROGRAM is None:
                 raise NotHere("Debian: apt install etcd-server")
+            self.etcd = self._stack.enter_context(LiveEtcd())
             elected = {
                 "brokerRole": "SYNC_MASTER",
                 "enableControllerMode": "true",
-                "etcdEndpoints": self._stack.enter_context(LiveEtcd()).endpoint,
+                "etcdEndpoints": self.etcd.endpoint,
                 "masterLeaseTime": 4,
                 "haMaxTimeSlaveNotCatchup": 300_000,  # a frozen member stays in sync
             }
@@ -243,6 +247,12 @@ class Field:
     def brokers(self) -> dict[str, FieldBroker]:
         first = {"broker-a": self.a, "slave-a": self.slave, "broker-b": self.b, "broker-c": self.c}
         return first | self.more
+
+    @property
+    def servers(self) -> dict[str, Child]:
+        """All processes that a service manager would start."""
+        names = {f"namesrv-{number}": each for number, each in enumerate(self.names, 1)}
+        return {**self.brokers, **names, **({"etcd": self.etcd} if self.etcd else {})}
 
     def certify(self, name: str, days: int) -> None:
         """Give broker-c another certificate."""
@@ -273,9 +283,11 @@ class Field:
         Target(OURS, self.namesrv, broker.address).create_topic(topic)
 
     def follow(self, remedy: Remedy, word: str, **names: str) -> None:
-        """Run the command of a remedy that has this word, with names in place of NAME and others."""
+        """Run the command of a remedy that has this word, with names in place of FILE and others."""
         command = next(text for text in _QUOTED.findall(remedy.text) if word in text)
-        program, *words = (names.get(each, each) for each in command.split())
+        for each, name in names.items():
+            command = command.replace(each, name)
+        program, *words = shlex.split(command)
         assert program == "sparrowmq", command
         self.run(*words)
 

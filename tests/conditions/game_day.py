@@ -10,51 +10,20 @@ The transcript goes to the standard output. The exit status is 1 if a cause was 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from sparrowmq import Credentials, SparrowError, connect
+from tests.conditions.blind import BlindRound
 from tests.conditions.causes import CAUSES, Cause, Course
-from tests.conditions.field import ADMIN, Field, Remedy, said_of
+from tests.conditions.field import Field, Remedy, said_of
+from tests.conditions.load import TOPIC, Load
 
-TOPIC: Final = "Load"
-_PAUSE_S: Final = 0.02
 _NAMED_S: Final = 60.0
-
-
-class Load:
-    """Sends to all brokers from a thread of its own, and counts what was answered."""
-
-    def __init__(self, namesrv: str) -> None:
-        self.sent = self.failed = 0
-        self._namesrv = namesrv
-        self._is_over = False
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._send()), daemon=True)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._is_over = True
-        self._thread.join(30)
-
-    async def _send(self) -> None:
-        async with connect(self._namesrv, credentials=Credentials(*ADMIN)) as mq:
-            while not self._is_over:
-                try:
-                    await mq.send(TOPIC, b"x" * 100)
-                    self.sent += 1
-                except SparrowError:
-                    self.failed += 1
-                await asyncio.sleep(_PAUSE_S)
 
 
 def turns(seed: int, count: int, among: Sequence[Cause] = CAUSES) -> list[list[Cause]]:
@@ -88,19 +57,25 @@ class GameDay:
     def __init__(self) -> None:
         self.number = self.named = self.ended = self.sent = self.failed = 0
         self._field: Field
+        self._load: Load
 
     def on_a_field(self, plan: Sequence[Sequence[Cause]]) -> None:
         """Play what is left of the plan, up to the first turn that goes wrong: the next one needs another field."""
         with tempfile.TemporaryDirectory() as folder, Field(Path(folder)) as self._field:
+            self._prepare()
             self._field.run("topic", "create", TOPIC)
             self._field.quiet()
             with Load(self._field.namesrv) as load:
+                self._load = load
                 is_well = True
                 while is_well and self.number < len(plan):
                     causes = plan[self.number]
                     self.number += 1
                     is_well = self._play(causes)
             self.sent, self.failed = self.sent + load.sent, self.failed + load.failed
+
+    def _prepare(self) -> None:
+        """Start what is there before anything goes wrong."""
 
     def _play(self, causes: Sequence[Cause]) -> bool:
         """Let causes go wrong together, name them, and end them. Returns whether all of that worked."""
@@ -147,6 +122,29 @@ class GameDay:
         raise AssertionError(f"{cause.name} has more than one step")
 
 
+class BlindDay(GameDay):
+    """Lets a person name and end what goes wrong: see `blind`."""
+
+    def __init__(self, sealed: Path, lines: Iterator[str]) -> None:
+        super().__init__()
+        self._sealed = sealed
+        self._lines = lines
+
+    def _prepare(self) -> None:
+        self._field.start_d()  # a server that starts later would betray the cause that needs it
+        self._field.start_group()
+
+    def _play(self, causes: Sequence[Cause]) -> bool:
+        blind = BlindRound(self._field, self._load, self._sealed, say)
+        try:
+            named, ended, is_well = blind.play(self.number, causes, self._lines)
+        except AssertionError as error:
+            say(f"  NOT DONE: {error}")
+            return False
+        self.named, self.ended = self.named + named, self.ended + ended
+        return is_well
+
+
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -158,13 +156,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--causes", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="only causes that show and end within seconds")
+    parser.add_argument("--blind", action="store_true", help="a person is the operator: see blind.py")
+    parser.add_argument(
+        "--sealed", type=Path, default=Path("game-day.sealed"), help="the file with the answers"
+    )
+    parser.add_argument("--skip", type=int, default=0, help="turns to leave out")
     options = parser.parse_args(arguments)
     among = [each for each in CAUSES if not (options.quick and each.is_slow)]
     began, plan = time.monotonic(), turns(options.seed, options.causes, among)
-    day = GameDay()
+    day = BlindDay(options.sealed, iter(sys.stdin)) if options.blind else GameDay()
+    day.number = options.skip
     while day.number < len(plan):
         day.on_a_field(plan)
-    count = sum(map(len, plan))
+    count = sum(map(len, plan[options.skip :]))
     say(
         f"{day.named} of {count} causes named, {day.ended} ended by their remedies, in {len(plan)} turns and "
         f"{time.monotonic() - began:.0f} s; {day.sent} messages sent, {day.failed} sends failed"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from tests.conditions.blind import BlindRound
 from tests.conditions.causes import CAUSES
+from tests.conditions.field import Field
 from tests.conditions.game_day import main, turns
+from tests.conditions.load import TOPIC, Load
 from tests.crash.not_here import skipped_without
 
 
@@ -30,3 +37,30 @@ def test_a_short_game_day_names_and_ends_its_causes(capsys: pytest.CaptureFixtur
     with skipped_without("a loop device"):
         assert main(["--seed", "3", "--causes", "3", "--quick"]) == 0
     assert "3 of 3 causes named, 3 ended by their remedies" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_blind_round_says_what_it_was_only_after_it_was_judged(tmp_path: Path) -> None:
+    said: list[str] = []
+    (drain,) = (each for each in CAUSES if each.name == "a_forgotten_drain")
+    with skipped_without("a loop device"), Field(tmp_path) as field:
+        field.run("topic", "create", TOPIC)
+        with Load(field.namesrv) as load:
+            blind = BlindRound(field, load, tmp_path / "sealed", said.append)
+            assert blind.play(1, [drain], _operator(field, said)) == (1, 1, True)
+            assert blind.play(2, [drain], iter(["named no_master", "hands", "give up"])) == (0, 0, False)
+    assert "a_forgotten_drain" in (tmp_path / "sealed").read_text()
+    told = "\n".join(said)
+    assert re.search(r"0 of [1-9]\d+ acknowledged messages of Load are lost", told)
+    assert "named besides: no_master" in told and "no condition left" in told
+
+
+def _operator(field: Field, said: list[str]) -> Iterator[str]:
+    """Yield what somebody types who does what doctor says."""
+    _, (found,) = field.doctor()
+    (name,) = re.findall(r"\((\w+), since", found.what)
+    assert "something is wrong" in said[-1] and not any(word in said[-1] for word in ("drain", name))
+    yield f"named {name}"
+    field.follow(found, "undrain")
+    yield "mended"
