@@ -114,6 +114,8 @@ class Audit:
         self.denials[error.kind.value] += 1
         remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
         who = f"{_name(command.code)} of {peer.address}"
+        if error.kind is DenialKind.UNKNOWN_ACCOUNT and command.ext_fields().get(ACCESS_KEY) is None:
+            who += ", which sends no access key"
         self.again.note(f"requests are denied again and again, the last one is {who}: {remark}")
         number, left_out = self._limits[command.code in _TRUSTED].count(peer.host[:-PORT_BYTES])
         if number > MOST_A_MINUTE:

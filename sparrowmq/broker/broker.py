@@ -155,7 +155,8 @@ class Broker:
         self._metrics: Door | None = None
         self.grpc_address = ""
         self._figures = Figures()
-        self._conditions = Conditions(self._clock, self._figures)
+        self._file = file
+        self._conditions = Conditions(self._clock, self._figures, self._names)
         self._stack = AsyncExitStack()
         self._figures.gauge(
             "sparrowmq_drained",
@@ -536,6 +537,17 @@ class Broker:
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
         if self.term is not None:
             yield kinds.NO_MASTER, self.term.problem
+
+    def _names(self) -> dict[str, str]:
+        """Return what the words in remedies stand for here."""
+        settings = self.settings
+        conf = str(self._file or "")
+        return {
+            "NAME": settings.name,
+            "ADDRESS": self.address,
+            "STORE": str(settings.store_path),
+            "CONF": conf,
+        }
 
     def _told(self) -> dict[str, str]:
         """The lines of `brokerStatus` about replication and conditions.

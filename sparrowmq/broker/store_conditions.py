@@ -14,12 +14,17 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.disks import disk_use, with_logs
-from sparrowmq.store.log.set_aside import FORKED, LOST, Piece, pieces
+from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
 
 HANGS_S: Final = 10.0
 NEARLY: Final = 0.05  # below the share of the disk from which no message is taken
+# The consequence of a full disk, by the files on it, if the log is on another disk.
+_WHEN_FULL: Final = {
+    "consumequeue": "no message is taken",
+    "index": "messages are taken, but new ones are not found by their keys",
+}
 
 
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
@@ -31,24 +36,33 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         failure = store.flushed.error
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
-        return str(store.intake.full or "")
+        return f"{store.intake.full}{_share_of_log(store)}" if store.intake.full else ""
 
     def nearly_full() -> str:
         if full():
             return ""
         limit = store.settings.disk_full_ratio
-        used, folder = max(_uses(store), default=(0.0, ""))
+        files, folder, used = max(_uses(store), key=lambda use: use[2], default=("", "", 0.0))
         if used < limit - NEARLY:
             return ""
-        return f"{used:.0%} of the disk of {folder} is used, from {limit:.0%} on no message is taken"
+        what = f"{used:.0%} of the disk of {folder} is used"
+        if files == "commitlog":
+            return f"{what}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
+        return f"{what}; when it is full, {_WHEN_FULL.get(files, 'its files cannot be written')}"
 
     def hangs() -> str:
         age_s = 0.0 if failed() else lag_s(store, store.flushed.value, clock.now_ms())
         return f"for {age_s:.0f} s no message came to the disk" if age_s > HANGS_S else ""
 
     def forked() -> str:
-        count = len(_kept(store, FORKED))
-        return f"{count} files in set-aside have messages that no other member had" if count else ""
+        names = ", ".join(piece.name for piece in _kept(store, FORKED))
+        return f"messages that no other member had are in set-aside: {names}" if names else ""
+
+    def fenced() -> str:
+        kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in scrubber.fenced.items()}
+        seen = {piece.name for piece in _kept(store, DAMAGED)}
+        told = _places("fenced off", dict(places for name, places in kept.items() if name in seen))
+        return f"{told}: {', '.join(sorted(kept.keys() & seen))}" if told else ""
 
     def lost() -> str:
         return "; ".join(
@@ -70,7 +84,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.DISK_NEARLY_FULL, nearly_full),
         (kinds.DISK_HANGS, hangs),
         (kinds.LOG_DAMAGED, lambda: _places("damaged", scrubber.damaged)),
-        (kinds.LOG_FENCED, lambda: _places("fenced off", scrubber.fenced)),
+        (kinds.LOG_FENCED, fenced),
         (kinds.LOG_CUT, lost),
         (kinds.FORKED_MESSAGES, forked),
         (kinds.INDEX_INCOMPLETE, lacks_keys),
@@ -89,11 +103,20 @@ def folders(store: MessageStore) -> dict[str, str | Path]:
     }
 
 
-def _uses(store: MessageStore) -> Iterator[tuple[float, str]]:
-    """Yield the used share of each disk of the broker, and a folder on it."""
-    for folder in with_logs(folders(store)).values():
+def _uses(store: MessageStore) -> Iterator[tuple[str, str, float]]:
+    """Yield the files in each folder of the broker, the folder, and the used share of its disk."""
+    for files, folder in with_logs(folders(store)).items():
         with suppress(OSError):  # a folder that does not exist yet
-            yield disk_use(folder).used, str(folder)
+            yield files, str(folder), disk_use(folder).used
+
+
+def _share_of_log(store: MessageStore) -> str:
+    """Return how much of its disk the log has, so that people see whether it helps to keep less."""
+    try:
+        size = disk_use(store.settings.layout.commit_log).size_bytes
+    except OSError:
+        return ""
+    return f"; the log has {(store.end - store.begin) >> 20} of {size >> 20} MiB"
 
 
 def set_aside(store: MessageStore) -> tuple[int, int]:

@@ -21,7 +21,7 @@ class Kind:
 
     name: str  # as in metrics, alerts and the page of conditions
     severity: Severity
-    remedy: str  # what an operator does about it
+    remedy: str  # what an operator does about it; NAME, ADDRESS, STORE and CONF stand for those of the broker
     is_unready: bool = False  # whether /readyz says no while it lasts
 
 
@@ -32,19 +32,22 @@ STORE_FAILED: Final = Kind(
     "store_failed",
     Severity.CRITICAL,
     "look for errors of the disk in the system's log (dmesg); then restart the broker, which checks its log first; "
-    "replace the disk if it fails again",
+    "replace the disk if it fails again. After `No space left on device`, first give the volume or the file below the "
+    "disk more room",
     is_unready=True,
 )
 DISK_FULL: Final = Kind(
     "disk_full",
     Severity.CRITICAL,
-    "free some space on that disk, or lower fileReservedTime; writes go on by themselves",
+    "free some space on that disk; if most of it is the store's, `sparrowmq broker set ADDRESS fileReservedTime=HOURS` "
+    "lets the broker keep less; writes go on by themselves",
     is_unready=True,
 )
 DISK_NEARLY_FULL: Final = Kind(
     "disk_nearly_full",
     Severity.WARNING,
-    "free some space on that disk, give it more, or lower fileReservedTime before the disk is full",
+    "free some space on that disk, or give it more; if most of it is the store's, `sparrowmq broker set ADDRESS "
+    "fileReservedTime=HOURS` lets the broker keep less",
 )
 DISK_HANGS: Final = Kind(
     "disk_hangs",
@@ -55,25 +58,27 @@ LOG_DAMAGED: Final = Kind(
     "log_damaged",
     Severity.CRITICAL,
     "start a slave, the master or another member of this broker: it repairs itself from one that the name servers or "
-    "etcd know. Otherwise stop the broker and run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` with its "
-    "settings and a broker that has the same log",
+    "etcd know. Otherwise stop the broker and run `sparrowmq store repair STORE -c CONF --from HOST:PORT` with a "
+    "broker that has the same log",
 )
 LOG_FENCED: Final = Kind(
     "log_fenced",
     Severity.WARNING,
-    "run `sparrowmq store repair FOLDER -c FILE --from HOST:PORT` while the broker is stopped, if another broker has "
-    "the messages; otherwise delete the file in set-aside",
+    "if another broker has the messages, stop this one and run "
+    "`sparrowmq store repair STORE -c CONF --from HOST:PORT`; otherwise delete the file that the text "
+    "names, which says that you have seen it",
 )
 LOG_CUT: Final = Kind(
     "log_cut",
     Severity.WARNING,
-    "read what is left with `sparrowmq store inspect STORE/set-aside/FILE`, send again what matters, and delete the "
-    "files, which says that you have seen it; a slave or a backup may have these messages",
+    "look for messages with `sparrowmq store inspect STORE/set-aside/FILE`; producers have to send again what matters. "
+    "Delete the files then, which says that you have seen it; a slave or a backup may have these messages",
 )
 FORKED_MESSAGES: Final = Kind(
     "forked_messages",
     Severity.WARNING,
-    "read them with `sparrowmq store inspect STORE/set-aside/FILE`, send again what matters, and delete the files",
+    "look at them with `sparrowmq store inspect STORE/set-aside/FILE`; producers have to send again what matters. "
+    "Delete the files then, which says that you have seen it",
 )
 INDEX_INCOMPLETE: Final = Kind(
     "index_incomplete",
@@ -137,19 +142,20 @@ SLAVE_BEHIND: Final = Kind(
 MASTER_NOT_FOLLOWED: Final = Kind(
     "master_not_followed",
     Severity.CRITICAL,
-    "do what the text says; docs/operate/replication.md has the cases",
+    "do what the text says: this slave or member copies nothing until then; docs/operate/replication.md has the cases",
 )
 NO_MASTER: Final = Kind(
     "no_master",
     Severity.CRITICAL,
-    "`sparrowmq cluster` shows what each member waits for; docs/operate/failover.md has the cases",
+    "start the members that the text names as in sync: they have all acknowledged messages. `sparrowmq cluster` shows "
+    "what each member waits for; docs/operate/failover.md has the cases, also of a member that is lost",
 )
 
 DRAINED: Final = Kind(
     "drained",
     Severity.WARNING,
-    "when it shall take messages again: `sparrowmq broker undrain NAME`, or `sparrowmq broker set NAME "
-    "brokerPermission=6`",
+    "when it shall take messages again: with drained = true `sparrowmq broker undrain NAME`; with brokerPermission "
+    "`sparrowmq broker set ADDRESS brokerPermission=6`. Producers come back within 30 s",
 )
 LOG_NOT_WRITTEN: Final = Kind(
     "log_not_written",
@@ -159,14 +165,15 @@ LOG_NOT_WRITTEN: Final = Kind(
 CERTIFICATE: Final = Kind(
     "certificate",
     Severity.CRITICAL,
-    "renew it with `sparrowmq secure renew`, or as you made it; changed files are loaded without a restart",
+    "renew it with `sparrowmq secure renew DIR`, DIR being the folder of the CA, and copy it here; or renew it as you "
+    "made it. Changed files are loaded without a restart",
 )
 
 SETTINGS_NOT_SAVED: Final = Kind(
     "settings_not_saved",
     Severity.WARNING,
-    "let the server's user write to the settings file and its folder, and see that there is room; it is tried again "
-    "every few seconds",
+    "see that the folder of the settings file is there and has room, and that the server's user may write to both; it "
+    "is tried again every few seconds",
 )
 ACCOUNTS_NOT_LOADED: Final = Kind(
     "accounts_not_loaded",
@@ -187,8 +194,8 @@ VALUES_NOT_SAVED: Final = Kind(
 PROCESS_PAUSED: Final = Kind(
     "process_paused",
     Severity.WARNING,
-    "look for swapping (vmstat 1), a small limit of CPU, and pauses of the virtual machine; if somebody stopped the "
-    "process, `kill -CONT PID`",
+    "it runs again, and this ends a minute after the last pause. Look for swapping (vmstat 1), a small limit of CPU, "
+    "and pauses of the virtual machine",
 )
 CLOCK_WRONG: Final = Kind(
     "clock_wrong",
@@ -206,13 +213,15 @@ CONNECTIONS_FULL: Final = Kind(
 QUOTA_USED_UP: Final = Kind(
     "quota_used_up",
     Severity.WARNING,
-    "let that client do less, or raise its quota: `sparrowmq broker set NAME quotas=...`",
+    "let that client do less, or raise its quota: `sparrowmq broker config ADDRESS quotas` shows all rules, and "
+    '`sparrowmq broker set ADDRESS "quotas=RULES"` replaces them all',
 )
 DENIALS: Final = Kind(
     "denials",
     Severity.WARNING,
-    "give that client the right keys, or its account the permission (`sparrowmq acl`); close the port to it if it is "
-    "a stranger",
+    "find the client by its address and by what it asks for, which the audit log (auditLogPath) has. Give it the right "
+    "keys, or its account the permission: `sparrowmq acl list`, `sparrowmq acl set --help`. Close the port to it if it "
+    "is a stranger",
 )
 USERS_NOT_READ: Final = Kind(
     "users_not_read",

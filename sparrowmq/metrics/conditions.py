@@ -12,6 +12,7 @@ brokerStatus: it answers as the values of the namespace `CONDITIONS`.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,8 @@ from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
+_COMMAND: Final = re.compile(r"`[^`]+`")
+_WORD: Final = re.compile(r"\b[A-Z]+\b")
 
 
 class NotReady(SparrowError):
@@ -43,13 +46,18 @@ class Condition:
 class Conditions:
     """Looks for conditions, and remembers since when each lasts.
 
+    Args:
+        names: the words that commands in remedies have for something of this server, such as NAME, and the real ones.
     Attributes:
         figures: where they count.
     """
 
-    def __init__(self, clock: Clock, figures: Figures) -> None:
+    def __init__(
+        self, clock: Clock, figures: Figures, names: Callable[[], Mapping[str, str]] = dict[str, str]
+    ) -> None:
         self._clock = clock
         self.figures = figures
+        self._names = names
         self._probes: Mapping[Kind, list[Callable[[], str]]] = {}
         self._now: dict[str, Condition] = {}
         figures.gauges(
@@ -74,7 +82,7 @@ class Conditions:
             before = self._now.get(kind.name)
             if what and before is None:
                 self._now[kind.name] = Condition(kind, what, self._clock.now_ms())
-                log.warning("condition %s: %s. What to do: %s", kind.name, what, kind.remedy)
+                log.warning("condition %s: %s. What to do: %s", kind.name, what, self._remedy(kind))
             elif what and before is not None and before.what != what:
                 self._now[kind.name] = Condition(kind, what, before.since_ms)
             elif not what and before is not None:
@@ -97,7 +105,7 @@ class Conditions:
                 severity=each.kind.severity.value,
                 what=each.what,
                 since_ms=each.since_ms,
-                remedy=each.kind.remedy,
+                remedy=self._remedy(each.kind),
             )
             .encode()
             .decode()
@@ -111,6 +119,13 @@ class Conditions:
         if now and now[0].kind.is_unready:
             raise NotReady("; ".join(lines))
         return "".join(f"{line}\n" for line in ["ok", *lines])
+
+    def _remedy(self, kind: Kind) -> str:
+        """Return the remedy of a kind, with commands that can be copied."""
+        names = {word: name for word, name in self._names().items() if name}
+        return _COMMAND.sub(
+            lambda command: _WORD.sub(lambda word: names.get(word[0], word[0]), command[0]), kind.remedy
+        )
 
     def _rows(self) -> Iterable[Row]:
         return [((each.kind.name, each.kind.severity.value), 1) for each in self.now()]

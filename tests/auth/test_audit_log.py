@@ -167,6 +167,17 @@ async def test_many_denials_within_seconds_show_until_they_stop(audit, clock):
     assert audit.again.last == ""
 
 
+def test_a_client_without_keys_is_told_from_one_whose_account_is_unknown(audit):
+    error = AccessDenied("No accessKey is configured").of_kind(DenialKind.UNKNOWN_ACCOUNT)
+    peer, command, _, header = received(send("orders"))
+    for _ in range(auditing.AGAIN):
+        audit.denied(peer, command, header, error)
+    assert "which sends no access key: No accessKey" in audit.again.last
+    for _ in range(auditing.AGAIN):
+        deny(audit, error=AccessDenied("No acl config for x").of_kind(DenialKind.UNKNOWN_ACCOUNT))
+    assert "which sends no" not in audit.again.last
+
+
 def test_lines_that_wait_are_limited(audit, monkeypatch):
     monkeypatch.setattr(auditing, "_MOST_WAITING", 2)
     for number in range(5):

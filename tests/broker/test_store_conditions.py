@@ -58,7 +58,10 @@ def test_a_nearly_full_disk_shows_before_no_message_is_taken(
     assert said(store, ManualClock()) == {}
     used[0] = 0.86
     text = said(store, ManualClock())["disk_nearly_full"]
-    assert text.startswith("86% of the disk of ") and text.endswith("from 90% on no message is taken")
+    assert (
+        text.startswith("86% of the disk of ")
+        and "from 90% on no message is taken; the log has 0 of 0 MiB" in text
+    )
     store.settings = replace(store.settings, disk_full_ratio=0.95)
     assert said(store, ManualClock()) == {}
     used[0] = 0.94
@@ -68,15 +71,37 @@ def test_a_nearly_full_disk_shows_before_no_message_is_taken(
 
 
 @pytest.mark.guards(
-    "store_conditions._uses: with_logs(folders(store)).values() -> [store.settings.layout.commit_log]"
+    "store_conditions._uses: with_logs(folders(store)).items() -> [('commitlog', store.settings.layout.commit_log)]",
+    "store_conditions.store_probes.nearly_full: files == 'commitlog' -> True",
 )
-def test_a_nearly_full_disk_of_another_folder_shows(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("consume_queue", "when it is full, no message is taken"),
+        ("index", "messages are taken, but new ones are not found by their keys"),
+        ("timers", "its files cannot be written"),
+    ],
+)
+def test_a_nearly_full_disk_of_another_folder_shows_and_its_consequence(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
     store = stores.open()
-    folder = store.settings.layout.consume_queue
+    folder = getattr(store.settings.layout, name)
     monkeypatch.setattr(
         store_conditions, "disk_use", lambda path: DiskUse(0.99 if path == folder else 0.1, 0, 0)
     )
-    assert folder in said(store, ManualClock())["disk_nearly_full"]
+    text = said(store, ManualClock())["disk_nearly_full"]
+    assert (
+        text.startswith(f"99% of the disk of {folder} is used") and words in text and "from 90%" not in text
+    )
+
+
+def test_one_disk_for_all_folders_is_named_by_that_of_the_log(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.open()
+    monkeypatch.setattr(store_conditions, "disk_use", lambda _: DiskUse(0.99, 0, 0))
+    assert store.settings.layout.commit_log in said(store, ManualClock())["disk_nearly_full"]
 
 
 @pytest.mark.guards("store_conditions.store_probes.hangs: age_s > HANGS_S -> False")
@@ -93,15 +118,21 @@ async def test_a_disk_that_hangs_shows_after_a_while(stores: Stores) -> None:
 
 def test_damage_and_what_was_fenced_off_or_forked_show(stores: Stores) -> None:
     store = stores.open()
-    store.scrubber.damaged[400], store.scrubber.fenced[200] = 460, 300
+    store.scrubber.damaged[400], store.scrubber.fenced[200], store.scrubber.fenced[600] = 460, 300, 700
     folder = Path(store.settings.layout.set_aside)
     folder.mkdir()
     (folder / f"{0:020d}-{60:020d}.forked").write_bytes(b"x")
     (folder / f"{60:020d}-{90:020d}.lost").write_bytes(b"x" * 30)
+    fenced = folder / f"{200:020d}-{300:020d}.damaged"
+    fenced.write_bytes(b"x" * 100)
     found = said(store, ManualClock())
     assert list(found) == ["log_damaged", "log_fenced", "log_cut", "forked_messages"]
     assert "found 30 damaged bytes at the end of the log" in found["log_cut"]
     assert found["log_damaged"].startswith("60 bytes of the log are damaged, the first at offset 400")
+    assert found["forked_messages"].endswith(f"{0:020d}-{60:020d}.forked")
+    assert found["log_fenced"].startswith("100 bytes") and found["log_fenced"].endswith(fenced.name)
+    fenced.unlink()
+    assert "log_fenced" not in said(store, ManualClock()), "who deletes the file has seen it"
     store.scrubber.damaged.clear()
     store.scrubber.fenced.clear()
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tests.conditions.cause import Course, cause, program, sending
-from tests.conditions.field import ADMIN, Field, FieldBroker, until
+from tests.conditions.field import ADMIN, OVER_S, Field, FieldBroker, until
 from tests.crash.small_disk import SmallDisk, fill
 
 _KEYED: Final = """
@@ -133,10 +133,12 @@ def a_flipped_bit_that_a_start_has_passed_over(field: Field) -> Course:
     field.c.stop()
     field.c.start_again()
     remedy = yield
-    remedy.names("otherwise delete the file in set-aside")
+    remedy.names("otherwise delete the file that the text names")
+    (file,) = (field.c.store / "set-aside").iterdir()
+    assert file.name in remedy.what
+    file.unlink()
+    until(lambda: "log_fenced" not in field.c.conditions, OVER_S, "it takes more than the remedy says")
     field.c.stop()
-    for file in (field.c.store / "set-aside").iterdir():
-        file.unlink()
     field.c.conf.write_text(text)
     field.c.start_again()
 
@@ -162,8 +164,9 @@ def a_tail_of_zeros_that_a_start_has_cut_off(field: Field) -> Course:
     field.c.start_again()
     assert field.shown("log_cut", field.c).text == remedy.text, "a restart forgets it"
     (file,) = (field.c.store / "set-aside").glob("*.lost")
-    field.follow(remedy, "store inspect", **{"STORE/set-aside/FILE": str(file)})
-    remedy.names("delete the files")
+    assert file.name in remedy.what
+    field.follow(remedy, "store inspect", FILE=file.name)
+    remedy.names("Delete the files")
     file.unlink()
 
 
@@ -218,9 +221,7 @@ def a_settings_file_that_cannot_be_written(field: Field) -> Course:
     away = folder.rename(folder.with_name("conf.away"))
     field.run("broker", "set", "broker-c", "slowRequestMillis=1001", may_fail=True)
     remedy = yield
-    remedy.names(
-        "let the server's user write to the settings file and its folder", "tried again every few seconds"
-    )
+    remedy.names("see that the folder of the settings file is there", "tried again every few seconds")
     away.rename(folder)
     until(lambda: "slowRequestMillis=1001" in field.c.conf.read_text(), 30, "the setting is not saved")
 

@@ -39,7 +39,8 @@ def a_master_that_died_with_messages_of_its_own(field: Field) -> Course:
     first.start_again()
     remedy = yield
     (file,) = (first.store / "set-aside").glob("*.forked")
-    field.follow(remedy, "store inspect", **{"STORE/set-aside/FILE": str(file)})
+    assert file.name in remedy.what
+    field.follow(remedy, "store inspect", FILE=file.name)
     file.unlink()
 
 
@@ -52,7 +53,10 @@ def a_member_that_lacks_what_the_dead_master_has(field: Field) -> Course:
     second.kill()
     first.start_again()
     remedy = yield
-    remedy.names("`sparrowmq cluster` shows what each member waits for")
+    remedy.names(
+        "start the members that the text names as in sync",
+        "`sparrowmq cluster` shows what each",
+    )
     assert "(in sync: 2)" in field.run("cluster", may_fail=True)
     second.start_again()
 

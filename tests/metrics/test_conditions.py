@@ -15,6 +15,7 @@ from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,
     DRAINED,
+    LOG_FENCED,
     STATE_NOT_SAVED,
 )
 from sparrowmq.metrics.conditions import Conditions, NotReady
@@ -56,6 +57,20 @@ async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
     assert "drained: it takes no messages. What to do: " in caplog.text and "disk_full is over" in caplog.text
 
 
+@pytest.mark.guards("Conditions.told: self._remedy(each.kind) -> each.kind.remedy")
+def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    names = {"NAME": "broker-b", "ADDRESS": "10.0.0.1:10911", "CONF": ""}
+    conditions = Conditions(ManualClock(), Figures(), lambda: names)
+    conditions.watch([(DRAINED, lambda: "it takes no messages"), (LOG_FENCED, lambda: "100 bytes")])
+    told = conditions.told()
+    assert "`sparrowmq broker undrain broker-b`" in told["condition.drained"]
+    assert "`sparrowmq broker set 10.0.0.1:10911 brokerPermission=6`" in told["condition.drained"]
+    assert "repair STORE -c CONF --from HOST:PORT`" in told["condition.log_fenced"], (
+        "what it does not know stays"
+    )
+    assert "broker undrain broker-b" in caplog.text
+
+
 def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     conditions, said, _, _ = watched()
     said["disk_full"] = "90 %"
@@ -90,6 +105,10 @@ def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCapt
         ({"permission": 2}, "gives no messages"),
         ({"permission": 0}, "neither takes nor gives"),
         ({"drained": True}, "producers do not find it"),
+        (
+            {"drained": True, "permission": 4},
+            "brokerPermission = 4; producers do not find it: drained = true",
+        ),
     ],
 )
 def test_a_broker_that_is_set_to_do_less_says_so(changes: dict[str, Any], words: str) -> None:

@@ -46,7 +46,7 @@ async def test_an_index_without_room_stops_no_message_and_is_filled_later(stores
     assert keys(store, wanted) == [1] * len(wanted)
     texts = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert [text.split(" (")[0] for text in texts] == [
-        "the index has no room for its next file, of 0 MiB",
+        "the index has no room for its next file, of 0.0 MiB",
         "the index has all keys again",
     ]
 

@@ -140,7 +140,9 @@ class Journal:
 
     def _lack(self) -> str:
         """Return why the log lacks a change; "" if the whole store has failed, which is reported anyway."""
-        return "" if self._problem is None or self._store.flushed.error is not None else str(self._problem)
+        if self._problem is None or self._store.flushed.error is not None:
+            return ""
+        return f"the log lacks the last changes of topics, groups or offsets: {self._problem}"
 
     @property
     def is_behind(self) -> bool:

@@ -167,7 +167,8 @@ class Transactions:
             return ""
         whose = f" of producer group {oldest.to.group}" if oldest.to is not None else ""
         number, age_s = len(self.open), age_ms // 1000
-        return f"{number} transactions are open, one{whose} for {age_s} s: no producer answers its checks"
+        are = "transaction is" if number == 1 else "transactions are"
+        return f"{number} {are} open, one{whose} for {age_s} s: no producer answers its checks"
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -24,6 +25,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.message import Perm
 
 _LOOK_S: Final = 1.0
 
@@ -165,8 +167,23 @@ async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, in
 @verb(broker)
 @click.argument("name", type=BROKER)
 def undrain(name: str) -> None:
-    """Let producers find the broker NAME again."""
-    count = ask(lambda admin: admin.undrain(name))
+    """Let producers find the broker NAME again.
+
+    The exit status is 1 if the broker takes no messages even so, because of its brokerPermission.
+    """
+
+    async def run(admin: Admin) -> tuple[int, str]:
+        count = await admin.undrain(name)
+        with suppress(SparrowError):  # Not every account may see the settings.
+            return count, (await admin.broker_settings(name)).get("brokerPermission", "")
+        return count, ""
+
+    count, permission = ask(run)
+    if permission.isdecimal() and not int(permission) & Perm.WRITE:
+        raise click.ClickException(
+            f"broker {name} is not drained any more, and still takes no messages: brokerPermission = {permission}. "
+            f"`sparrowmq broker set {name} brokerPermission=6` lets it"
+        )
     done(f"producers find broker {name} again, with {count} topics", broker=name, topics=count)
 
 

@@ -174,18 +174,25 @@ async def _absent(
 
 async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int]) -> list[Finding]:
     """Return the findings of the brokers of one name, which are asked at once."""
-    found = []
-    if place.master is None:
-        mend = "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
-        check = "asked the name servers for all brokers (106)"
-        what = f"broker {place.name} has no master"
-        found.append(Finding(Verdict.WRONG, what, check, mend, broker=place.name, stops=True))
     members = sorted(place.addresses.items())
-    for each in await asyncio.gather(
+    answers = await asyncio.gather(
         *(_member(servers, place.name, number, at, now_ms) for number, at in members)
-    ):
-        found += each
-    return found
+    )
+    found = [finding for answer in answers for finding in answer]
+    return [_no_master(place, found), *found] if place.master is None else found
+
+
+def _no_master(place: BrokerPlace, found: list[Finding]) -> Finding:
+    """Return the finding for a broker without a master; its members may say why."""
+    elects = any(each.check.startswith(f"{CONDITION}no_master ") for each in found)
+    mend = (
+        "its members elect one; below, each says what it waits for (docs/operate/failover.md)"
+        if elects
+        else "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
+    )
+    check = "asked the name servers for all brokers (106)"
+    what = f"broker {place.name} has no master"
+    return Finding(Verdict.WRONG, what, check, mend, broker=place.name, stops=True)
 
 
 async def _member(
@@ -329,7 +336,8 @@ def _permission(who: str, status: Mapping[str, str], settings: Mapping[str, str]
     if told == _READ_AND_WRITE or f"{CONDITION}drained" in status:
         return []
     may = {4: "it takes no messages", 2: "it gives no messages"}.get(told, "it neither takes nor gives any")
-    mend = "mqadmin updateBrokerConfig -b ADDRESS -k brokerPermission -v 6, once it shall"
+    address = who.rpartition(" at ")[2]
+    mend = f"once it shall: `sparrowmq broker set {address} brokerPermission=6`"
     return [Finding(Verdict.WARNING, f"{who} is set so that {may}", check, mend)]
 
 

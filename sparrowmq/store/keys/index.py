@@ -335,9 +335,9 @@ class Index:
     def _wait_for_room(self, full: DiskFull, lacks_from_ms: int, lacks_from: int) -> None:
         if self.short is None:
             log.warning(
-                "the index has no room for its next file, of %d MiB (%s): messages are taken, but those from now on "
+                "the index has no room for its next file, of %.1f MiB (%s): messages are taken, but those from now on "
                 "are not found by their keys until there is room",
-                self._file_size >> 20,
+                self._file_size / (1 << 20),
                 full,
             )
         self.short, self.lacks_from_ms, self.lacks_from = full, lacks_from_ms, lacks_from

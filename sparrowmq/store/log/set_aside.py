@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 FORKED: Final = "forked"
 LOST: Final = "lost"
-_DAMAGED: Final = "damaged"
-_REASONS: Final = ("cut", _DAMAGED, FORKED, LOST, "index")
+DAMAGED: Final = "damaged"
+_REASONS: Final = ("cut", DAMAGED, FORKED, LOST, "index")
 _CHUNK: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -113,7 +113,7 @@ def expired(
         age_ms = now_ms - piece.kept_since_ms if piece.kept_since_ms else 0
         if piece.why in (FORKED, LOST):
             is_due = age_ms >= forked_ms
-        elif piece.why == _DAMAGED and piece.end > log_begin:
+        elif piece.why == DAMAGED and piece.end > log_begin:
             is_due = False
         else:
             is_due = age_ms >= longest_ms or is_short or size > settings.set_aside_limit

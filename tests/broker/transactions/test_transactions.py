@@ -149,9 +149,7 @@ async def test_one_that_is_open_for_long_shows_until_it_ends(it):
     assert long_open() == ""
     await it.after(30)
     text = long_open()
-    assert (
-        text.startswith("1 transactions are open, one of producer group ") and "no producer answers" in text
-    )
+    assert text.startswith("1 transaction is open, one of producer group ") and "no producer answers" in text
     it.end(first, commit=True)
     assert long_open() == ""
 

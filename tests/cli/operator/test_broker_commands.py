@@ -74,6 +74,9 @@ def test_a_drained_broker_gets_nothing_more_and_is_consumed_empty(run, cluster):
     assert "producers find broker broker-0 again" in run("undrain", "broker-0").stdout
     with sparrowmq.sync.connect(cluster.namesrv) as mq:
         mq.send("Orders", b"here")
+    run("set", "broker-0", "brokerPermission=4")
+    assert "still takes no messages: brokerPermission = 4" in run("undrain", "broker-0", code=1).stderr
+    run("set", "broker-0", "brokerPermission=6")
     assert "there is no broker 'absent'" in run("drain", "absent", code=1).output
 
 

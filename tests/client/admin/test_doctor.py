@@ -14,11 +14,13 @@ from sparrowmq.client.admin.doctor import (
     _disk,
     _disk_full,
     _from_end,
+    _no_master,
     _outside,
     _starts,
 )
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
+from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -101,6 +103,17 @@ async def test_a_broker_that_cannot_be_reached_where_clients_are_sent(tmp_path):
         async with registered(cluster.namesrv, "hidden", NOBODY):
             found = wrong(await admin.examine(), "broker hidden (master)", "cannot be reached")
         assert found.verdict is Verdict.WRONG and "brokerIP1" in found.mend and NOBODY in found.check
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"), [("no_master", "failover.md"), ("drained", "start its master")]
+)
+def test_members_that_elect_their_master_say_themselves_what_they_wait_for(condition, words):
+    told = Finding(
+        Verdict.WRONG, "b: it waits", f"{CONDITION}{condition} of its brokerStatus", "start member 2"
+    )
+    found = _no_master(BrokerPlace("b", "c", {1: "127.0.0.1:1"}), [told])
+    assert found.what == "broker b has no master" and words in found.mend and found.stops
 
 
 async def test_a_broker_that_takes_no_messages_is_told(tmp_path):
