@@ -122,7 +122,8 @@ NAME_SERVER_AWAY: Final = Kind(
 NAME_TAKEN: Final = Kind(
     "name_taken",
     Severity.CRITICAL,
-    "stop one of the two, give it a brokerName of its own (a slave: a brokerId of its own), and start it again",
+    "stop one of the two, as a rule the one that was started last (bootTimestamp in `sparrowmq broker stats "
+    "HOST:PORT`); give it a brokerName of its own (a slave: a brokerId of its own), and start it again",
 )
 NO_SLAVE: Final = Kind(
     "no_slave",
@@ -137,7 +138,8 @@ SLAVE_GONE: Final = Kind(
 SLAVE_BEHIND: Final = Kind(
     "slave_behind",
     Severity.WARNING,
-    "see that the slave runs, and look at its disk (iostat -x 1) and at the network; a new slave needs some time",
+    "see that the slave runs: `sparrowmq cluster` shows the address and the lag of each. Look at its disk (iostat "
+    "-x 1) and at the network; a new slave needs some time",
 )
 MASTER_NOT_FOLLOWED: Final = Kind(
     "master_not_followed",
