@@ -123,7 +123,7 @@ NAME_TAKEN: Final = Kind(
     "name_taken",
     Severity.CRITICAL,
     "stop one of the two, as a rule the one that was started last (bootTimestamp in `sparrowmq broker stats "
-    "HOST:PORT`); give it a brokerName of its own (a slave: a brokerId of its own), and start it again",
+    "HOST:PORT`). Give it a brokerName of its own (a slave: a brokerId of its own), and start it again",
 )
 NO_SLAVE: Final = Kind(
     "no_slave",

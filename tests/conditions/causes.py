@@ -236,7 +236,7 @@ def a_client_without_keys(field: Field) -> Course:
     client.start()
     try:
         remedy = yield
-        remedy.names("find the client by its address", "give it the right keys")
+        remedy.names("find the client by its address", "the right keys")
         assert "which sends no access key" in remedy.what
         assert "requests are denied again and again" in remedy.what
     finally:
