@@ -1,10 +1,17 @@
-"""Sessions by address: one connection for all callers. After a failure, attempts follow after growing pauses."""
+"""Sessions by address: one connection for all callers. After a failure, attempts follow after growing pauses.
+
+A firewall or a NAT that forgets a connection drops its packets and tells neither side. Without a limit, the system
+would send the same bytes again for a quarter of an hour, and each request would time out meanwhile. With a limit it
+ends the connection after `UNHEARD_S`, and the next request opens another one. A peer that is paused or busy loses no
+connection: its system still acknowledges bytes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +33,7 @@ from sparrowmq.remoting.tls_errors import why_not
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0  # a third of a send's usual time limit, so a waiting send sees the end of a restart
 GOODBYE_S = 1.0
+UNHEARD_S = 15.0  # far below the 120 s after which a name server forgets a broker
 
 
 class Changed(Protocol):
@@ -161,7 +169,10 @@ class Pool:
     async def _open(self, host: str, port: int, broker_name: str) -> Session:
         make = protocol_of(partial(self._make, broker_name))
         session: Session
-        _, session = await asyncio.get_running_loop().create_connection(make, host, port, ssl=self._tls)
+        transport, session = await asyncio.get_running_loop().create_connection(
+            make, host, port, ssl=self._tls
+        )
+        _limit_silence(transport.get_extra_info("socket"))
         return session
 
     def _make(self, broker_name: str) -> Session:
@@ -179,6 +190,13 @@ class Pool:
         pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S) if last else FIRST_PAUSE_S
         not_before = self._clock.monotonic() + pause_s * (0.5 + self._jitter() / 2)
         self._backoffs[address] = _Backoff(reason, not_before, pause_s)
+
+
+def _limit_silence(connected: socket.socket | None) -> None:
+    """Have the system end a connection if bytes are not acknowledged for `UNHEARD_S`. Only Linux can."""
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if connected is not None and option is not None:
+        connected.setsockopt(socket.IPPROTO_TCP, option, int(1000 * UNHEARD_S))
 
 
 def _tell(told: asyncio.Future[None], _: Session) -> None:

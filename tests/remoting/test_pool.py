@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.errors import BrokerUnreachable, ClientClosed
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, LONGEST_PAUSE_S, Pool
+from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, LONGEST_PAUSE_S, UNHEARD_S, Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings, ServerTlsSettings
@@ -134,3 +134,16 @@ async def _end_to(server: Server, clock: ManualClock, says_nothing: bool = False
     await until(lambda: session.closed)
     far.abort()
     await until(lambda: not server.sessions)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")
+@pytest.mark.guards("Pool._open: drop _limit_silence")
+async def test_system_ends_a_connection_of_which_the_network_has_lost_track(serve: Serve) -> None:
+    async with serve(answer) as (server, _):
+        pool = Pool(SystemClock())
+        session = await pool.session(f"127.0.0.1:{server.port}")
+        assert session._transport is not None
+        connected = session._transport.get_extra_info("socket")
+        limit_ms = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert limit_ms == 1000 * UNHEARD_S
+        pool.close()
