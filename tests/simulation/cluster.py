@@ -86,6 +86,13 @@ class Cluster:
         """The members that act as masters now."""
         return [number for number, member in self.live.items() if self._runs(number) and member.leads]
 
+    @property
+    def serving_master(self) -> int | None:
+        """The member that serves as the master, if exactly one leads."""
+        masters = self.masters
+        broker = self.live[masters[0]].broker if len(masters) == 1 else None
+        return masters[0] if broker is not None and not broker.settings.is_slave else None
+
     def healthy(self) -> list[int]:
         """The members that run, with a good disk and network, while etcd answers."""
         network, state = self.world.network, self.etcd_state

@@ -47,7 +47,9 @@ class Inode:
         """Cut, or lengthen by zeros."""
         if size < len(self.data):
             sectors: Iterable[int] = range(size // SECTOR, (len(self.data) + SECTOR - 1) // SECTOR)
-            if not self.data[size:].strip(b"\0"):  # what a power cut brings back would be zeros, too
+            if self.data[size:] == bytes(
+                len(self.data) - size
+            ):  # what a power cut brings back would be zeros, too
                 sectors = [sector for sector in (*self.loose, *self.lost) if sector in sectors]
             for sector in sectors:
                 self._touch(sector)

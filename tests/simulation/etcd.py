@@ -40,6 +40,7 @@ class EtcdState:
         elections: how many leaders there were.
         is_orphaned: the process of the last leader died, and no other one was elected since.
         failovers: how many elections came after the death of a leader's process.
+        overlaps_until: until then the master of a lost lease may not know that another one leads.
     """
 
     keys: dict[bytes, Kept] = field(default_factory=dict)
@@ -51,6 +52,14 @@ class EtcdState:
     elections: int = 0
     is_orphaned: bool = False
     failovers: int = 0
+    overlaps_until: float = 0.0
+
+    def lose_lease(self, now: float) -> None:
+        """Forget the lease of the leader."""
+        for key, kept in self.keys.items():
+            if key.endswith(b"/leader") and kept.lease in self.leases:
+                ttl, _ = self.leases.pop(kept.lease)
+                self.overlaps_until = now + ttl
 
 
 class FakeEtcd:

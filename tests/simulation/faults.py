@@ -1,9 +1,9 @@
 """The faults of a run, drawn from the seed: each begins at some time, and ends by itself.
 
-processes   kill -9, power cut, pause, clean stop; at any moment, or in the middle of a call of the system
-network     cut in one direction or both, slow, connections reset
-etcd        down, slow, answers that are lost
-disks       slow, full, read-only, a sync that fails, a bit of a log that flips, a disk that is replaced
+processes   kill -9, power cut, pause, clean stop; at any moment, at any await, or in the middle of a call of the system
+network     cut in one direction or both, slow, connections reset, connections that vanish
+etcd        down, slow, answers that are lost, a lease that is lost
+disks       slow, full, read-only, a sync that fails, a disk that is replaced; a bit of a log or of a queue that flips
 clocks      a wall clock jumps
 backups     a member is backed up, and the copy restored, beside what else happens
 """
@@ -19,6 +19,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.world import Host
 
 _MOST_CALLS: Final = 400  # of the system, until a process dies in one
+_MOST_AWAITS: Final = 3000  # likewise
 
 
 class Faults:
@@ -43,6 +44,7 @@ class Faults:
             "kill": self._kill,
             "power": self._power,
             "die in a call": self._die_in_call,
+            "die at an await": self._die_at_await,
             "double kill": self._double_kill,
             "power of all": self._power_of_all,
             "pause": self._pause,
@@ -51,13 +53,16 @@ class Faults:
             "isolate": self._isolate,
             "slow link": self._slow_link,
             "reset": self._reset,
+            "vanish": self._vanish,
             "etcd down": self._etcd_down,
             "etcd loses": self._etcd_loses,
+            "lost lease": self._lost_lease,
             "slow disk": self._slow_disk,
             "full disk": self._full_disk,
             "read-only disk": self._read_only_disk,
             "failing sync": self._failing_sync,
             "rot": self._rot,
+            "rot in a queue": self._rot_in_queue,
             "lost disk": self._lost_disk,
             "clock": self._clock,
             "backup": self._backup,
@@ -80,7 +85,7 @@ class Faults:
             self._ends.pop(number)()
         for host in self._cluster.members.values():
             if host.process is not None:
-                host.process.dies_in = None
+                host.process.dies_in = host.process.loop.dies_in = None
 
     def _next(self) -> None:
         if self._is_over:
@@ -133,6 +138,12 @@ class Faults:
         process = self._member().process
         if process is not None and process.dies_in is None:
             process.dies_in = self._rng.randint(1, _MOST_CALLS)
+            process.dies_by_power = self._rng.random() < 0.6
+
+    def _die_at_await(self) -> None:
+        process = self._member().process
+        if process is not None and process.loop.dies_in is None:
+            process.loop.dies_in = self._rng.randint(1, _MOST_AWAITS)
             process.dies_by_power = self._rng.random() < 0.6
 
     def _double_kill(self) -> None:
@@ -191,6 +202,11 @@ class Faults:
             end.peer.reset()
             end.reset()
 
+    def _vanish(self) -> None:
+        ends = self._cluster.world.network.ends()
+        for end in self._rng.sample(ends, min(len(ends), 4)):
+            end.vanish()
+
     # Etcd -------------------------------------------------------------------------------------------------------------
 
     def _etcd_down(self) -> None:
@@ -208,6 +224,10 @@ class Faults:
             state.loses = state.delays_s = 0.0
 
         self._later(1.0, 12.0, end)
+
+    def _lost_lease(self) -> None:
+        """Let etcd forget the master's lease, as an operator can revoke it."""
+        self._cluster.etcd_state.lose_lease(self._scheduler.now)
 
     def _namesrv(self) -> None:
         self._rng.choice(self._cluster.namesrvs).kill(power=self._rng.random() < 0.5)
@@ -238,6 +258,11 @@ class Faults:
         if cluster.rot is None:
             disks = {number: host.disk for number, host in cluster.members.items()}
             cluster.rotted(rot.flip(disks, self._rng.choice(sorted(disks)), self._rng))
+
+    def _rot_in_queue(self) -> None:
+        """Flip a bit of a queue, which can be built again from the log."""
+        if (found := rot.flip_in_queue(self._member().disk, self._rng)) is not None:
+            self._scheduler.note(f"a bit of {found} is wrong")
 
     def _lost_disk(self) -> None:
         """Replace the disk of a slave, if all members are healthy and have everything."""

@@ -21,6 +21,8 @@ from typing import Final, TypeAlias
 from tests.simulation.schedule import Scheduler
 
 Place: TypeAlias = tuple[str, int, int]  # topic, queue, offset
+ORDERS: Final = "orders"  # the topic of ordinary messages
+QUEUES: Final = 4  # of that topic
 _MOST: Final = 4  # violations of a promise that are listed
 
 
@@ -170,19 +172,25 @@ class History:
         self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]
     ) -> None:
         """Compare with what an operator sees."""
-        for name, possible in sorted(self.topics.items()):
-            if topics.get(name, 0) not in possible:
-                wanted = " or ".join(map(str, sorted(possible)))
-                self.violated(
-                    "topic changed", f"topic {name} has {topics.get(name, 0)} queues and not {wanted}"
-                )
+        for name in sorted(self.topics):
+            self.check_topic(name, topics.get(name, 0))
         for name, exists in sorted(self.groups.items()):
             if (name in groups) not in exists:
                 self.violated(
                     "group changed",
                     f"group {name} is {'there' if name in groups else 'gone'}, against the last answer",
                 )
-        for key, possible in sorted(self.offsets.items()):
-            if (offsets.get(key) or 0) not in possible:
-                wanted = " or ".join(map(str, sorted(possible)))
-                self.violated("offset changed", f"the offset of {key} is {offsets.get(key)} and not {wanted}")
+        for key in sorted(self.offsets):
+            self.check_offset(key, offsets.get(key) or 0)
+
+    def check_topic(self, name: str, queues: int) -> None:
+        """Compare the number of a topic's queues; 0: it does not exist."""
+        if queues not in self.topics[name]:
+            wanted = " or ".join(map(str, sorted(self.topics[name])))
+            self.violated("topic changed", f"topic {name} has {queues} queues and not {wanted}")
+
+    def check_offset(self, key: tuple[str, int], offset: int) -> None:
+        """Compare the offset that a group has committed."""
+        if offset not in self.offsets[key]:
+            wanted = " or ".join(map(str, sorted(self.offsets[key])))
+            self.violated("offset changed", f"the offset of {key} is {offset} and not {wanted}")

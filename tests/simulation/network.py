@@ -5,6 +5,9 @@ cut         in one direction: pieces wait, as TCP sends them again, and arrive s
 kill        the system of the host ends the connections of the process: the peers see it
 power       the host is silent; what arrives after its next start is answered with a reset
 reset       a connection ends at both sides, and what was under way is lost
+vanish      nothing of a connection arrives any more, and no side hears of it, as when a firewall forgets it
+
+A side that gets no acknowledgement ends the connection after a quarter of an hour, or after its TCP_USER_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,6 +26,7 @@ Address = tuple[str, int]
 _WINDOW: Final = 256 << 10  # bytes that a system takes for a reader that does not read
 _READ: Final = 256 << 10
 _FIRST_PORT: Final = 20_000
+_GIVES_UP_S: Final = 924.6  # Linux, with 15 retries
 _HANDSHAKE_TRIES: Final = 6  # a second, then two, four, ... apart
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
@@ -93,8 +98,8 @@ class Network:
 
     def killed(self, loop: ProcessLoop, *, power: bool) -> None:
         """End the connections and free the ports of a process that died."""
-        for socket in [socket for socket in self._bound.values() if socket.owner is loop.owner]:
-            self.release(socket)
+        for bound in [bound for bound in self._bound.values() if bound.owner is loop.owner]:
+            self.release(bound)
         for end in list(self._ends.pop(loop, {})):
             end.is_lost = True
             if not power:
@@ -111,7 +116,8 @@ class Network:
         """End a cut: what waited arrives within some seconds, in order."""
         if self.cut.pop((source, target), None) is None:
             return
-        for end in self.ends():
+        ends = self.ends()
+        for end in [*ends, *(end.peer for end in ends if end.peer.is_lost)]:
             if end.held and (end.remote[0], end.local[0]) == (source, target):
                 self.scheduler.after(self.scheduler.rng.random() * 2.0, end.take_held)
 
@@ -151,17 +157,17 @@ class Network:
             else:
                 loop.call_soon(_fail, future, OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
             return
-        socket = self.listening.get(remote) or self.listening.get((remote[0], 0))
+        listener = self.listening.get(remote) or self.listening.get((remote[0], 0))
         after = self.latency(*back)
-        if socket is None:
+        if listener is None:
             error = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             self.scheduler.after(after, lambda: loop.call_soon(_fail, future, error))
             return
         ours = Transport(self, loop, local, remote)
-        theirs = Transport(self, socket.owner.loop, remote, local)
+        theirs = Transport(self, listener.owner.loop, remote, local)
         ours.peer, theirs.peer = theirs, ours
         theirs.last_arrival = self.scheduler.now + after
-        theirs.loop.call_soon(_accept, theirs, socket.factory)
+        theirs.loop.call_soon(_accept, theirs, listener.factory)
         self.scheduler.after(after, lambda: loop.call_soon(_succeed, future, ours))
 
 
@@ -234,11 +240,22 @@ class SocketModule:
         return self._network.socket_of(loop.owner)
 
 
+class Options:
+    """The socket of a connection, as far as its options matter."""
+
+    def __init__(self, end: Transport) -> None:
+        self._end = end
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if (level, option) == (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT):
+            self._end.gives_up_s = value / 1000
+
+
 class Transport(asyncio.Transport):
     """One end of a connection."""
 
     def __init__(self, network: Network, loop: ProcessLoop, local: Address, remote: Address) -> None:
-        super().__init__({"peername": remote, "sockname": local})
+        super().__init__({"peername": remote, "sockname": local, "socket": Options(self)})
         self.loop = loop
         self.local = local
         self.remote = remote
@@ -247,6 +264,9 @@ class Transport(asyncio.Transport):
         self.held: deque[tuple[str, bytes]] = deque()
         self.is_lost = False
         self.is_owed = False  # the peer's host lost its power, and something was sent to it since
+        self.has_vanished = False
+        self.gives_up_s = _GIVES_UP_S
+        self._unacknowledged: float | None = None  # since when
         self.last_arrival = 0.0
         self._network = network
         self._serial = network.next_serial()
@@ -343,15 +363,33 @@ class Transport(asyncio.Transport):
     def arrived(self, kind: str, content: bytes) -> None:
         """Take a piece, unless the network is cut."""
         network = self._network
-        if self.held or (self.remote[0], self.local[0]) in network.cut:
+        if self.has_vanished:
+            self.peer.lacks_answer()
+        elif self.held or (self.remote[0], self.local[0]) in network.cut:
             self.held.append((kind, content))
-            return
-        self._take(kind, content)
+            self.peer.lacks_answer()
+        else:
+            self._take(kind, content)
 
     def take_held(self) -> None:
         """Take what waited for the end of a cut."""
         while self.held and (self.remote[0], self.local[0]) not in self._network.cut:
             self._take(*self.held.popleft())
+
+    def vanish(self) -> None:
+        """Let nothing arrive any more, at either side."""
+        self.has_vanished = self.peer.has_vanished = True
+
+    def lacks_answer(self) -> None:
+        """Note that the peer's system does not acknowledge what was sent."""
+        if self._unacknowledged is None:
+            self._unacknowledged = now = self._network.scheduler.now
+            self._network.scheduler.after(self.gives_up_s, lambda: self._give_up(now))
+
+    def _give_up(self, since: float) -> None:
+        if self._unacknowledged == since:
+            error = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            self.loop.call_soon(self._lose, error)
 
     def reset(self) -> None:
         """End at once, with an error."""
@@ -360,7 +398,9 @@ class Transport(asyncio.Transport):
     def _take(self, kind: str, content: bytes) -> None:
         if not self._network.is_up(self.local[0]):
             self.peer.is_owed = True
+            self.peer.lacks_answer()
             return
+        self.peer._unacknowledged = None
         if self.is_lost:
             if kind != "rst" and not self.peer.is_lost:
                 self.say("rst", b"")

@@ -14,6 +14,7 @@ from tests.simulation.disk import SECTOR, Inode, SimDisk
 from tests.simulation.files import ROOT
 
 LOG: Final = f"{ROOT}/store/commitlog/"
+QUEUES: Final = f"{ROOT}/store/consumequeue/"
 _NEAR: Final = 8 * SECTOR  # about a flipped bit, everything is on disk
 
 
@@ -54,6 +55,21 @@ def flip(disks: dict[int, SimDisk], member: int, rng: random.Random) -> Rot | No
         return None
     inode.data[at] ^= 1 << rng.randrange(8)
     return Rot(member, disk, path, at, inode.data[at])
+
+
+def flip_in_queue(disk: SimDisk, rng: random.Random) -> str | None:
+    """Flip a bit of a queue's entries on disk, and return the path of the file; None if there are none."""
+    files = [path for path in sorted(disk.names) if path.startswith(QUEUES) and disk.names[path] is not None]
+    path = rng.choice(files) if files else ""
+    inode = disk.names.get(path)
+    used = len(inode.data.rstrip(b"\0")) if inode is not None else 0
+    if inode is None or not used:
+        return None
+    at = rng.randrange(used)
+    if not _is_on_disk(inode, slice(at, at + 1)):
+        return None
+    inode.data[at] ^= 1 << rng.randrange(8)
+    return path
 
 
 def _is_on_disk(inode: Inode, part: slice) -> bool:

@@ -93,7 +93,8 @@ class Scheduler:
     def run(self, until: float) -> None:
         """Let time pass."""
         while True:
-            self._fire()
+            if self._timers and self._timers[0][0] <= self.now:
+                self._fire()
             loop = self._next()
             if loop is not None:
                 self.now += _CALLBACK_S * loop.turn(_TURN)
@@ -115,7 +116,7 @@ class Scheduler:
                 loop.enqueue(callback)
 
     def _next(self) -> ProcessLoop | None:
-        able = [loop for loop in self._ready if loop.may_run(self.now)]
+        able = [loop for loop in self._ready if not loop.is_paused and loop.may_run(self.now)]
         if len(able) > 1:
             return able[self.rng.randrange(len(able))]
         return able[0] if able else None
@@ -164,6 +165,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         is_dead: its callbacks are dropped.
         is_paused: its callbacks wait.
         busy_until: it runs nothing before this time, as if a call blocked it.
+        dies_in: the number of callbacks after which its process dies; None for never.
         fibers: its functions on stacks of their own that have not ended.
     """
 
@@ -174,6 +176,7 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
         self.is_paused = False
         self.is_listed = False
         self.busy_until = 0.0
+        self.dies_in: int | None = None
         self.fibers: dict[Any, None] = {}
         self._network = network
         self._queue: deque[Any] = deque()
@@ -190,8 +193,6 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
 
     def may_run(self, now: float) -> bool:
         """Whether it may run its next callback now."""
-        if self.is_paused:
-            return False
         if self.busy_until > now:
             if self._wake_at < self.busy_until:
                 self._wake_at = self.busy_until
@@ -210,12 +211,20 @@ class ProcessLoop(_Loop):  # type: ignore[misc]
                 count += 1
                 if not handle.cancelled():
                     handle._run()
+                if self.dies_in is not None:
+                    self._count_down()
         finally:
             asyncio._set_running_loop(None)
             self.scheduler.current = None
         if not self._queue or self.is_dead:
             self.scheduler.unlist(self)
         return count
+
+    def _count_down(self) -> None:
+        assert self.dies_in is not None
+        self.dies_in -= 1
+        if self.dies_in <= 0 and not self.is_dead:
+            self.owner.die_now("an await")
 
     def within(self, function: Callable[[], object]) -> None:
         """Call a function as this process."""

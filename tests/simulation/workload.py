@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -17,14 +17,13 @@ from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.remoting.session import Session
 from tests.simulation.cluster import BROKER, Cluster
-from tests.simulation.history import Fate, History, Place
+from tests.simulation.history import ORDERS, QUEUES, Fate, History, Place
 from tests.simulation.staged_batches import QUEUES as STAGED_QUEUES
 from tests.simulation.staged_batches import STAGED, BatchWriter
+from tests.simulation.watcher import Watcher
 
-ORDERS: Final = "orders"
 LATER: Final = "later"
-QUEUES: Final = 4
-_MOST_TOPICS: Final = 5
+_AT_ONCE: Final = 5  # topics, or groups, that are changed side by side
 _RETRY_S: Final = 0.5
 _CHECKED_S: Final = 20.0  # after which each transaction is decided: less than the quiet time at the end
 
@@ -35,6 +34,7 @@ class Workload:
     Attributes:
         is_over: no new operation begins.
         ready: the topics are there.
+        topics: the names of the topics that are changed now; `groups` likewise.
     """
 
     def __init__(self, cluster: Cluster, history: History) -> None:
@@ -46,6 +46,9 @@ class Workload:
         self.running = 0
         self.found: dict[Place, str] | None = None
         self._numbers = Counter[str]()
+        # Nobody knows whether an operation without an answer will still happen. So its name is not used again.
+        self.topics = [f"t{number}" for number in range(_AT_ONCE)]
+        self.groups = [f"g{number}" for number in range(_AT_ONCE)]
 
     def start(self) -> None:
         """Start all clients."""
@@ -55,7 +58,13 @@ class Workload:
             self._batches,
             self._delayed,
         ]
-        programs += [self._consume, self._administrate, self._transactions, BatchWriter(self).run]
+        programs += [
+            self._consume,
+            self._administrate,
+            self._transactions,
+            BatchWriter(self).run,
+            Watcher(self).run,
+        ]
         self.cluster.client(self._prepare)
         for number, program in enumerate(programs):
             self.cluster.client(partial(self._run, program, f"group{number}"))
@@ -198,48 +207,48 @@ class Workload:
             await self.pause(1.5)
 
     async def _make(self, mq: Client) -> None:
-        name, queues = f"t{self.rng.randrange(_MOST_TOPICS)}", self.rng.randint(1, 4)
-        possible = self.history.topics.setdefault(name, {0})
-        if possible != {0}:
-            return
-        possible.add(queues)
-        await mq.admin.create_topic(name, queues=queues, exist_ok=True)
-        self._decided(name, queues)
+        name, queues = self.rng.choice(self.topics), self.rng.randint(1, 4)
+        if self.history.topics.setdefault(name, {0}) == {0}:
+            await self._change_topic(name, queues, mq.admin.create_topic(name, queues=queues, exist_ok=True))
 
-    def _decided(self, name: str, queues: int) -> None:
+    async def _widen(self, mq: Client) -> None:
+        name = self.rng.choice(self.topics)
+        before = max(self.history.topics.setdefault(name, {0}))
+        if before:
+            queues = before + self.rng.randint(1, 3)
+            await self._change_topic(name, queues, mq.admin.change_topic(name, queues=queues))
+
+    async def _delete(self, mq: Client) -> None:
+        name = self.rng.choice(self.topics)
+        if self.history.topics.setdefault(name, {0}) != {0}:
+            await self._change_topic(name, 0, mq.admin.delete_topic(name))
+
+    async def _change_topic(self, name: str, queues: int, change: Coroutine[Any, Any, object]) -> None:
+        """Change a topic, and note what it may have meanwhile, and afterwards. Raises: SparrowError."""
+        self.history.topics[name].add(queues)
+        try:
+            await change
+        except SparrowError:
+            self._replace(self.topics, name)
+            raise
         self.cluster.world.scheduler.note(f"topic {name} has {queues} queues")
         self.history.topics[name] = {queues}
 
-    async def _widen(self, mq: Client) -> None:
-        name = f"t{self.rng.randrange(_MOST_TOPICS)}"
-        possible = self.history.topics.setdefault(name, {0})
-        if len(possible) != 1 or possible == {0}:
-            return
-        queues = max(possible) + self.rng.randint(1, 3)
-        possible.add(queues)
-        await mq.admin.change_topic(name, queues=queues)
-        self._decided(name, queues)
-
-    async def _delete(self, mq: Client) -> None:
-        name = f"t{self.rng.randrange(_MOST_TOPICS)}"
-        possible = self.history.topics.setdefault(name, {0})
-        if len(possible) != 1 or possible == {0}:
-            return
-        possible.add(0)
-        await mq.admin.delete_topic(name)
-        self._decided(name, 0)
-
     async def _group(self, mq: Client) -> None:
-        name = f"g{self.rng.randrange(_MOST_TOPICS)}"
-        possible = self.history.groups.setdefault(name, {False})
-        if possible == {False}:
-            possible.add(True)
-            await mq.admin.create_group(name, exist_ok=True)
-            self.history.groups[name] = {True}
-        elif possible == {True}:
-            possible.add(False)
-            await mq.admin.delete_group(name)
-            self.history.groups[name] = {False}
+        name = self.rng.choice(self.groups)
+        exists = self.history.groups.setdefault(name, {False}) == {False}
+        self.history.groups[name].add(exists)
+        try:
+            await (mq.admin.create_group(name, exist_ok=True) if exists else mq.admin.delete_group(name))
+        except SparrowError:
+            self._replace(self.groups, name)
+            raise
+        self.cluster.world.scheduler.note(f"group {name} is {'there' if exists else 'gone'}")
+        self.history.groups[name] = {exists}
+
+    def _replace(self, names: list[str], name: str) -> None:
+        self._numbers[name[0]] += 1
+        names[names.index(name)] = f"{name[0]}{_AT_ONCE - 1 + self._numbers[name[0]]}"
 
     async def _hand_over(self, mq: Client) -> None:
         """Let another member lead, half of the time one by name."""

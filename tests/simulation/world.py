@@ -163,6 +163,11 @@ class Process:
         self.world.scheduler.after(0.0, lambda: self.world.bury(self))
         self.world.on_end(self)
 
+    def die_now(self, where: str) -> None:
+        """Die as `dies_by_power` says."""
+        self.world.scheduler.note(f"{self} dies in {where}")
+        self.host.kill(power=self.dies_by_power)
+
     def resume(self) -> None:
         """Let a paused process go on."""
         self.loop.is_paused = False
@@ -181,8 +186,7 @@ class Process:
         if self.dies_in is not None:
             self.dies_in -= 1
             if self.dies_in <= 0:
-                self.world.scheduler.note(f"{self} dies in {what} of {path}")
-                self.host.kill(power=self.dies_by_power)
+                self.die_now(f"{what} of {path}")
                 raise Died
         if Fiber.current is not None:
             Fiber.current.called_system()
