@@ -12,17 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.copying import remove
 from sparrowmq.store.care.restore import restore
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.simulation.cluster import Cluster
 from tests.simulation.files import ROOT
 from tests.simulation.history import History, Place
+from tests.simulation.world import SimClock, this_process
 
 _COPY: Final = f"{ROOT}/copy"
 _RESTORED: Final = f"{ROOT}/restored"
@@ -50,17 +53,21 @@ class Backups:
             return
         is_complete = number in self._cluster.in_sync()
         known = dict(self._history.acknowledged)
-        store = settings.store(settings.port)
+        topics = dict(self._history.decided_topics()) if is_complete else {}
 
         async def program() -> None:
+            clock = SimClock(this_process(self._cluster.world))
             try:
-                found = await asyncio.to_thread(_restored, store)
+                found, queues = await asyncio.to_thread(_restored, settings, clock)
             except (SparrowError, OSError) as error:
                 self._cluster.world.scheduler.note(f"backup of {host.name} failed: {error!r}")
                 self.failed += 1
                 return
             self.done += 1
             self._compare(f"the backup of {host.name}", known, found, is_complete)
+            for name, possible in self._history.decided_topics():
+                if topics.get(name) is possible:  # no operation on it since
+                    self._history.check_topic(name, queues.get(name, 0))
 
         host.run_tool(program, _PAUSES)
 
@@ -76,15 +83,17 @@ class Backups:
                 )
 
 
-def _restored(settings: StoreSettings) -> dict[Place, str]:
-    """Back a store up, restore the copy, and return its messages of ordinary topics."""
-    disk, of_new = Disk(), replace(settings, path=Path(_RESTORED))
+def _restored(settings: BrokerSettings, clock: Clock) -> tuple[dict[Place, str], dict[str, int]]:
+    """Back a store up, restore the copy, and return its ordinary messages, and the topics with their queues."""
+    there = replace(settings, store_path=Path(_RESTORED))
+    disk, of_new = Disk(), there.store(there.port)
     for folder in (_COPY, _RESTORED):
         remove(disk, folder)
-    backup(settings, _COPY, disk)
+    backup(settings.store(settings.port), _COPY, disk)
     restore(_COPY, of_new, disk)
     with MessageStore.open(of_new, vfs=disk) as store:
-        return _messages(store)
+        state = KeptState.load(store, there, clock, trusts_files=False)
+        return _messages(store), {topic.topic_name: topic.read_queue_nums for topic in state.topics}
 
 
 def _messages(store: MessageStore) -> dict[Place, str]:

@@ -183,6 +183,10 @@ class History:
         for key in sorted(self.offsets):
             self.check_offset(key, offsets.get(key) or 0)
 
+    def decided_topics(self) -> list[tuple[str, set[int]]]:
+        """The topics on which no operation is under way, or has failed."""
+        return [(name, possible) for name, possible in self.topics.items() if len(possible) == 1]
+
     def check_topic(self, name: str, queues: int) -> None:
         """Compare the number of a topic's queues; 0: it does not exist."""
         if queues not in self.topics[name]:
