@@ -54,9 +54,9 @@ class GrpcError(Exception):
         self.message = message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Caller:
-    """The client of a connection.
+    """The client of a connection. All calls of the connection have the same object.
 
     Attributes:
         host, port: as the socket has them, or the header of a proxy.

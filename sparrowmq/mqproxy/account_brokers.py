@@ -21,7 +21,7 @@ from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
-from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
@@ -109,7 +109,8 @@ class AccountCluster:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
         user = grpc_principal(call.metadata, self.users.accounts, self._clock.now_ms(), self._freshness)
         demand_enabled(user)
-        return AccountBrokers(self, user.access_key, Source(str(call.peer), call.peer.certificate), client_id)
+        source = Source(str(call.peer), call.peer.certificate)
+        return AccountBrokers(self, self.own.lookups(call.peer), user.access_key, source, client_id)
 
     def left(self, client_id: str) -> None:
         for each in self._open.values():
@@ -161,8 +162,11 @@ class AccountCluster:
 class AccountBrokers:
     """The brokers for one client of a user. (Implements `proxy.brokers.Brokers`.)"""
 
-    def __init__(self, cluster: AccountCluster, account: str, source: Source, client_id: str) -> None:
+    def __init__(
+        self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str
+    ) -> None:
         self.account = account
+        self._lookups = lookups
         self._cluster = cluster
         self._source = source
         self._client_id = client_of(account, client_id)
@@ -172,16 +176,15 @@ class AccountBrokers:
         self._cluster.announce(self.account, self._client_id, producers)
 
     async def route(self, topic: str) -> TopicRoute:
-        route = await self._cluster.own.route(topic)
         if not self._cluster.users.may_see(self.account, topic, self._source):
             raise AccessDenied(f"User:{self.account} has no permission to access Topic:{topic}")
-        return route
+        return await self._lookups.route(topic)
 
     async def topic(self, name: str) -> TopicConfig:
-        return await self._cluster.own.topic(name)
+        return await self._lookups.topic(name)
 
     async def group(self, name: str) -> GroupConfig | None:
-        return await self._cluster.own.group(name)
+        return await self._lookups.group(name)
 
     async def ask(
         self,

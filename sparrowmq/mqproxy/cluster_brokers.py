@@ -1,6 +1,8 @@
 """The brokers of a cluster, ours or Apache's, as the gRPC port needs them.
 
-Routes, topics and groups are asked for once in some seconds. A route stays in use while no name server answers.
+Routes, topics and groups are asked for once in some seconds. A route stays in use while no name server answers. All
+clients share the connections to name servers and brokers, and may invent any number of names. So each client's
+connection asks for few names at a time, and its other questions wait in mqproxy. Those of other clients pass them.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import zip_longest
 from typing import Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
-from sparrowmq.http2.calls import Call
+from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.protocol.codes import ResponseCode
@@ -45,6 +48,7 @@ V = TypeVar("V")
 FRESH_S: Final = 5.0
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
 MOST_KEPT: Final = 10_000
+NAMES_AT_ONCE: Final = 16  # of one connection of a client
 
 
 class Kept(Generic[V]):
@@ -238,6 +242,7 @@ class ClusterBrokers:
         self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
         self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
         self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
+        self._lookups: WeakKeyDictionary[Caller, Lookups] = WeakKeyDictionary()
 
     @property
     def on_check(self) -> OnCheck:
@@ -248,7 +253,14 @@ class ClusterBrokers:
         self._connections.on_check = called
 
     def brokers_for(self, call: Call, client_id: str) -> ClientBrokers:
-        return ClientBrokers(self, client_id)
+        return ClientBrokers(self, self.lookups(call.peer), client_id)
+
+    def lookups(self, connection: Caller) -> Lookups:
+        """The questions of a connection of the gRPC port."""
+        found = self._lookups.get(connection)
+        if found is None:
+            found = self._lookups[connection] = Lookups(self)
+        return found
 
     def left(self, client_id: str) -> None:
         self.announce(client_id, ())
@@ -302,20 +314,36 @@ class ClusterBrokers:
         raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
 
 
+class Lookups:
+    """The questions of one client's connection about topics and groups, `NAMES_AT_ONCE` of them at a time."""
+
+    def __init__(self, cluster: ClusterBrokers) -> None:
+        self._cluster = cluster
+        self._turns = asyncio.Semaphore(NAMES_AT_ONCE)
+
+    async def route(self, topic: str) -> TopicRoute:
+        async with self._turns:
+            return await self._cluster.route(topic)
+
+    async def topic(self, name: str) -> TopicConfig:
+        async with self._turns:
+            return await self._cluster.topic(name)
+
+    async def group(self, name: str) -> GroupConfig | None:
+        async with self._turns:
+            return await self._cluster.group(name)
+
+
 class ClientBrokers:
     """The brokers for one client."""
 
     account = ""
 
-    def __init__(self, cluster: ClusterBrokers, client_id: str) -> None:
+    def __init__(self, cluster: ClusterBrokers, lookups: Lookups, client_id: str) -> None:
         self._cluster = cluster
         self._client_id = client_id
-        self.route, self.topic, self.group, self.ask = (
-            cluster.route,
-            cluster.topic,
-            cluster.group,
-            cluster.ask,
-        )
+        self.route, self.topic, self.group = lookups.route, lookups.topic, lookups.group
+        self.ask = cluster.ask
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""

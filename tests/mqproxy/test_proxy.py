@@ -13,6 +13,7 @@ from sparrowmq.proxy.wire_types import ClientType
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.mqproxy.remoting.proxied import until
 from tests.proxy.scripted import named, outgoing
 
 
@@ -50,6 +51,25 @@ async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):
                 assert acked.status.code == 20000 and {each.status.code for each in acked.entries} == {20000}
             async with connect(cluster.namesrv) as mq:
                 assert (await mq.admin.lag("g")).lag == 0
+
+
+async def test_names_that_one_client_invents_do_not_hold_up_others(tmp_path):
+    async with Cluster(tmp_path) as cluster, Proxy(ProxySettings(port=0), cluster.namesrv) as proxy:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+        async with channel_to(proxy.address) as one, channel_to(proxy.address) as other:
+            greedy, client, codes = GrpcClient(one, "greedy"), GrpcClient(other), []
+
+            async def ask(number):
+                answer = await greedy.call("QueryRoute", topic=named(f"x{number}"))
+                codes.append(answer.status.code)
+
+            asking = [asyncio.ensure_future(ask(number)) for number in range(2000)]
+            await until(lambda: codes)
+            assert (await client.call("QueryRoute", topic=named("orders"))).status.code == 20000
+            assert len(codes) < 500
+            await asyncio.gather(*asking)
+            assert set(codes) == {40402}
 
 
 async def test_a_cluster_that_is_away_is_said_to_be_so():

@@ -32,7 +32,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
-from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
+from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
 from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
 from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
 from sparrowmq.mqproxy.remoting.joining import joined, readdressed
@@ -41,7 +41,6 @@ from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.named_address import BROKER_FIELD
-from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
@@ -56,7 +55,6 @@ GATHER_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
 CLIENT_S: Final = 10.0  # for the answer of a client to a broker
 ANY_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
 LINK_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
-ROUTES_AT_ONCE: Final = 16  # of one client: all share the connections to name servers
 HEARTBEAT_BYTES: Final = 64 * 1024  # a larger heartbeat is not kept for new connections
 _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
 
@@ -96,7 +94,7 @@ class Relay:
         self._servers = servers
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._brokers: set[str] = set()  # of the routes that it has asked for
-        self._asking = asyncio.Semaphore(ROUTES_AT_ONCE)
+        self._lookups = Lookups(servers.cluster)
         self._heartbeat: Command | None = None
         self._held_bytes = 0  # of its requests without an answer
         session.on_end(self._ended)
@@ -175,14 +173,10 @@ class Relay:
             rows = readdressed(table.broker_addr_table.values(), at)
             by_name = {row.broker_name: row for row in rows}
             return msgspec.structs.replace(table, broker_addr_table=by_name, names_brokers=True)
-        route = await self._route(topic)
+        route = await self._lookups.route(topic)
         self._brokers |= {row.broker_name for row in route.broker_datas}
         rows = readdressed(route.broker_datas, at)
         return msgspec.structs.replace(route, broker_datas=rows, names_brokers=True)
-
-    async def _route(self, topic: str) -> TopicRoute:
-        async with self._asking:
-            return await self._servers.cluster.route(topic)
 
     async def _destinations(self, command: Command, reach: Reach) -> Sequence[str]:
         """The names of the brokers for a request. Raises: RemoteError, it may be meant for each of several."""
@@ -192,7 +186,7 @@ class Relay:
             return [name]
         topic = topic_of(command.code, fields, command.body) if reach in (Reach.ONE, Reach.ANY) else ""
         if topic:
-            names = sorted(row.broker_name for row in (await self._route(topic)).broker_datas)
+            names = sorted(row.broker_name for row in (await self._lookups.route(topic)).broker_datas)
         else:
             names = sorted(self._brokers) or await cluster.addresses.masters()
         if not names:

@@ -77,6 +77,6 @@ class GrpcClient:
 
 @asynccontextmanager
 async def channel_to(address):
-    """A connection to a port."""
-    async with aio.insecure_channel(address) as channel:
+    """A connection to a port, which no other channel shares."""
+    async with aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield channel
