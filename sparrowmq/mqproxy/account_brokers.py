@@ -88,7 +88,6 @@ class AccountCluster:
         self.own = own
         self.users = users
         self.on_check: OnCheck = lambda *_: None
-        self.commands: ClientCommands | None = None
         self._connect = connect
         self._tasks = tasks
         self._clock = clock
@@ -97,6 +96,14 @@ class AccountCluster:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def commands(self) -> ClientCommands | None:
+        return self.own.commands
+
+    @commands.setter
+    def commands(self, commands: ClientCommands | None) -> None:
+        self.own.commands = commands
 
     def brokers_for(self, call: Call, client_id: str) -> AccountBrokers:
         """The brokers for the user that signed a call.

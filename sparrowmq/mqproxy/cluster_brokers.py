@@ -234,7 +234,7 @@ class ClusterBrokers:
     """
 
     def __init__(self, network: Network, clock: Clock) -> None:
-        self.commands: ClientCommands | None = None  # no broker sees a consumer that it could ask
+        self.commands: ClientCommands | None = None
         self._name_servers = network.name_servers
         self.addresses = Addresses(network.name_servers, clock)
         self._connections = Connections(network, self.addresses)

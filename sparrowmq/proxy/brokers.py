@@ -16,6 +16,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.bodies import (
     ConsumeOutcome,
     ConsumerBeat,
+    ConsumerConnections,
     ConsumerRunning,
     GroupConfig,
     TopicConfig,
@@ -37,6 +38,8 @@ OnCheck = Callable[[str, CheckTransactionState, StoredMessage, Collection[str]],
 
 class ClientCommands(Protocol):
     """Commands for the clients of a port (commands.py), by their ids with accounts."""
+
+    def consumers(self, group: str) -> ConsumerConnections: ...
 
     async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning: ...
 

@@ -15,9 +15,15 @@ from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import LanguageCode, ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning
+from sparrowmq.protocol.requests.bodies import (
+    Connection,
+    ConsumeOutcome,
+    ConsumerConnections,
+    ConsumerRunning,
+)
+from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 from sparrowmq.proxy.grpc_clients import POP, Client, Clients
 from sparrowmq.proxy.message_out import message_of
 from sparrowmq.proxy.statuses import Status, status
@@ -25,6 +31,7 @@ from sparrowmq.proxy.wire_types import message
 
 ANSWER_S: Final = 8.0  # less than a broker waits for a client
 _RESULTS: Final = ("thread_stack_trace", "verify_message_result")
+_LANGUAGES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET"}  # those that the remoting protocol spells otherwise
 
 
 class Commands:
@@ -34,6 +41,20 @@ class Commands:
         self._clients = clients
         self._clock = clock
         self._asked: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
+
+    def consumers(self, group: str) -> ConsumerConnections:
+        """The members of a consumer group that are clients of this port."""
+        found = self._clients.consumers_of(group)
+        return ConsumerConnections(
+            [
+                Connection(_own_id(client), client.address, _language(client), PROTOCOL_VERSION)
+                for client in found
+            ],
+            {each.topic: each for client in found for each in client.subscriptions},
+            POP,
+            "CLUSTERING",
+            "CONSUME_FROM_LAST_OFFSET",
+        )
 
     async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning:
         """The state of a consumer, with the stacks of its threads if an operator wants them. Raises: RemoteError."""
@@ -99,3 +120,13 @@ class Commands:
                 f"the client cannot do this: {found.status.message}",
             )
         return found
+
+
+def _own_id(client: Client) -> str:
+    return client.client_id.partition("\n")[0]
+
+
+def _language(client: Client) -> str:
+    """The language as tools know it: Java's tools cannot read the name of another one."""
+    name = _LANGUAGES.get(client.language, client.language)
+    return name if name in LanguageCode.__members__ else LanguageCode.OTHER.name

@@ -192,6 +192,10 @@ class Clients:
         for client_id in silent:
             self.leave(client_id)
 
+    def consumers_of(self, group: str) -> list[Client]:
+        """The members of a consumer group."""
+        return [client for client in self._by_id.values() if client.group == group]
+
     def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:
         """Those of the clients that send half messages to a topic and have a stream."""
         known = [self._by_id[each] for each in client_ids if each in self._by_id]

@@ -35,7 +35,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
 from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
 from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
-from sparrowmq.mqproxy.remoting.joining import joined, readdressed
+from sparrowmq.mqproxy.remoting.joining import joined, readdressed, with_consumers
 from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
 from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
@@ -144,6 +144,8 @@ class Relay:
         if reach is Reach.ROUTE or reach is Reach.CLUSTER:
             return _reply(await self._routes(command, reach))
         names = await self._destinations(command, reach)
+        if reach is Reach.CONNECTIONS:
+            return await self._connections(names, command)
         if len(names) == 1:
             return await self._ask(names[0], command)
         if reach is Reach.ANY:
@@ -231,6 +233,14 @@ class Relay:
         if not answers and not command.is_oneway:
             raise BrokerUnreachable(", ".join(names), f"none answers within {GATHER_S:g} s")
         return joined(reach, answers) if answers else None
+
+    async def _connections(self, names: Sequence[str], command: Command) -> Command | None:
+        """The members of a group: those that the brokers know, and those at the gRPC port."""
+        answer = await self._ask_all(names, command, Reach.CONNECTIONS)
+        commands = self._servers.cluster.commands
+        if answer is None or commands is None:
+            return answer
+        return with_consumers(answer, commands.consumers(command.ext_fields().get("consumerGroup", "")))
 
     async def _link_in_time(self, name: str) -> Link:
         """As `_link`, within a time. Raises: NetworkError, RemoteError."""

@@ -4,6 +4,7 @@
     ANY       to one of the topic's brokers that answers, as all have the same answer
     ALL       to all of the client's brokers; the answer is the first error, or the first answer
     MEMBERS   to all; the answer has the members that any of them knows
+    CONNECTIONS  likewise, with the members at the gRPC port, which no broker knows
     RECORDS   to all; the answer has the messages of all
     ROUTE, CLUSTER   mqproxy answers, with its own address instead of the brokers'
 
@@ -35,6 +36,7 @@ class Reach(Enum):
     ANY = auto()
     ALL = auto()
     MEMBERS = auto()
+    CONNECTIONS = auto()
     RECORDS = auto()
     ROUTE = auto()
     CLUSTER = auto()
@@ -77,7 +79,7 @@ REACH: Final[Mapping[int, Reach]] = {
     RequestCode.HEART_BEAT: Reach.ALL,
     RequestCode.UNREGISTER_CLIENT: Reach.ALL,
     RequestCode.CHECK_CLIENT_CONFIG: Reach.ALL,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: Reach.ALL,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Reach.CONNECTIONS,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Reach.MEMBERS,
     RequestCode.QUERY_MESSAGE: Reach.RECORDS,
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Reach.ROUTE,

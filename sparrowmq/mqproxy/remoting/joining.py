@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.mqproxy.remoting.destinations import Reach
-from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerList
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply
 from sparrowmq.protocol.wire.command import Command
 
@@ -22,6 +23,10 @@ def joined(reach: Reach, answers: list[Command]) -> Command:
             lists = [ConsumerList.decode(answer.body).consumer_id_list for answer in good]
             members = sorted({member for each in lists for member in each})
             return replace(good[0], body=ConsumerList(members).encode())
+        if reach is Reach.CONNECTIONS and good:
+            return replace(
+                good[0], body=united(ConsumerConnections.decode(each.body) for each in good).encode()
+            )
         if reach is Reach.RECORDS and good:
             return replace(max(good, key=_updated), body=b"".join(answer.body for answer in good))
     except RemoteProtocolError:
@@ -29,6 +34,28 @@ def joined(reach: Reach, answers: list[Command]) -> Command:
     if reach is Reach.ALL and len(good) < len(answers):
         return next(answer for answer in answers if answer.code)
     return (good or answers)[0]
+
+
+def with_consumers(answer: Command, own: ConsumerConnections) -> Command:
+    """The brokers' answer about the members of a group, with the members at the gRPC port."""
+    if not own.connection_set or answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE):
+        return answer
+    theirs = [] if answer.code else [ConsumerConnections.decode(answer.body)]
+    return replace(answer, code=ResponseCode.SUCCESS, remark=None, body=united([*theirs, own]).encode())
+
+
+def united(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
+    """One group of several, of which the first decides how it consumes."""
+    first, *others = parts
+    for each in others:
+        known = {row.client_id for row in first.connection_set}
+        first = replace(
+            first,
+            connection_set=first.connection_set
+            + [row for row in each.connection_set if row.client_id not in known],
+            subscription_table=each.subscription_table | first.subscription_table,
+        )
+    return first
 
 
 def _updated(answer: Command) -> Any:

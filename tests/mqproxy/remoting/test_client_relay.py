@@ -15,10 +15,11 @@ from sparrowmq.mqproxy.remoting import client_relay, link, room
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.named_address import BROKER_FIELD, with_broker
-from sparrowmq.protocol.requests.admin_headers import GetTopicStats
+from sparrowmq.protocol.requests.admin_headers import GetConsumerConnectionList, GetTopicStats
 from sparrowmq.protocol.requests.assignment_bodies import AssignmentQuery
 from sparrowmq.protocol.requests.bodies import (
     ConsumerBeat,
+    ConsumerConnections,
     ConsumerList,
     ConsumerRunning,
     Heartbeat,
@@ -36,8 +37,10 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import QueryAssignment
+from sparrowmq.proxy.wire_types import ClientType
 from sparrowmq.remoting.pool import Pool
 from tests.auth.asked import ADMIN, SAMPLE, USER
+from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import SUBSCRIPTION, SUSPEND, send_request
 from tests.mqproxy.remoting.proxied import proxied, until
 
@@ -194,6 +197,31 @@ async def test_requests_of_tools_are_refused(tmp_path, pool):
         with pytest.raises(RemoteError, match=f"request code {GetTopicStats.code}") as refused:
             await session.call(GetTopicStats("orders"))
         assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_operators_see_the_consumers_of_both_ports(tmp_path, pool):
+    async with (
+        proxied(tmp_path) as place,
+        connect(place.address) as mq,
+        channel_to(place.proxy.address) as at,
+    ):
+        session, _ = await plain_session(pool, place)
+
+        async def consumers(group):
+            answer = await session.call(GetConsumerConnectionList(group), accept=(206,))
+            if answer.code:
+                return None
+            found = ConsumerConnections.decode(answer.body)
+            return {row.client_id for row in found.connection_set}, set(found.subscription_table)
+
+        assert await consumers("g") is None
+        for group in ("g", "h"):
+            await (await GrpcClient(at, f"grpc-{group}").telemetry(ClientType.PUSH_CONSUMER, group=group))()
+        assert await consumers("h") == ({"grpc-h"}, {"orders"})
+        async with mq.subscribe("orders", group="g"):
+            await until(lambda: all_know(place))
+            members, topics = await consumers("g")
+            assert members == {"grpc-g", mq._network.client_id} and topics >= {"orders"}
 
 
 async def test_a_broker_that_no_route_has_named_is_found(tmp_path, pool):

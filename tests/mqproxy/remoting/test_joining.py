@@ -1,9 +1,10 @@
 """One answer of several, and routes with the proxy's address."""
 
 from sparrowmq.mqproxy.remoting.destinations import Reach
-from sparrowmq.mqproxy.remoting.joining import joined, readdressed
-from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerList
+from sparrowmq.mqproxy.remoting.joining import joined, readdressed, with_consumers
+from sparrowmq.protocol.requests.bodies import BrokerRoute, Connection, ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply
+from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command
 
 
@@ -26,6 +27,30 @@ def test_without_a_broker_that_knows_members_there_is_its_error():
 
 def test_lists_that_cannot_be_read_go_on_as_they_are():
     assert joined(Reach.MEMBERS, [reply(body=b"?"), members("a")]).body == b"?"
+
+
+def connections(*names, topic="orders"):
+    table = {topic: Subscription.build(topic, "*")}
+    return ConsumerConnections([Connection(name) for name in names], table, "CONSUME_PASSIVELY")
+
+
+def test_connections_that_any_broker_knows_are_those_of_the_group():
+    parts = [connections("a", "b"), connections("b", "c", topic="bills")]
+    answers = [reply(206), *(reply(body=each.encode()) for each in parts)]
+    found = ConsumerConnections.decode(joined(Reach.CONNECTIONS, answers).body)
+    assert [row.client_id for row in found.connection_set] == ["a", "b", "c"]
+    assert found.subscription_table.keys() == {"orders", "bills"}
+    assert joined(Reach.CONNECTIONS, [reply(206), reply(206)]).code == 206
+
+
+def test_consumers_of_the_grpc_port_are_added_unless_the_question_was_refused():
+    own = connections("g")
+    found = with_consumers(reply(body=connections("a").encode()), own)
+    assert [row.client_id for row in ConsumerConnections.decode(found.body).connection_set] == ["a", "g"]
+    found = with_consumers(reply(206), own)
+    assert found.code == 0 and ConsumerConnections.decode(found.body) == own
+    assert with_consumers(reply(16), own).code == 16
+    assert with_consumers(reply(206), ConsumerConnections()).code == 206
 
 
 def test_records_of_all_brokers_are_found():
