@@ -86,11 +86,14 @@ def test_accounts_of_the_security_page_send_and_are_changed_by_its_commands(tmp_
 def test_users_of_the_security_page_are_changed_by_its_commands(tmp_path, stack):
     place = Place(tmp_path, stack, "server")
     place.replaced |= HERE | {"ROCKETMQ_HOME=...": f"ROCKETMQ_HOME={tmp_path}"}
-    [settings] = [each for each in boxes("security.md", "properties") if "initAuthenticationUser" in each]
+    place.replaced |= {"/var/lib/rocketmq": f"{tmp_path}/store"}
+    found = [each for each in boxes("security.md", "properties") if "initAuthenticationUser" in each]
+    settings, of_name_server = found
     configure(place, settings, "brokerClusterName=DefaultCluster\n")
+    (tmp_path / "namesrv.conf").write_text(place.text(of_name_server))
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tools.yml").write_text("accessKey: administrator\nsecretKey: vT7xN3mRb5c\n")
-    place.start("mqnamesrv\nmqbroker -c broker.conf")
+    place.start("mqnamesrv -c namesrv.conf\nmqbroker -c broker.conf")
     export, *commands = security_box("sparrowmq user add").splitlines()
     export = export.replace("ROCKETMQ_SECRET_KEY=...", "ROCKETMQ_SECRET_KEY=vT7xN3mRb5c")
     shown = [place.shell(f"{export}\n{line}", typed="8Fh2kQz0pLw\n" * 2) for line in commands]

@@ -59,6 +59,7 @@ _NAMED: Final = {
 _READS: Final = frozenset(
     {
         RequestCode.GET_DIAGNOSIS,
+        RequestCode.GET_NAMESRV_CONFIG,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
         RequestCode.GET_PRODUCER_CONNECTION_LIST,
         RequestCode.GET_BROKER_CONFIG,

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.staging.batch_staging import TOPIC_PROPERTY
 from sparrowmq.broker.state.users import Users
-from sparrowmq.broker.user_settings import FIRST_USER, INNER_CREDENTIALS, named_secret
 from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
@@ -26,8 +25,8 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.requests.user_bodies import ENABLED, SUPER, Policy, UserEntry
 from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.settings.user_settings import INNER_CREDENTIALS, demand_one_kind, named_secret
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class AccessControl:
         clock: Clock | None = None,
         users: Users | None = None,
     ) -> None:
-        _demand_one_kind(settings)
+        demand_one_kind(settings, settings.acl)
         self.guard: Guard | None = None
         self.has_users = settings.authentication
         self._is_unlimited = not settings.authorization
@@ -155,47 +154,15 @@ def create_first_users(settings: BrokerSettings, users: Users) -> None:
     """
     if not settings.authentication:
         return
-    from sparrowmq.auth.account_files import account_files
-    from sparrowmq.auth.user_directory import check_user, completed, migrated
+    from sparrowmq.auth.first_users import first_users, no_users
 
-    found = [(user, list[Policy]()) for user in _users_of(settings)]
-    if settings.migrates_accounts:
-        found += migrated(account_files(settings.home, settings.acl_file).now.documents.values())
-    for user, policies in found:
+    for user, policies in first_users(settings, settings.home, settings.acl_file):
         if users.get(user.username) is None:
-            whole = completed(user)
-            check_user(whole)
-            users.put(whole)
-            users.set_policies(whole.username, policies)
-            log.info("user %s is created from the settings", whole.username)
+            users.put(user)
+            users.set_policies(user.username, policies)
+            log.info("user %s is created from the settings", user.username)
     if not users.table:
-        raise ConfigError(
-            'authenticationEnabled=true, but there is no user: set initAuthenticationUser={"username":"admin",'
-            '"password":"..."}'
-        )
-
-
-def _users_of(settings: BrokerSettings) -> Iterator[UserEntry]:
-    """The Super users of the settings."""
-    if settings.first_user:
-        name, password = named_secret(settings.first_user, FIRST_USER)
-        yield UserEntry(name, password, SUPER, ENABLED)
-    if settings.inner_credentials:
-        name, password = named_secret(settings.inner_credentials, INNER_CREDENTIALS)
-        yield UserEntry(name, password, SUPER, ENABLED)
-
-
-def _demand_one_kind(settings: BrokerSettings) -> None:
-    """Raises: ConfigError, the settings contradict each other."""
-    if settings.acl and settings.authentication:
-        raise ConfigError(
-            "aclEnable=true and authenticationEnabled=true exclude each other: leave out aclEnable; "
-            "migrateAuthFromV1Enabled=true makes users of the accounts in plain_acl.yml"
-        )
-    if settings.authorization and not settings.authentication:
-        raise ConfigError(
-            "authorizationEnabled=true needs authenticationEnabled=true: a name without a signature proves nothing"
-        )
+        raise no_users()
 
 
 def topics_of(store: MessageStore) -> TopicAt:

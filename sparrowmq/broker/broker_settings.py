@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from sparrowmq.broker import accepted_keys
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
-from sparrowmq.broker.user_settings import UserSettings
 from sparrowmq.errors import ConfigError
 from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -38,6 +37,7 @@ from sparrowmq.settings.setting_kinds import (
     size,
 )
 from sparrowmq.settings.settings import setting
+from sparrowmq.settings.user_settings import UserSettings
 from sparrowmq.store.layout import ENTRY_SIZE, SECTOR
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 

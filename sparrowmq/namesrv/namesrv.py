@@ -31,6 +31,7 @@ from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.user_settings import demand_one_kind
 
 if TYPE_CHECKING:
     from sparrowmq.namesrv.namesrv_access import NamesrvAccess
@@ -79,7 +80,7 @@ class Namesrv:
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        refuse_public(settings.bind_address, settings.insecure or settings.acl)
+        refuse_public(settings.bind_address, settings.insecure or settings.checks_access)
         values = KeyValues(settings.kv_path)
         tasks = Background()
         handlers = (
@@ -150,7 +151,8 @@ class Namesrv:
             self._conditions.look()
 
     def _access(self) -> NamesrvAccess | None:
-        if not self._settings.acl:
+        demand_one_kind(self._settings, self._settings.acl)
+        if not self._settings.checks_access:
             return None
         # A name server without access control loads nothing of auth/.
         from sparrowmq.namesrv.namesrv_access import NamesrvAccess

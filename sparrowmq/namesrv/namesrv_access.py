@@ -1,14 +1,16 @@
-"""Access control of a name server: the accounts of the brokers decide who may register, change and ask.
+"""Access control of a name server: accounts or users decide who may register, change and ask.
 
-    register, unregister, ask for a version      an account with `broker: true`, or an administrator
-    change routes, values and settings           an administrator
-    ask for routes, topics and values            any account; with aclPublicRoutes=true every client
+                                          accounts of 4.x                       users (ACL 2.0)
+    register, unregister, ask for a version   `broker: true`, or an administrator   a Super user
+    change routes, values and settings        an administrator                      Update on `Cluster:*`
+    ask for routes, topics and values         any account                           any user
 
-    aclBrokerAddresses       may also do what brokers do, without a signature: for Apache's brokers, which sign nothing
-    globalWhiteRemoteAddresses of the account files      may do everything without a signature
+aclPublicRoutes=true         every client may ask for routes, topics and values
+aclBrokerAddresses           may also do what brokers do, without a signature: for brokers that sign nothing
+globalWhiteRemoteAddresses of the account files      may do everything without a signature
 
-Clients with accounts sign their questions to name servers too: ours, Java's, Go's and C++'s. Unlike Java, whose name
-servers accept every registration.
+Clients with accounts sign their questions to name servers too: ours, Java's, Go's and C++'s. Apache's brokers since 5.3
+sign with innerClientAuthenticationCredentials. Unlike Java, whose name servers accept every registration.
 """
 
 from __future__ import annotations
@@ -16,20 +18,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from sparrowmq.auth.account_files import LOOK_PERIOD_S, account_files
+from sparrowmq.auth import permissions
+from sparrowmq.auth.account_files import LOOK_PERIOD_S, AccountFiles, account_files
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.address_patterns import Addresses
 from sparrowmq.auth.audit_log import FILE, Audit
 from sparrowmq.auth.permissions import Caller
-from sparrowmq.auth.request_check import AccountCheck, Guard
+from sparrowmq.auth.request_check import AccountCheck, Check, Guard
+from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.errors import AccessDenied, ConfigError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.namesrv.namesrv_users import NamesrvUsers
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
+ANY_CLUSTER: Final = ""  # brokers of several clusters register here; only `Cluster:*` fits this name
 _OF_BROKERS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
 
 
@@ -37,12 +43,22 @@ class NamesrvAccess:
     """The guard of a name server with access control, and its audit log.
 
     Raises:
-        ConfigError: there are no accounts, a file is broken, or an address is none.
+        ConfigError: there are no accounts or users, a file is broken, or an address is none.
     """
 
     def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
-        self._files = account_files(settings.home, settings.acl_file)
-        self._accounts = AccountCheck(self._files, lambda offset: None)
+        self._known: AccountFiles | NamesrvUsers
+        self._check: Check
+        if settings.authentication:
+            self._known = users = NamesrvUsers(settings)
+            whitelists = settings.authentication_whitelist, settings.authorization_whitelist
+            self._check = UserCheck(
+                UserRules(ANY_CLUSTER, *whitelists), lambda: users.by_name, lambda _: None
+            )
+        else:
+            self._known = account_files(settings.home, settings.acl_file)
+            self._check = AccountCheck(self._known, lambda _: None)
+        self._has_users = settings.authentication
         self._is_public = settings.public_routes
         try:
             self._brokers = Addresses([settings.broker_addresses])
@@ -55,25 +71,27 @@ class NamesrvAccess:
     def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         try:
-            self._accounts(peer, command, row, header)
+            self._check(peer, command, row, header)
+            if self._has_users and row.access is Access.CLUSTER and peer.principal is not None:
+                permissions.demand_trust(peer.principal, row)
         except AccessDenied as error:
             if not self._may_unsigned(peer, row):
-                raise _with_advice(error, row, is_known=peer.principal is not None) from None
+                raise self._with_advice(error, row, is_known=peer.principal is not None) from None
 
     def probes(self) -> tuple[Probe, ...]:
         """Return what can be wrong with accounts and the audit log."""
         return (
             (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
             (DENIALS, lambda: self.audit.again.last),
-            (ACCOUNTS_NOT_LOADED, lambda: self._files.problem),
+            (ACCOUNTS_NOT_LOADED, lambda: self._known.problem),
         )
 
     async def watch(self, clock: Clock) -> None:
-        """Load the account files when they have changed, and write the audit log, until cancelled."""
+        """Load the accounts or users when their files have changed, and write the audit log, until cancelled."""
         try:
             while True:
                 await clock.sleep(LOOK_PERIOD_S)
-                self._files.look()
+                self._known.look()
                 if self.audit.is_due:
                     await asyncio.to_thread(self.audit.write)
         finally:
@@ -84,13 +102,16 @@ class NamesrvAccess:
             return True
         return row.access in _OF_BROKERS and self._brokers.has(peer.host[:-PORT_BYTES])
 
-
-def _with_advice(error: AccessDenied, row: Row, *, is_known: bool) -> AccessDenied:
-    if row.access is not Access.CLUSTER:
-        return error
-    advice = (
-        "give the account `broker: true`"
-        if is_known
-        else "set brokerAccessKey and brokerSecretKey at the broker, or name its address in aclBrokerAddresses here"
-    )
-    return AccessDenied(f"{error.args[0]}; {advice}").of_kind(error.kind).of_kind(error.kind)
+    def _with_advice(self, error: AccessDenied, row: Row, *, is_known: bool) -> AccessDenied:
+        if row.access is not Access.CLUSTER:
+            return error
+        if self._has_users:
+            keys = "innerClientAuthenticationCredentials at the broker to a Super user that this name server knows"
+            advice = "only Super users register brokers" if is_known else f"set {keys}"
+        elif is_known:
+            advice = "give the account `broker: true`"
+        else:
+            advice = "set brokerAccessKey and brokerSecretKey at the broker"
+        if not is_known:
+            advice += ", or name its address in aclBrokerAddresses here"
+        return AccessDenied(f"{error.args[0]}; {advice}", error.code).of_kind(error.kind)

@@ -12,13 +12,14 @@ from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 from sparrowmq.settings.setting_kinds import BOOLEAN, PATH, TEXT, integer
 from sparrowmq.settings.settings import setting
+from sparrowmq.settings.user_settings import UserSettings
 
 _ONE_LOOP = "one event loop serves all connections; there is no pool of threads to size"
 _SOCKETS = "sockets have the operating system's own sizes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
+class NamesrvSettings(UserSettings, ServerTlsSettings, MetricsSettings, LogSettings):
     ACCEPTED: ClassVar[Mapping[str, str]] = {
         "configStorePath": "settings are read from the file given with -c and never written",
         "productEnvName": "it chose among Alibaba's own environments",
@@ -62,9 +63,16 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """Addresses of brokers that register without an account, such as Apache's. Example: 10.0.0.7,10.0.1.*."""
     public_routes: bool = setting("aclPublicRoutes", False, BOOLEAN)
     """Let clients without an account ask for routes and topics."""
+    users_file: Path | None = setting("usersFile", None, PATH)
+    """File of users and policies, with authenticationEnabled=true: a broker's config/users.json, or a copy."""
     audit_log: bool = setting("auditLog", True, BOOLEAN)
-    """Note requests for administrators, and denials, in a file. Only with aclEnable=true."""
+    """Note requests for administrators, and denials, in a file. Only with access control."""
     audit_path: Path | None = setting("auditLogPath", None, PATH)
     """File of the audit log. By default audit.log beside kvConfigPath."""
     order_messages: bool = setting("orderMessageEnable", True, BOOLEAN, live=True)
     """Tell clients the queues of ordered topics. Java's default is false: there, ordered topics need this setting."""
+
+    @property
+    def checks_access(self) -> bool:
+        """Whether the name server knows its peers, by accounts or by users."""
+        return self.acl or self.authentication

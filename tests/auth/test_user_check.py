@@ -189,7 +189,10 @@ def test_every_request_for_administrators_needs_an_action_that_a_plain_user_lack
             assert str(resource) == "Cluster:main"
 
 
-def test_the_tables_name_only_requests_for_administrators_of_a_broker():
+def test_the_tables_name_only_requests_for_administrators():
     for code in {*_NAMED, *_READS, *_FOR_SUPER_USERS}:
         row = BY_CODE[code]
-        assert row.served_by & Role.BROKER and row.access in (Access.ADMIN, Access.CLUSTER), row.name
+        assert row.served_by & (Role.BROKER | Role.NAMESRV) and row.access in (
+            Access.ADMIN,
+            Access.CLUSTER,
+        ), row.name

@@ -15,12 +15,14 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.cli.mqadmin.main import run
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
+from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.proxy.wire_types import ClientType
 from tests.broker.grpc_port import attacks
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.servers import OURS, SETTINGS, OurBroker, OurNamesrv, Target
 from tests.interop.test_access import AUTH_OF_5
+from tests.interop.wire import Wire
 from tests.proxy.scripted import named, outgoing
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -153,3 +155,18 @@ async def test_mqproxy_decides_by_the_users_of_apaches_broker(
             for client, code in ((thief, 40100), (writer, 40100), (reader, 20000)):
                 acked = await client.call("AckMessage", **names, entries=entries)
                 assert acked.status.code == code
+
+
+def test_apaches_broker_registers_at_our_name_server_as_a_super_user(tmp_path: Path) -> None:
+    providers = {key: value for key, value in AUTH_OF_5.items() if key.endswith("Provider")}
+    conf = SETTINGS | providers | USERS | {"authConfigPath": tmp_path / "auth"}
+    public = {"aclPublicRoutes": "true"}
+    with (
+        OurNamesrv(USERS | public) as namesrv,
+        ApacheBroker(VERSION, namesrv.address, tmp_path / "store", conf) as apaches,  # returns once registered
+        Wire(int(namesrv.address.rpartition(":")[2])) as stranger,
+    ):
+        fields = {"brokerName": "broker-a", "brokerAddr": apaches.address, "clusterName": "DefaultCluster"}
+        assert stranger.ask(RequestCode.UNREGISTER_BROKER, fields | {"brokerId": "0"}).code == 16
+        assert apaches.address.encode() in stranger.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
+        apaches.kill()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from sparrowmq import Credentials, connect
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
@@ -20,11 +22,21 @@ from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
+from sparrowmq.protocol.requests.user_bodies import (
+    ENABLED,
+    NORMAL,
+    Policy,
+    PolicyRule,
+    UserEntry,
+    UserTable,
+)
+from sparrowmq.protocol.requests.user_headers import CreateUser
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, TlsMode
+from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
 from tests.auth.asked import received
 from tests.certificates import authority, signed
@@ -38,8 +50,9 @@ accounts:
 ADMIN = ("administrator", "administrator-secret")
 BROKER = ("broker-account", "broker-secret")
 SHOP = ("shop-website", "shop-secret")
+KEEPER = ("keeper", "keeper-secret")
 WRONG = ("broker-account", "another-secret")
-REFUSED = "brokerAccessKey and brokerSecretKey|broker: true"
+REFUSED = "brokerAccessKey and brokerSecretKey|broker: true|innerClientAuthentication|only Super users"
 
 
 @dataclass
@@ -54,12 +67,35 @@ class Guarded:
         return await self.pools[-1].session(self.namesrv.address)
 
 
-@asynccontextmanager
-async def guarded(path: Path, **given: Any) -> AsyncIterator[Guarded]:
+def with_accounts(path: Path, **given: Any) -> NamesrvSettings:
     (path / "accounts.yml").write_text(ACCOUNTS)
-    settings = NamesrvSettings(
+    return NamesrvSettings(
         port=0, kv_path=path / "kv.json", acl=True, acl_file=path / "accounts.yml", **given
     )
+
+
+def with_users(path: Path, **given: Any) -> NamesrvSettings:
+    """The accounts as users of ACL 2.0, and a user that may change everything of clusters."""
+    users = {name: UserEntry(name, secret, NORMAL, ENABLED) for name, secret in (SHOP, KEEPER)}
+    keeper = Policy("Custom", [PolicyRule("Cluster:*", ["All"], None, "Allow")])
+    table = UserTable(users=users, policies={KEEPER[0]: [keeper]})
+    (path / "users.json").write_bytes(table.encode())
+    return NamesrvSettings(
+        port=0,
+        kv_path=path / "kv.json",
+        authentication=True,
+        users_file=path / "users.json",
+        first_user=f'{{"username":"{ADMIN[0]}","password":"{ADMIN[1]}"}}',
+        inner_credentials=f'{{"accessKey":"{BROKER[0]}","secretKey":"{BROKER[1]}"}}',
+        **({"authorization": True} | given),
+    )
+
+
+@asynccontextmanager
+async def guarded(
+    path: Path, made: Callable[..., NamesrvSettings] = with_accounts, **given: Any
+) -> AsyncIterator[Guarded]:
+    settings = made(path, **given)
     async with Namesrv(settings, SystemClock()) as namesrv:
         running = Guarded(namesrv)
         try:
@@ -68,6 +104,9 @@ async def guarded(path: Path, **given: Any) -> AsyncIterator[Guarded]:
             for pool in running.pools:
                 pool.close()
                 await pool.ended()
+
+
+BOTH = pytest.mark.parametrize("made", [with_accounts, with_users])
 
 
 async def register(session: Session, address: str = "10.0.0.1:10911") -> None:
@@ -83,8 +122,9 @@ async def route(session: Session) -> dict[int, str]:
 
 
 @pytest.mark.guards("namesrv.Namesrv.__aenter__: guard = None", "permissions.demand_trust: is_theirs = True")
-async def test_strangers_take_over_no_route(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as at:
+@BOTH
+async def test_strangers_take_over_no_route(tmp_path: Path, made: Any) -> None:
+    async with guarded(tmp_path, made) as at:
         await register(await at.session(BROKER))
         for who in (None, SHOP, WRONG, ("nobody-known", "nobody-known")):
             stranger = await at.session(who)
@@ -105,17 +145,38 @@ async def test_each_request_needs_an_account(tmp_path: Path, row: Any) -> None:
         Access.CLUSTER: {None: False, SHOP: False, BROKER: True, ADMIN: True},
         Access.ADMIN: {None: False, SHOP: False, BROKER: False, ADMIN: True},
     }[row.access]
-    fields = {name: _sample(name) for name in row.header.__struct_fields__}
     async with guarded(tmp_path) as at:
-        for who, allowed in may.items():
-            denied = False
-            try:
-                await (await at.session(who)).call(row.header(**fields), b"")
-            except AccessDenied:
-                denied = True
-            except RemoteError:
-                pass  # it was handled, and the sample is no good
-            assert denied is not allowed, (who, row.name)
+        await check_rights(at, row, may)
+
+
+@pytest.mark.guards("NamesrvAccess.check: drop permissions.demand_trust")
+@pytest.mark.parametrize("has_policies", [True, False])
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.served_by & Role.NAMESRV], ids=lambda row: row.name
+)
+async def test_each_request_needs_a_user(tmp_path: Path, row: Any, has_policies: bool) -> None:
+    """Only Super users register brokers, also where no policies count."""
+    all_users = {SHOP: True, KEEPER: True, BROKER: True, ADMIN: True}
+    may = {
+        Access.CLIENT: all_users,
+        Access.CLUSTER: all_users | {SHOP: False, KEEPER: False},
+        Access.ADMIN: all_users | {SHOP: not has_policies},
+    }[row.access]
+    async with guarded(tmp_path, with_users, authorization=has_policies) as at:
+        await check_rights(at, row, may | {None: False, WRONG: False})
+
+
+async def check_rights(at: Guarded, row: Any, may: Mapping[Any, bool]) -> None:
+    fields = {name: _sample(name) for name in row.header.__struct_fields__}
+    for who, allowed in may.items():
+        denied = False
+        try:
+            await (await at.session(who)).call(row.header(**fields), b"")
+        except AccessDenied:
+            denied = True
+        except RemoteError:
+            pass  # it was handled, and the sample is no good
+        assert denied is not allowed, (who, row.name)
 
 
 def _sample(name: str) -> Any:
@@ -128,8 +189,9 @@ def _sample(name: str) -> Any:
     return (samples | optional).get(name, "x")
 
 
-async def test_routes_are_for_everybody_if_a_setting_says_so(tmp_path: Path) -> None:
-    async with guarded(tmp_path, public_routes=True) as at:
+@BOTH
+async def test_routes_are_for_everybody_if_a_setting_says_so(tmp_path: Path, made: Any) -> None:
+    async with guarded(tmp_path, made, public_routes=True) as at:
         await register(await at.session(BROKER))
         stranger = await at.session()
         assert await route(stranger) == {0: "10.0.0.1:10911"}
@@ -139,14 +201,15 @@ async def test_routes_are_for_everybody_if_a_setting_says_so(tmp_path: Path) -> 
             await register(stranger, "6.6.6.6:10911")
 
 
-async def test_apaches_brokers_register_by_their_address(tmp_path: Path) -> None:
-    async with guarded(tmp_path, broker_addresses="10.0.0.7,127.0.0.1") as at:
+@BOTH
+async def test_apaches_brokers_register_by_their_address(tmp_path: Path, made: Any) -> None:
+    async with guarded(tmp_path, made, broker_addresses="10.0.0.7,127.0.0.1") as at:
         stranger = await at.session()
         await register(stranger)
         assert await route(stranger) == {0: "10.0.0.1:10911"}
         with pytest.raises(AccessDenied):
             await stranger.call(ask.DeleteTopicInNamesrv("orders"))
-    async with guarded(tmp_path, broker_addresses="10.0.0.7") as at:
+    async with guarded(tmp_path, made, broker_addresses="10.0.0.7") as at:
         with pytest.raises(AccessDenied):
             await register(await at.session())
 
@@ -155,6 +218,33 @@ async def test_an_address_that_is_none_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="aclBrokerAddresses"):
         async with guarded(tmp_path, broker_addresses="10.0.0"):
             raise AssertionError("it started")
+
+
+async def test_a_cluster_with_users_has_them_at_its_name_server_too(tmp_path: Path) -> None:
+    """The name server reads the users of a broker on its machine, so new ones count there, too."""
+    operator = Credentials(*ADMIN)
+    named: dict[str, Any] = {
+        "authentication": True,
+        "authorization": True,
+        "first_user": f'{{"username":"{ADMIN[0]}","password":"{ADMIN[1]}"}}',
+        "inner_credentials": f'{{"accessKey":"{BROKER[0]}","secretKey":"{BROKER[1]}"}}',
+    }
+    async with (
+        Cluster(tmp_path, **named) as cluster,
+        Network(cluster.namesrv, credentials=operator) as network,
+    ):
+        broker = await network.brokers.session(cluster.brokers[0].address)
+        await broker.call(CreateUser(SHOP[0]), UserEntry(password=SHOP[1]).encode())
+    there = named | {"users_file": tmp_path / "broker-0" / "config" / "users.json"}
+    async with Cluster(tmp_path, namesrv_settings=there, **named) as cluster:
+        async with connect(cluster.namesrv, credentials=operator) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            await mq.send("orders", b"hello")
+        async with Network(cluster.namesrv, credentials=Credentials(*SHOP)) as shop:
+            await shop.name_servers.call(ask.GetRoute("orders"))
+        async with Network(cluster.namesrv) as stranger:
+            with pytest.raises(AccessDenied):
+                await stranger.name_servers.call(ask.GetRoute("orders"))
 
 
 async def test_changed_accounts_take_effect(
@@ -185,7 +275,7 @@ async def test_a_verified_certificate_stands_for_a_signature(tmp_path: Path) -> 
         )
         return client_context(settings)
 
-    tls = {
+    tls: dict[str, Any] = {
         "tls_mode": TlsMode.ENFORCING,
         "certificate": server.certificate,
         "key": server.key,

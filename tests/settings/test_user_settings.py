@@ -3,9 +3,9 @@
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.user_settings import FIRST_USER, INNER_CREDENTIALS, named_secret
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.settings import build
+from sparrowmq.settings.user_settings import FIRST_USER, INNER_CREDENTIALS, named_secret
 
 GIVEN = {
     "authenticationEnabled": "true",

@@ -1,4 +1,7 @@
-"""The settings of users and policies (ACL 2.0): the keys of Apache's broker.conf since 5.3."""
+"""The settings of users and policies (ACL 2.0): the keys of Apache's broker.conf since 5.3.
+
+Brokers and name servers have them. Apache's name servers check nobody.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,26 @@ class UserSettings(Settings):
     first_user: str | None = setting(FIRST_USER, None, SECRET, secret=True)
     """Super user that is created at a start if it does not exist, as {"username":"...","password":"..."}."""
     inner_credentials: str | None = setting(INNER_CREDENTIALS, None, SECRET, secret=True)
-    """Super user of the broker's own requests, as {"accessKey":"...","secretKey":"..."}. Created if absent."""
+    """Super user of the brokers' own requests, as {"accessKey":"...","secretKey":"..."}. Created if absent."""
     migrates_accounts: bool = setting("migrateAuthFromV1Enabled", False, BOOLEAN)
     """Create users from the accounts in plain_acl.yml at a start. Users that exist stay as they are."""
     authentication_whitelist: frozenset[int] = setting("authenticationWhitelist", frozenset(), _CODES)
     """Codes of requests that need no signature. They also need authorizationWhitelist."""
     authorization_whitelist: frozenset[int] = setting("authorizationWhitelist", frozenset(), _CODES)
     """Codes of requests that need no policy."""
+
+
+def demand_one_kind(settings: UserSettings, acl: bool) -> None:
+    """Do nothing if the settings do not contradict each other. Raises: ConfigError."""
+    if acl and settings.authentication:
+        raise ConfigError(
+            "aclEnable=true and authenticationEnabled=true exclude each other: leave out aclEnable; "
+            "migrateAuthFromV1Enabled=true makes users of the accounts in plain_acl.yml"
+        )
+    if settings.authorization and not settings.authentication:
+        raise ConfigError(
+            "authorizationEnabled=true needs authenticationEnabled=true: a name without a signature proves nothing"
+        )
 
 
 def named_secret(text: str, key: str) -> tuple[str, str]:
