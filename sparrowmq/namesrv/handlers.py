@@ -20,7 +20,7 @@ from sparrowmq.protocol.names import CONDITIONS, ORDER_TOPICS, check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
-from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
+from sparrowmq.protocol.requests.bodies import BrokerGroup, BrokerMembers, DataVersion, KVTable
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
@@ -51,6 +51,13 @@ class RouteHandlers:
     @handles(ask.GetBrokerCluster)
     def clusters(self, header: ask.GetBrokerCluster, body: bytes, peer: Peer) -> Answer:
         return Answer(body=self._routes.clusters())
+
+    @handles(ask.GetBrokerMembers)
+    def members(self, header: ask.GetBrokerMembers, body: bytes, peer: Peer) -> Answer:
+        found = BrokerGroup(
+            header.cluster_name, header.broker_name, self._routes.addresses_of(header.broker_name)
+        )
+        return Answer(body=BrokerMembers(found))
 
     @handles(ask.GetAllTopicListFromNameserver)
     def topics(self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer) -> Answer:

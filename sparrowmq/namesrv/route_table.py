@@ -213,6 +213,11 @@ class Routes:
             names.setdefault(group.cluster, []).append(name)
         return ClusterTable({name: self._addresses(name) for name in self._groups}, names)
 
+    def addresses_of(self, broker_name: str) -> dict[int, str]:
+        """The addresses of the brokers of one name, by their ids."""
+        group = self._groups.get(broker_name)
+        return dict(group.addresses) if group is not None else {}
+
     def topics(self, cluster: str | None = None) -> TopicList:
         if cluster is None:
             return TopicList(list(self._topics))

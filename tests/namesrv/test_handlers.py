@@ -201,6 +201,21 @@ async def test_the_cluster_and_its_topics_are_listed(session):
     assert json.loads(answer.body) == {"brokerAddr": ADDRESS, "topicList": ["DefaultCluster", "broker-a"]}
 
 
+async def test_brokers_of_one_name_are_told_apart_as_apaches_brokers_ask(session):
+    """The answers of Apache's name server 5.4.0, but for the quotes around ids, which JSON demands."""
+    master = b'{"0":"127.0.0.1:10911"}'
+    await session.call(registration(), body("Orders").encode())
+    for cluster, name, brokers in (
+        ("DefaultCluster", "broker-a", master),
+        ("Other", "broker-a", master),
+        ("DefaultCluster", "nope", b"{}"),
+    ):
+        assert (await session.call(ask.GetBrokerMembers(cluster, name))).body == (
+            b'{"brokerMemberGroup":{"brokerAddrs":%b,"brokerName":"%b","cluster":"%b"}}'
+            % (brokers, name.encode(), cluster.encode())
+        )
+
+
 async def test_draining_counts_the_topics_and_shows_them_read_only(session):
     await session.call(registration(), BODY_4)
     assert (await session.call(ask.WipeWritePermOfBroker("broker-a"))).header.wipe_topic_count == 1

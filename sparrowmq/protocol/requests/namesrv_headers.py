@@ -24,6 +24,17 @@ class GetBrokerCluster(Request[NoFields]):
     """All clusters and brokers. The answer's body is a `ClusterTable`."""
 
 
+@request(RequestCode.GET_BROKER_MEMBER_GROUP)
+class GetBrokerMembers(Request[NoFields]):
+    """The brokers of one name, as `BrokerMembers`; none if there is no such name.
+
+    Apache's brokers of 5.x with enableSlaveActingMaster ask this, before they go online and each second.
+    """
+
+    cluster_name: str
+    broker_name: str
+
+
 @request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 class GetAllTopicListFromNameserver(Request[NoFields]):
     """The names of all topics, as a `TopicList`."""

@@ -220,6 +220,7 @@ _SERVED = (
         Access.CLIENT,
         namesrv.GetRoute,
         namesrv.GetBrokerCluster,
+        namesrv.GetBrokerMembers,
         namesrv.GetAllTopicListFromNameserver,
         namesrv.GetTopicsByCluster,
         namesrv.GetSystemTopicListFromNs,
@@ -258,7 +259,8 @@ _UNSERVED = (
         RequestCode.GET_TIMER_METRICS,
     ),
     *_unserved(
-        "never: forbids one topic to a group, as a policy does for users; no command of mqadmin sends this",
+        "never: forbids one topic to a group, as a policy does for users; only Java's admin API sends this, and no "
+        "command of mqadmin",
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
     ),
     *_unserved(
@@ -269,10 +271,6 @@ _UNSERVED = (
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
         RequestCode.BROKER_HEARTBEAT,
-    ),
-    *_unserved(
-        "never: only brokers that act as another master ask this; 106 answers the same to tools",
-        RequestCode.GET_BROKER_MEMBER_GROUP,
     ),
     *_unserved(
         "not yet: needs topics whose queues move between brokers (5.x static topics)",
