@@ -378,7 +378,9 @@ class Broker:
             self._metrics_part(parts),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock))),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part((RetryHandler(store, writer, topics, groups, consumption, settings.longest_pause_ms),)),
+            Part(
+                (RetryHandler(store, writer, topics, groups, consumption, pops, settings.longest_pause_ms),)
+            ),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),
@@ -388,7 +390,9 @@ class Broker:
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
         """The answer to heartbeats, with what this broker offers."""
         timer_max_s = self.settings.max_timer_s if self.settings.timers else None
-        return HeartBeatReply(timer_max_delay_sec=timer_max_s, repeat_window_ms=repeats.window_ms)
+        return HeartBeatReply(
+            timer_max_delay_sec=timer_max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
+        )
 
     def _for_tools(
         self,

@@ -10,8 +10,8 @@ import pytest
 
 import sparrowmq
 from sparrowmq import ReceivedMessage, Reject
-from sparrowmq.client.consuming.sending_back import REJECT_REASON
 from sparrowmq.protocol.delay_levels import JAVA_LEVELS
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import dlq_topic
 from tests.interop.our_client import EVERY_BROKER, JAVA_SERVERS, read, until
 from tests.interop.servers import OURS, Target, running
@@ -37,7 +37,7 @@ async def test_a_rejected_message_is_a_dead_letter_at_once(mq, topic, ordered):
         await until_routed(mq, dlq_topic(group))
         [dead] = await read(mq, dlq_topic(group), 1)
     assert (dead.body, dead.keys, dead.reconsume_times) == (b"bad", ["k-1"], 1)
-    assert dead.properties[REJECT_REASON] == "no such customer" and dead.msg_id == sent[0].msg_id
+    assert dead.properties[Property.REJECT_REASON] == "no such customer" and dead.msg_id == sent[0].msg_id
     assert seen == [b"bad", b"good"]
 
 

@@ -163,7 +163,9 @@ def test_apaches_broker_registers_at_our_name_server_as_a_super_user(tmp_path: P
     public = {"aclPublicRoutes": "true"}
     with (
         OurNamesrv(USERS | public) as namesrv,
-        ApacheBroker(VERSION, namesrv.address, tmp_path / "store", conf) as apaches,  # returns once registered
+        ApacheBroker(
+            VERSION, namesrv.address, tmp_path / "store", conf
+        ) as apaches,  # returns once registered
         Wire(int(namesrv.address.rpartition(":")[2])) as stranger,
     ):
         fields = {"brokerName": "broker-a", "brokerAddr": apaches.address, "clusterName": "DefaultCluster"}

@@ -61,7 +61,7 @@ class PopAckHandler:
         queue = self._pops.known(header.topic, header.consumer_group, header.queue_id)
         if queue is None:
             raise _unknown(header.topic, header.offset)
-        if _is_done(queue, header.offset):
+        if queue.is_done(header.offset):
             return self._answer(None)
         if not _is_valid(queue, header.offset, handle.revive_queue):
             raise _unknown(header.topic, header.offset)
@@ -119,10 +119,6 @@ class PopAckHandler:
         if self._journal is None:
             return answer or Answer()
         return self._journal.answer_soon(answer)
-
-
-def _is_done(queue: PopQueue, offset: int) -> bool:
-    return 0 <= offset < queue.next_offset and queue.cell(offset) is None
 
 
 def _is_valid(queue: PopQueue, offset: int, token: int) -> bool:

@@ -1,6 +1,9 @@
 """CONSUMER_SEND_MSG_BACK (36): a consumer failed to handle a message, so the broker delivers it again later or moves it
 to the dead-letter queue.
 
+A dead letter that was popped is acknowledged in the same step. So several requests for it, also of several clients,
+make one copy: those that come later find it done.
+
 C++ clients send only offset, group and delay level; every other field may be missing.
 Source: SendMessageProcessor.asyncConsumerSendMsgBack, Java 4.9.8.
 """
@@ -16,12 +19,13 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm, StoredMessage
-from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.property_names import LONGEST_REASON, Property
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
@@ -43,6 +47,7 @@ class RetryHandler:
     answer, so a retry lost in a crash would never come back.
 
     Args:
+        pops: the messages that are with consumers that pop.
         longest_ms: the longest pause of a group's retry policy; 0, without timers, allows only delay levels.
     """
 
@@ -53,8 +58,10 @@ class RetryHandler:
         topics: Topics,
         groups: Groups,
         consumption: Consumption,
+        pops: Pops,
         longest_ms: int = 0,
     ) -> None:
+        self._pops = pops
         self._longest_ms = longest_ms
         self._consumption = consumption
         self._store = store
@@ -78,11 +85,18 @@ class RetryHandler:
         most = _max_times(header, peer, group)
         pause_ms = self._pause_ms(group, message.reconsume_times)
         back = retry_rules.send_back(message, group.group_name, header.delay_level, most, pause_ms)
+        if back.is_dead and header.reject_reason:
+            back.properties.put(Property.REJECT_REASON, shown(header.reject_reason, LONGEST_REASON))
+        popped = self._pops.known(message.topic, group.group_name, message.queue_id) if back.is_dead else None
+        if popped is not None and popped.is_done(message.queue_offset):
+            return None
+        cell = popped.cell(message.queue_offset) if popped is not None else None
+        tries = message.reconsume_times + max(1, cell.attempt if cell is not None else 0)
         topic = self._target(back, group)
         queue_id = random.randrange(topic.write_queue_nums)
-        placed = self._writer.put(
-            again(message, topic.topic_name, queue_id, back.properties, back.reconsume_times)
-        )
+        placed = self._writer.put(again(message, topic.topic_name, queue_id, back.properties, tries))
+        if popped is not None and cell is not None:
+            self._pops.settle(popped, [message.queue_offset])
         self._consumption.got_back(
             group.group_name, message.properties.get(Property.RETRY_TOPIC) or message.topic
         )
@@ -91,7 +105,7 @@ class RetryHandler:
                 "message %s is a dead letter of group %s after %d tries",
                 shown(message.message_id),
                 group.group_name,
-                back.reconsume_times,
+                tries,
             )
         return After(self._store.safety(True), placed.end, None)
 

@@ -124,6 +124,10 @@ class PopQueue:
             return None
         return Cell._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
 
+    def is_done(self, offset: int) -> bool:
+        """Whether a message is acknowledged, or a dead letter."""
+        return 0 <= offset < self.next_offset and self.cell(offset) is None
+
     def valid(self, offsets: Iterable[int], token: int) -> list[int]:
         """Return those of some messages that are not done and whose handle has this token."""
         found, last, live = [], -1, 0

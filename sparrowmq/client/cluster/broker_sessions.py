@@ -54,6 +54,7 @@ class Brokers:
         # By session: all brokers behind a proxy have the same address.
         self._at_any_time: set[Session] = set()
         self._recognising: set[Session] = set()
+        self._take_reasons: set[Session] = set()
         self._denials: dict[Session, AccessDenied] = {}
         self._masters: set[str] = set()
         routes.watch(self._leave_mute)
@@ -116,6 +117,10 @@ class Brokers:
         """Return whether the broker said so: it stores a message once that is sent again after a lost answer."""
         return session in self._recognising
 
+    def takes_reasons(self, session: Session) -> bool:
+        """Return whether the broker said so: it puts a reason into a dead letter, and buries a popped message once."""
+        return session in self._take_reasons
+
     def denial(self, session: Session) -> AccessDenied | None:
         """Return the error by which access control refused the last heartbeat, if it did."""
         return self._denials.get(session)
@@ -156,6 +161,7 @@ class Brokers:
     def _forget(self, session: Session) -> None:
         self._at_any_time.discard(session)
         self._recognising.discard(session)
+        self._take_reasons.discard(session)
         self._denials.pop(session, None)
 
     def _leave_mute(self, _topic: str) -> None:
@@ -177,6 +183,7 @@ class Brokers:
             for known, is_said in (
                 (self._at_any_time, reply.header.timer_max_delay_sec),
                 (self._recognising, reply.header.repeat_window_ms),
+                (self._take_reasons, reply.header.takes_reasons),
             ):
                 known.add(session) if is_said else known.discard(session)
         except RemoteError as error:

@@ -18,10 +18,11 @@ from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outgoing import Outgoing
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.delays import nearest_level
 from sparrowmq.protocol.messages.message import Property, SysFlag
+from sparrowmq.protocol.messages.property_names import LONGEST_REASON
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.safe_text import shown
@@ -54,8 +55,7 @@ _NOT_COPIED: Final = frozenset(
         Property.TIMER_ROLL_TIMES,
     }
 )
-REJECT_REASON: Final = "REJECT_REASON"
-LONGEST_REASON: Final = 1000
+GIVE_UP: Final = -1  # the delay level of a message that comes no more
 
 
 class Retries:
@@ -90,8 +90,25 @@ class Retries:
 
     async def reject(self, message: ReceivedMessage) -> None:
         """Put the message into the group's dead-letter queue, with the reason. Raises: SparrowError."""
-        reason = {REJECT_REASON: shown(message._wish.reason, LONGEST_REASON)}
+        reason = {Property.REJECT_REASON: shown(message._wish.reason, LONGEST_REASON)}
         await self._send(message, message.reconsume_times + 1, reason, 0)
+
+    async def bury(self, message: ReceivedMessage) -> None:
+        """As `reject`, for a popped message. Our brokers make one copy, however often and by whomever they are asked.
+
+        Raises:
+            SparrowError: the broker did not answer, or no broker accepted it.
+        """
+        session = await self._brokers.of(message.queue.broker_name)
+        if self._brokers.takes_reasons(session):
+            try:
+                await session.call(self._burial(message), timeout_s=ANSWER_S)
+                return
+            except RemoteError as error:
+                log.info(
+                    "sending a copy of %r, for its broker cannot make it a dead letter: %s", message, error
+                )
+        await self.reject(message)
 
     async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
         """Put a copy into the group's retry topic, to be delivered after a level's delay. Raises: SparrowError."""
@@ -133,6 +150,17 @@ class Retries:
             )
         )
         await future
+
+    def _burial(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
+        return ConsumerSendMsgBack(
+            offset=message.stored.physical_offset,
+            group=self._group,
+            delay_level=GIVE_UP,
+            origin_msg_id=message.msg_id,
+            origin_topic=message.full_topic,
+            max_reconsume_times=0,
+            reject_reason=shown(message._wish.reason, LONGEST_REASON),
+        )
 
     def _request(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
         return ConsumerSendMsgBack(

@@ -1,7 +1,7 @@
 """Gives failed messages of a pop back: each becomes visible again after a delay, or ends in the dead-letter queue.
 
     give back     change the invisible time to the delay: the broker delivers the message again after that
-    reject        send a copy to the retry topic without any tries left, whose broker buries it; then acknowledge
+    reject        have its broker bury it, or another one a copy without any tries left; then acknowledge
 
 The delays are those of `Retries`: 10 s for the first failure, and longer for each further one, unless the program wants
 another delay. Source: ConsumeMessagePopConcurrentlyService, Java 5.4.
@@ -59,7 +59,7 @@ class PopRetries:
             message.burial = asyncio.Lock()
         async with message.burial:
             if not message.is_dead:
-                await self._retries.reject(message)
+                await self._retries.bury(message)
                 message.is_dead = True
             if not message.receipt.is_spent:
                 await self._pops.ack([message.receipt])

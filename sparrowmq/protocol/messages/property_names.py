@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+LONGEST_REASON: Final = 1000  # characters of REJECT_REASON
+
 
 class Property:
     KEYS: Final = "KEYS"
@@ -66,6 +68,7 @@ class Property:
     BORN_HOST: Final = "__BORNHOST"
     BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
     CRC32: Final = "__CRC32#"
+    REJECT_REASON: Final = "REJECT_REASON"  # ours: why a consumer made it a dead letter
     DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 

@@ -331,13 +331,15 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
 class HeartBeatReply(Header):
     """Java 5 clients read the first two; always sent. The others are ours.
 
-    They say how far ahead messages can be delivered, and how long the broker recognises a message that is sent again.
+    They say how far ahead messages can be delivered, how long the broker recognises a message that is sent again, and
+    that dead letters may have a reason (`ConsumerSendMsgBack.reject_reason`).
     """
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
     is_sub_change: bool = field(name="IS_SUB_CHANGE", default=True)
     timer_max_delay_sec: Long | None = field(name="TIMER_MAX_DELAY_SEC", default=None)
     repeat_window_ms: Long | None = field(name="REPEAT_WINDOW_MS", default=None)
+    takes_reasons: bool | None = field(name="TAKES_REASONS", default=None)
 
 
 @request(RequestCode.HEART_BEAT)
@@ -387,6 +389,7 @@ class ConsumerSendMsgBack(Request[NoFields]):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: Long | None = None
+    reject_reason: str | None = None  # ours: why it is a dead letter
 
 
 @request(RequestCode.END_TRANSACTION)

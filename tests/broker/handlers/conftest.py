@@ -30,6 +30,8 @@ from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.pop.pop_table import PopTable
+from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
@@ -112,6 +114,7 @@ class Desk:
         detour = delay_levels(delays, clock)
         timers = timer_detour(clock, self.settings.max_timer_s)
         self.writer = Writer(self.store, self.settings.cluster, (timers, detour))
+        self.pops = Pops(PopTable(), self.store, self.offsets, clock, Turn(), None)
         self.delayed = DelayedDelivery(
             self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )
@@ -147,7 +150,7 @@ class Desk:
             QueryHandler(self.store, self.clients),
             CleaningHandler(self.store, self.topics),
             RetryHandler(
-                *(self.store, self.writer, self.topics, self.groups, self.consumption),
+                *(self.store, self.writer, self.topics, self.groups, self.consumption, self.pops),
                 longest_ms=self.settings.longest_pause_ms,
             ),
             InspectHandler(Changing(self.settings), self.status, self.traffic, HaStatus),

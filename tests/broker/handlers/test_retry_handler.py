@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from sparrowmq.broker.groups import Groups
@@ -9,6 +11,8 @@ from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.group_settings import ExponentialRetryPolicy, GroupRetryPolicy
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.remoting.request_dispatch import After
+from tests.broker.live import live_broker
+from tests.broker.pop_live import ack, pop
 from tests.peers import Asker
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -77,7 +81,7 @@ async def test_a_policy_without_pauses_and_a_broker_without_timers_use_levels(de
     desk.groups.put(
         GroupConfig("g", group_retry_policy=GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy()))
     )
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption, desk.pops)
     handler.send_back(ConsumerSendMsgBack(desk.send(b"two"), "g", 0), b"", Asker(version=409))
     assert len(desk.stored(SCHEDULE, 2)) == 2
 
@@ -104,7 +108,7 @@ async def test_the_consumer_may_decide(desk, client, request_, dead):
 async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
     desk.groups.ensure("g")
     desk.send(b"one")
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption, desk.pops)
     header = ConsumerSendMsgBack(0, "g", 0, max_reconsume_times=0)
     handler.send_back(header, b"", Asker(version=63))
     assert desk.stored("%DLQ%g") == []
@@ -113,7 +117,7 @@ async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
 async def test_the_answer_waits_until_the_message_is_on_disk(desk, client):
     desk.groups.ensure("g")
     desk.send(b"one")
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.consumption, desk.pops)
     header = ConsumerSendMsgBack(0, "g", 0)
     answer = handler.send_back(header, b"", Asker(version=409))
     assert isinstance(answer, After)
@@ -135,7 +139,7 @@ async def test_an_unknown_group_is_made_as_by_a_heartbeat(desk, client):
 
 async def test_an_unknown_group_is_an_error_where_operators_make_the_groups(desk, client, clock, tmp_path):
     groups = Groups(tmp_path / "none.json", False, clock)
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, groups, desk.consumption)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, groups, desk.consumption, desk.pops)
     header = ConsumerSendMsgBack(desk.send(b"one"), "nobody", 0)
     with pytest.raises(RemoteError, match="subscription group not exist, nobody") as refused:
         handler.send_back(header, b"", Asker())
@@ -153,3 +157,55 @@ async def test_a_retry_topic_that_may_not_be_written_is_an_error(desk, client):
     desk.topics.put(TopicConfig("%RETRY%g", 1, 1, 4))
     error = await client.refusal(ConsumerSendMsgBack(desk.send(b"one"), "g", 0))
     assert error.code == ResponseCode.NO_PERMISSION
+
+
+def burial(message):
+    return ConsumerSendMsgBack(message.physical_offset, "poppers", -1, max_reconsume_times=0)
+
+
+async def dead_letters(broker):
+    return [(each.body, each.reconsume_times) for each in await broker.messages("%DLQ%poppers")]
+
+
+@pytest.mark.guards(
+    "RetryHandler.send_back: popped is not None and popped.is_done(message.queue_offset) -> False",
+    "RetryHandler.send_back: drop self._pops.settle",
+)
+async def test_two_requests_for_one_popped_message_make_one_dead_letter(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"one")
+        (first,) = await pop(broker)
+        await clock.advance(31)
+        (again,) = await pop(broker)
+        calls = (broker.session.call(burial(each)) for each in (first, again, again))
+        await asyncio.gather(*calls)
+        assert await dead_letters(broker) == [(b"one", 2)]
+        await broker.session.call(ack(again))  # the client's own acknowledgement
+        await clock.advance(31)
+        assert await pop(broker) == []
+
+
+async def test_an_acknowledged_message_is_no_dead_letter(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for body in (b"one", b"two"):
+            await broker.send(body)
+        one, two = await pop(broker)
+        await broker.session.call(ack(one))
+        for message in (one, two):
+            await broker.session.call(burial(message))
+        assert await dead_letters(broker) == [(b"two", 1)]
+        # For another group the messages are not done.
+        await broker.session.call(ConsumerSendMsgBack(one.physical_offset, "pullers", -1))
+        assert len(await broker.messages("%DLQ%pullers")) == 1
+
+
+async def test_a_burial_outlives_a_restart(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.send(b"one")
+        (one,) = await pop(broker)
+        await broker.session.call(burial(one))
+        await broker.session.call(ack(one))
+    async with live_broker(tmp_path, clock=clock) as broker:
+        await broker.session.call(burial(one))
+        await clock.advance(31)
+        assert await pop(broker) == [] and len(await dead_letters(broker)) == 1

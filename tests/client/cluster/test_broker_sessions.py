@@ -219,7 +219,7 @@ async def test_a_former_master_that_answers_keeps_its_connection(peer, broker, w
 
 async def test_brokers_behind_one_address_are_known_apart(peer, world):
     one, two = [with_broker(peer.address, name) for name in ("broker-a", "broker-b")]
-    can = HeartBeatReply(timer_max_delay_sec=100, repeat_window_ms=1000)
+    can = HeartBeatReply(timer_max_delay_sec=100, repeat_window_ms=1000, takes_reasons=True)
     peer.script(BEAT, Answer(header=can), Answer(1, remark=f"{ACCESS_EXCEPTION}no"))
     able, unable = await world.brokers.session(one), await world.brokers.session(two)
     brokers = world.brokers
@@ -227,8 +227,9 @@ async def test_brokers_behind_one_address_are_known_apart(peer, world):
         assert brokers.delivers_at_any_time(session) is is_able
         assert brokers.retries_at_any_time(session) is is_able
         assert brokers.recognises_repeats(session) is is_able
+        assert brokers.takes_reasons(session) is is_able
         assert (brokers.denial(session) is None) is is_able
     able.close()
     unable.close()
     await until(lambda: able.closed and unable.closed)
-    assert not (brokers._at_any_time or brokers._recognising or brokers._denials)
+    assert not (brokers._at_any_time or brokers._recognising or brokers._take_reasons or brokers._denials)

@@ -20,6 +20,8 @@ class Noted:
     async def reject(self, message) -> None:
         self.rejected.append(message)
 
+    bury = reject
+
 
 @pytest.fixture
 def noted():

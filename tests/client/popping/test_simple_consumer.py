@@ -8,7 +8,9 @@ from sparrowmq.client.hooks import Hooks
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, HeartBeatReply
 from sparrowmq.remoting.request_dispatch import Answer
+from sparrowmq.testing import Cluster
 from tests.client.conftest import until
 from tests.client.popping.answers import (
     ACK,
@@ -258,6 +260,44 @@ async def test_a_dead_letter_is_sent_without_tries_and_then_acknowledged(peer, c
     assert "REJECT_REASON\x01no such customer" in sent["i"]
     assert "POP_CK" not in sent["i"]
     assert len(fields(peer, ACK)) == 1
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_broker_that_takes_a_reason_makes_the_dead_letter(peer, is_refused):
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(takes_reasons=True))
+    peer.has("t")
+    peer.has("%RETRY%g")
+    answers(peer)
+    peer.script(POP, popped(rec(7)))
+    code = ResponseCode.NO_PERMISSION if is_refused else ResponseCode.SUCCESS
+    peer.script(RequestCode.CONSUMER_SEND_MSG_BACK, Answer(code, remark="only reads"))
+    async with connect(peer.address) as mq, mq.simple_consumer("t", group="g") as consumer:
+        (message,) = await consumer.receive()
+        await consumer.dead_letter(message, "no such customer")
+        (asked,) = fields(peer, RequestCode.CONSUMER_SEND_MSG_BACK)
+        assert (asked["delayLevel"], asked["rejectReason"]) == ("-1", "no such customer")
+        assert asked["offset"] == str(message.stored.physical_offset)
+        assert len(fields(peer, RequestCode.SEND_MESSAGE_V2)) == is_refused
+        assert len(fields(peer, ACK)) == 1
+
+
+async def test_consumers_and_repeated_calls_make_one_dead_letter(tmp_path):
+    """One message at two consumers, of which one is cancelled and tries again."""
+    async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("orders", queues=1)
+        await mq.send("orders", b"one")
+        async with mq.simple_consumer("orders", group="g", start="earliest") as consumer:
+            (message,) = await consumer.receive(16)
+            session = await mq._network.brokers.session(cluster.brokers[0].address)
+            cancelled = asyncio.ensure_future(consumer.dead_letter(message, "no such customer"))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            # As the gRPC port does for its clients.
+            await session.call(ConsumerSendMsgBack(message.stored.physical_offset, "g", -1))
+            await consumer.dead_letter(message, "no such customer")
+            letters = await mq.admin.dead_letters("g")
+            assert [each.body for each in letters] == [b"one"]
+            assert (await mq.admin.lag("g")).lag == 0
 
 
 async def test_a_dead_letter_that_no_broker_accepts_is_not_acknowledged(peer, consumer):
