@@ -8,12 +8,16 @@ The three parts are copies, so a message that is kept does not keep the whole an
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record_layout import QUEUE_ID_AT
+
+_LONGEST: Final = 255  # bytes of a topic in a record of version 1
 
 
 class PulledMessage(msgspec.Struct, gc=False):
@@ -46,6 +50,10 @@ class PulledMessage(msgspec.Struct, gc=False):
         """The topic, found without decoding the rest."""
         return record.topic_behind_body(self._head, self._tail)
 
+    def begins_behind_body(self, start: bytes) -> bool:
+        """Return whether the record has these bytes behind its body, as `topic_start` makes them."""
+        return self._tail.startswith(start)
+
     @property
     def tags(self) -> str | None:
         """The tags, found without decoding the rest."""
@@ -59,3 +67,9 @@ class PulledMessage(msgspec.Struct, gc=False):
     def mentions(self, name: bytes) -> bool:
         """Return whether the bytes are anywhere in its topic or properties. Without them it has no such property."""
         return name in self._tail
+
+
+def topic_start(topic: str) -> bytes:
+    """Return the bytes behind the body of a record with this topic. Those of records of version 2 are others."""
+    raw = topic.encode()
+    return bytes([min(len(raw), _LONGEST)]) + raw

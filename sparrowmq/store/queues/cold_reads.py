@@ -16,6 +16,7 @@ from typing import Final
 
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.entries import Entries
 
 NEAR: Final = 1024  # messages before the queue's end: the system has seldom dropped them from its cache
 _BATCH: Final = 32  # messages of a usual pull
@@ -30,10 +31,16 @@ def cold_read(log: CommitLog, queue: ConsumeQueue, offset: int, size: int) -> Ca
     if not queue.min_offset <= offset < queue.end.value - NEAR:
         return None
     entries = queue.read(offset, _BATCH)
+    if len(entries) and _is_cached(log, entries, 0) and _is_cached(log, entries, len(entries) - 1):
+        return None  # as nearly always: no other entry is looked at
     places = [(entry.offset, entry.size) for entry in entries if not entry.is_gap]
     if not places or (log.is_cached(places[0][0]) and log.is_cached(places[-1][0])):
         return None
     return partial(_cache, log, places, size)
+
+
+def _is_cached(log: CommitLog, entries: Entries, index: int) -> bool:
+    return not entries.is_gap(index) and log.is_cached(entries.offset(index))
 
 
 def _cache(log: CommitLog, places: list[tuple[int, int]], size: int) -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.pulled_message import PulledMessage
+from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
 from sparrowmq.protocol.messages.pulled_records import decode_all
 from tests import records
 
@@ -53,3 +53,12 @@ def test_its_queue_and_the_words_of_its_properties_are_found_without_the_rest():
     assert message.queue_id == 70_000 == message.stored.queue_id
     assert message.mentions(b"TAGS")
     assert not message.mentions(b"POP_CK")  # that is in the body
+
+
+@pytest.mark.parametrize("other", ["t", "topic-2", "%RETRY%g_topic", "t" * 200, "t" * 300])
+def test_its_topic_is_compared_without_decoding(other):
+    (message,) = pulled(records.encoded("topic", properties=b"TAGS\x01a\x02"))
+    assert message.begins_behind_body(topic_start("topic"))
+    assert not message.begins_behind_body(topic_start(other))
+    (long,) = pulled(records.encoded("t" * 200))
+    assert not long.begins_behind_body(topic_start("topic"))
