@@ -40,7 +40,7 @@ from sparrowmq.broker.handlers.query_handler import QueryHandler
 from sparrowmq.broker.handlers.recall_handler import RecallHandler
 from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.reply_handler import ReplyHandler, ReplyRules
-from sparrowmq.broker.handlers.retry_handler import RetryHandler
+from sparrowmq.broker.handlers.retry_handler import retry_part
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
@@ -378,9 +378,7 @@ class Broker:
             self._metrics_part(parts),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock))),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part(
-                (RetryHandler(store, writer, topics, groups, consumption, pops, settings.longest_pause_ms),)
-            ),
+            retry_part(store, writer, topics, groups, consumption, pops, settings),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),

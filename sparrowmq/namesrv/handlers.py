@@ -20,8 +20,13 @@ from sparrowmq.protocol.names import CONDITIONS, ORDER_TOPICS, check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
-from sparrowmq.protocol.requests.bodies import BrokerGroup, BrokerMembers, DataVersion, KVTable
-from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
+from sparrowmq.protocol.requests.registration_bodies import (
+    BrokerGroup,
+    BrokerMembers,
+    RegisterBrokerBody,
+    crc32,
+)
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles

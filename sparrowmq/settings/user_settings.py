@@ -1,6 +1,6 @@
 """The settings of users and policies (ACL 2.0): the keys of Apache's broker.conf since 5.3.
 
-Brokers and name servers have them. Apache's name servers check nobody.
+Brokers and name servers have them. Apache's name servers check no client.
 """
 
 from __future__ import annotations

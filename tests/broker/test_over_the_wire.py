@@ -62,6 +62,7 @@ BEAT_ANSWER = {
     # Ours alone: how our clients learn what delays they may ask for, and for how long repeats are recognised.
     "TIMER_MAX_DELAY_SEC": "3456000",
     "REPEAT_WINDOW_MS": "3600000",
+    "TAKES_REASONS": "true",
 }
 BEAT = {"clientID": "c1", "producerDataSet": [], "consumerDataSet": []}
 

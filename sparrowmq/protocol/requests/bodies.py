@@ -60,20 +60,6 @@ class ClusterTable(Body):
     names_brokers: bool | None = None  # as in a TopicRoute
 
 
-class BrokerGroup(Body):
-    """The addresses of the brokers of one name, by broker id. (Java: BrokerMemberGroup)"""
-
-    cluster: str = ""
-    broker_name: str = ""
-    broker_addrs: dict[int, str] = {}
-
-
-class BrokerMembers(Body):
-    """(Java: GetBrokerMemberGroupResponseBody)"""
-
-    broker_member_group: BrokerGroup = field(default_factory=BrokerGroup)
-
-
 class TopicList(Body):
     topic_list: list[str] = []
     broker_addr: str | None = None

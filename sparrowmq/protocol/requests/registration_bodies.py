@@ -144,3 +144,17 @@ def _topic_line(topic: TopicConfig) -> bytes:
 
 def _counted(piece: bytes) -> bytes:
     return _COUNT.pack(len(piece)) + piece
+
+
+class BrokerGroup(Body):
+    """The addresses of the brokers of one name, by broker id. (Java: BrokerMemberGroup)"""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+
+
+class BrokerMembers(Body):
+    """(Java: GetBrokerMemberGroupResponseBody)"""
+
+    broker_member_group: BrokerGroup = field(default_factory=BrokerGroup)
