@@ -38,6 +38,10 @@ _BROKER = click.option(
 @click.option(
     "--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several."
 )
+@click.option(
+    "--partition", metavar="FIELDS", default="day", show_default=True,
+    help="How the table is divided: fields and transforms, as `country, bucket(16, id)`, or none.",
+)  # fmt: skip
 @shared.in_catalog
 @shared.once
 @shared.every

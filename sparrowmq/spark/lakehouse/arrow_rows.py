@@ -20,10 +20,11 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StringType, Struct
 
 from sparrowmq.spark.lakehouse.keyed_batch import DELETED
 from sparrowmq.spark.lakehouse.tombstones import Tombstones
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
+from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader, Reader
 from sparrowmq.spark.pipelines.tables.encoded_bodies import EncodedReader, Encoding
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, Objects, Raw, Reader
+from sparrowmq.spark.pipelines.tables.partition_types import Placeable
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, Objects, Raw
 from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
 
 _WHERE: Final = tuple(name for name in Objects.columns if name != BODY)
@@ -46,6 +47,7 @@ class ArrowRows:
     Attributes:
         mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
         encoding: the schemas of Avro and Protobuf bodies. key, deletes: as `Settled` has them.
+        partitioning: of the table.
     """
 
     mode: str
@@ -54,6 +56,7 @@ class ArrowRows:
     encoding: Encoding | None = None
     key: str | None = None
     deletes: str | None = None
+    partitioning: Partitioning = BY_DAY
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,10 +117,13 @@ class ArrowRows:
     def _reader(self) -> Reader:
         columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(self.kinds.values())]
         added = list(arrow_schema(StructType([StructField(_REASON, StringType()), *columns])))
-        if self.encoding is not None:
-            return EncodedReader(self.encoding, self.kinds, added, OWN)
-        is_closed = self.mode == "schema"
-        return BodyReader(self.kinds, added, OWN, is_closed=is_closed, depth=self.depth, key=self.key)
+        own, is_closed = (*OWN, *self.partitioning.derived), self.mode == "schema"
+        read: Reader = (
+            EncodedReader(self.encoding, self.kinds, added, own)
+            if self.encoding is not None
+            else BodyReader(self.kinds, added, own, is_closed=is_closed, depth=self.depth, key=self.key)
+        )
+        return Placeable(read, self.partitioning, list(self.kinds))
 
     @cached_property
     def _fields(self) -> list[StructField]:

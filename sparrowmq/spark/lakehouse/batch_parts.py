@@ -23,11 +23,12 @@ from sparrowmq.client.cluster.route import Addresses
 from sparrowmq.errors import SparrowError
 from sparrowmq.spark.lakehouse.arrow_rows import ArrowRows
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.pipelines.lake.uncommitted_files import StagedFile
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.encoded_bodies import Encoding, Head, count_heads, most_heads
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.range_reader import read
@@ -41,7 +42,7 @@ class Part:
 
     Attributes:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
-        mode, depth, kinds: of the table. folder: for its files. keeps_day: whether they hold the day.
+        mode, depth, kinds: of the table. folder: for its files. layout: of these.
         targets: of the table and its table of errors, if files are to be written behind an address.
         encoding: the schemas of Avro and Protobuf bodies, as far as they are known. key, deletes: of the table.
     """
@@ -54,7 +55,7 @@ class Part:
     depth: int
     kinds: Mapping[str, DataType]
     folder: str
-    keeps_day: bool
+    layout: Layout
     targets: tuple[Target, Target] | None = None
     encoding: Encoding | None = None
     key: str | None = None
@@ -110,15 +111,17 @@ def error_text(error: BaseException) -> str:
 
 def write_part(part: Part) -> Written:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
-    shape = ArrowRows(part.mode, part.kinds, part.depth, part.encoding, part.key, part.deletes)
+    shape = ArrowRows(
+        part.mode, part.kinds, part.depth, part.encoding, part.key, part.deletes, part.layout.partitioning
+    )
     given = {"badRecords": "null", **part.given} if "badrecords" not in _lower(part.given) else part.given
     options = parse(SourceOptions, {**given, "topic": part.topic, "columns": ",".join(shape.columns)})
     network = network_of(options)
     network.learn(part.brokers)
     written = Written(part.topic)
     folder = Path(part.folder)
-    rows = DayFiles(folder / "rows", shape.staged_schema, part.keeps_day)
-    errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+    rows = PartitionFiles(folder / "rows", shape.staged_schema, part.layout)
+    errors = PartitionFiles(folder / "errors", shape.error_schema, Layout(BY_DAY, part.layout.keeps))
     heads: Counter[Head] = Counter()
     with rows, errors:
         for messages in read(network, part.ranges, Rows(shape.source_schema, options), options):

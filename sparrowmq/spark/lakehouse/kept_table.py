@@ -47,13 +47,14 @@ from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.rewriting import demand_no_wider, widen
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.begun_table import begun_at, keep, state_of, with_usable_key
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_kinds import merged
+from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_types, pinned
 from sparrowmq.spark.pipelines.tables.remote_files import Target, target_in
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
@@ -191,6 +192,7 @@ class KeptTable:
             if isinstance(self.root, Path) and not self.root.is_file():
                 self._holding.enter_context(locked(self.root / OWN_FOLDER))
             self.settled = with_usable_key(begun_at(self.root, self.settled) or self.settled)
+            demand_partition_types(self.settled.partitioning, self.types.kinds(self.settled.fields))
             if self.settled.mode in ENCODED:
                 self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
             finish_retry(self.root, self.settled)
@@ -334,7 +336,7 @@ class KeptTable:
                 self.settled.depth,
                 kinds,
                 str(folder / str(number)),
-                rows_lake.keeps_day,
+                rows_lake.layout,
                 self._targets,
                 None if self._bodies is None else self._bodies.known,
                 self.settled.key,
@@ -385,9 +387,11 @@ class KeptTable:
     def _grown(self, written: Sequence[Written]) -> dict[str, str]:
         """The columns, with those that bodies of JSON add."""
         settled = self.settled
-        if settled.mode != "json" or self._fields is not None or not any(part.found for part in written):
+        if settled.mode != "json" or self._fields is not None:
             return settled.fields
-        fields = fields_for(merged(part.found for part in written), settled.fields, self._open()[0])
+        if not any(part.found for part in written):
+            return pinned(settled.partitioning, settled.fields, settled.fields)
+        fields = fields_for(merged(part.found for part in written), settled, self._open()[0])
         if isinstance(self.root, Address):  # files there are not written again: other types are errors
             fields = {name: settled.fields.get(name, kind) for name, kind in fields.items()}
         return fields
@@ -459,7 +463,7 @@ class KeptTable:
         if key is not None:
             assert self._staged is not None
             target = self._targets[0] if self._targets is not None else None
-            staged = KeyedBatch(key, self._staged / "keyed", self._name_of, target).on(lake, staged)
+            staged = KeyedBatch(key, self._staged / "keyed", self._named, target).on(lake, staged)
             if not staged.files and not staged.removed:
                 return 0  # it deletes keys that the table does not have
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
@@ -493,12 +497,13 @@ class KeptTable:
 
     def _staged_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
         """The files with the names that they get in the table; those behind an address have them."""
-        return [replace(file, name=file.name or self._name_of(file.day)) for file in files]
+        return [file if file.name else self._named(file) for file in files]
 
-    def _name_of(self, day: str) -> str:
-        """The name of a new file of the batch, which no other attempt and no rival run uses."""
+    def _named(self, file: StagedFile) -> StagedFile:
+        """A new file of the batch, with a name that no other attempt and no rival run uses."""
         assert self._progress is not None
-        return f"{DAY}={day}/{self.settled.writer}-{self._progress.batch:09}-{uuid.uuid4().hex}.parquet"
+        name = f"{self.settled.writer}-{self._progress.batch:09}-{uuid.uuid4().hex}"
+        return file.named(name, self._open()[0].layout)
 
     def _open(self) -> tuple[Lake, Lake]:
         if self._lakes is None:
@@ -519,7 +524,7 @@ class KeptTable:
             file_bytes=self.settings.file_size,
         )
         errors = replace(place, path=self._errors_root, state=self.state / "errors", replaced_stay_s=None)
-        return place, errors
+        return replace(place, partitioning=self.settled.partitioning), errors
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import Lake
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
+from sparrowmq.spark.pipelines.lake.partitioning import Layout
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
@@ -40,28 +40,29 @@ class KeyedBatch:
     """The rows of a batch by their key.
 
     Attributes:
-        key: the column. folder: for new files. name: makes the names of files, from their days.
+        key: the column. folder: for new files. named: gives files their names.
         target: of the batch, if the table is behind an address.
     """
 
     key: str
     folder: Path
-    name: Callable[[str], str]
+    named: Callable[[StagedFile], StagedFile]
     target: Target | None = None
 
     def on(self, lake: Lake, staged: Staged) -> Staged:
         """Return the files that the table gets, and those that it loses, for staged rows."""
-        rows = last_of_each(self._read(staged), self.key)
+        rows = last_of_each(self._read(staged, lake.layout), self.key)
         if self.target is not None:
             self.target.remove(staged.files)
         keys = rows.column(self.key).combine_chunks()
         new = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
-        with DayFiles(self.folder, staged.schema, lake.keeps_day) as files:
+        with PartitionFiles(self.folder, staged.schema, lake.layout) as files:
             for batch in new.select(staged.schema.names).cast(staged.schema).to_batches():
                 files.write(batch)
-        touched = list(self._touched(lake.paths(), keys))
-        rest = [file for path in touched if (file := self._without(path, keys)) is not None]
-        found = [replace(file, name=self.name(file.day)) for file in [*files.written, *rest]]
+        partitions = lake.partitions()
+        touched = list(self._touched(sorted(partitions), keys))
+        rest = [file for path in touched if (file := self._without(path, partitions[path], keys)) is not None]
+        found = [self.named(file) for file in [*files.written, *rest]]
         if self.target is not None:
             found = self.target.uploaded(found)
         return replace(staged, files=found, removed=touched)
@@ -73,15 +74,12 @@ class KeyedBatch:
         storage = self.target.storage
         return pq.ParquetFile(storage.path(str(path)), filesystem=storage.files)
 
-    def _read(self, staged: Staged) -> pa.Table:
+    def _read(self, staged: Staged, layout: Layout) -> pa.Table:
         found = []
         for file in staged.files:
             with self._open(file.path if self.target is None else self.target.placed(file.name)) as source:
                 rows = source.read()
-            if DAY not in rows.schema.names:
-                day = pa.scalar(date.fromisoformat(file.day), pa.date32())
-                rows = rows.append_column(DAY, pa.repeat(day, rows.num_rows))
-            found.append(rows)
+            found.append(layout.whole(rows, file.partition, staged.schema))
         return pa.concat_tables(found)
 
     def _touched(self, paths: Sequence[Path], keys: pa.Array) -> Iterator[Path]:
@@ -109,7 +107,7 @@ class KeyedBatch:
                 return False
         return True
 
-    def _without(self, path: Path, keys: pa.Array) -> StagedFile | None:
+    def _without(self, path: Path, partition: str, keys: pa.Array) -> StagedFile | None:
         """A new file with the other rows of one; None if there are none."""
         new, rows = self.folder / f"{uuid.uuid4().hex}.parquet", 0
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -119,8 +117,7 @@ class KeyedBatch:
                 rest = batch.filter(pc.invert(pc.is_in(had, value_set=keys.cast(had.type))))
                 rows += rest.num_rows
                 writer.write_batch(rest)
-        day = path.parent.name.partition("=")[2]
-        return StagedFile(new, "", day, rows, new.stat().st_size) if rows else None
+        return StagedFile(new, "", partition, rows, new.stat().st_size) if rows else None
 
 
 def last_of_each(rows: pa.Table, key: str) -> pa.Table:

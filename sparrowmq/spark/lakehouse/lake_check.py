@@ -61,7 +61,7 @@ def _line(settings: LakeSettings, topic: str) -> str:
     if not os.access(parent, os.W_OK):
         raise ConfigError(f"{parent} cannot be written by this user; give the user the permission")
     what = "goes on with" if begun else "begins"
-    return f"{topic}: {what} {section.format} at {root}, mode {section.mode}"
+    return f"{topic}: {what} {section.format} at {root}, mode {section.mode}, partition {section.partition}"
 
 
 def _look_at(root: Address) -> None:

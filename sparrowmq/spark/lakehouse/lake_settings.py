@@ -24,8 +24,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -39,12 +40,14 @@ from sparrowmq.spark.pipelines.compact import FILE_SIZE
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
 from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.folders import scheme_of
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.ddl import names_in
 from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN
 from sparrowmq.spark.source.topic_choice import is_meant
 
@@ -108,6 +111,12 @@ def _texts(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def _partition(value: Any) -> str:
+    """Texts with commas, or a list of them; as `Partitioning` writes it."""
+    each = value if isinstance(value, list) and value else [value]
+    return str(Partitioning.parse(", ".join(map(_text, each))))
+
+
 def _one_of(*known: str) -> Callable[[Any], str]:
     def convert(value: Any) -> str:
         if value not in known:
@@ -131,6 +140,7 @@ class TableSettings:
             `{topic}` in a folder, an address or a name is the topic.
         registry, schema_file, message: of Avro and Protobuf bodies, as `table` has them.
         key: the column of which each value has one row. deletes: the property or field by which a message deletes it.
+        partition: the fields and transforms by which a table is divided.
         replaced_stay_s: how long files stay that a batch with a key has replaced, for readers that began before.
         every_s: the least time between two batches of a table. 0: each look at the brokers.
         rows_per_s: how many rows a table gets in a second at most.
@@ -154,6 +164,7 @@ class TableSettings:
     message: str | None = _setting(_text, default=None)
     key: str | None = _setting(_text, default=None)
     deletes: str | None = _setting(_text, default=None)
+    partition: str = _setting(_partition, default=str(BY_DAY))
     replaced_stay_s: int = _setting(_time, default=600)
     every_s: int = _setting(_time, default=0)
     rows_per_s: int | None = _setting(_number, default=None)
@@ -170,7 +181,8 @@ class TableSettings:
         found = Settled(
             topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
         )
-        return replace(found, key=self.key, deletes=self.deletes).at(self.root(topic))
+        found = replace(found, key=self.key, deletes=self.deletes, partition=self.partition)
+        return found.at(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
         """The place of a topic's table. Raises: ConfigError, as `root_of`."""
@@ -267,10 +279,11 @@ def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
         raise ConfigError(f'{what}: write the folder of its tables, as to = "/lake/{TOPIC}"')
     _check_place(settings, what)
     _check_key(settings, what)
+    _check_days(settings, what)
     if (settings.mode == "schema") != (settings.schema is not None):
         raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
-        _demand_column(settings.settled("t"))
+        _demand_columns(settings.settled("t"))
         demand_reading(settings.options)
         parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
     except ConfigError as error:
@@ -294,6 +307,15 @@ def _check_place(settings: TableSettings, what: str) -> None:
         raise ConfigError(f"{what}: catalog_options go with a catalog; write catalog and table, too")
 
 
+def _check_days(settings: TableSettings, what: str) -> None:
+    """Raises: ConfigError, days are to be taken out of a table that is not divided by them."""
+    if settings.keep_days is not None:
+        try:
+            Partitioning.parse(settings.partition).limit(date.max)
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
+
+
 def _check_key(settings: TableSettings, what: str) -> None:
     if settings.key is None:
         if settings.deletes is not None:
@@ -306,31 +328,38 @@ def _check_key(settings: TableSettings, what: str) -> None:
         )
 
 
-def _demand_column(settled: Settled) -> None:
-    """Raises: ConfigError, the key is a column of each table, or none of those that the schema has."""
-    key = settled.key
-    if key is None:
-        return
+def _demand_columns(settled: Settled) -> None:
+    """Raises: ConfigError, the key or the partition is of no column, or of one that cannot be it."""
+    by, columns = settled.partitioning, None
+    if settled.key is not None or by.of_bodies:
+        columns = _columns_of(settled)
+    if settled.key is not None:
+        _demand_key(settled.key, columns)
+    demand_partition_columns(by, settled.mode, columns, settled.key)
+    if isinstance(columns, Mapping):
+        demand_partition_types(by, columns)
+
+
+def _demand_key(key: str, names: Collection[str] | None) -> None:
     if key.lower() in OWN:
         raise ConfigError(
             f"{key} is a column that each table has itself; choose one of the bodies as the key"
         )
-    names = _columns_of(settled)
     if names is not None and key not in names:
         other = [name for name in names if name.lower() == key.lower()]
-        hint = f"did you mean {other[0]}?" if other else f"it has {', '.join(names[:20])}"
+        hint = f"did you mean {other[0]}?" if other else f"it has {', '.join(list(names)[:20])}"
         raise ConfigError(f"the key {key} is no column of the schema; {hint}")
 
 
-def _columns_of(settled: Settled) -> list[str] | None:
-    """The columns of bodies; None if they are not known before a body is read."""
+def _columns_of(settled: Settled) -> Collection[str] | None:
+    """The columns of bodies, with their types if they are known; None if a body must be read to know them."""
     if settled.schema is not None:
         return names_in(settled.schema)
     if settled.bodies is None or "registry" in settled.bodies:
         return None
     source = asking(settled.mode, settled.bodies)(NO_ID)
     try:
-        return list(Encoding(settled.mode, False, {NO_ID: source}, key=settled.key).columns((NO_ID, ())))
+        return Encoding(settled.mode, False, {NO_ID: source}, key=settled.key).columns((NO_ID, ()))
     except InvalidSchema as error:
         raise ConfigError(f"the schema has no columns for a table: {error}") from None
 
@@ -355,6 +384,8 @@ def _read(kind: type[Settings], given: Mapping[str, Any], what: str, **own: Any)
             raise ConfigError(f"{what}: there is no setting {name}; {hint}")
         try:
             found[known[name].name] = known[name].metadata["convert"](value)
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
         except ValueError as error:
             raise ConfigError(f"{what}: {name} = {value!r} must be {error}") from None
     if kind is LakeSettings and "name_server" not in found:

@@ -12,7 +12,7 @@ Without this, a batch with the number of one that a table has would be left out,
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +52,7 @@ def held_by(lake: Lake) -> Held:
 def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool = False) -> str:
     """The words of a commit about its batch; `other` and `is_half` as `Record` has them."""
     start, end = to_json(progress.start), to_json(progress.end)
-    return Record(progress.batch, start, end, is_half, other, asdict(settled)).text()
+    return Record(progress.batch, start, end, is_half, other, settled.said()).text()
 
 
 def demand_same_batch(root: Path | Address, lake: Lake, progress: Progress) -> None:

@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
+from sparrowmq.spark.pipelines.lake.partitioning import DAY
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of

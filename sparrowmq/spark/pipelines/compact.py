@@ -6,19 +6,22 @@ as they are, and `table` goes on behind its last batch as ever. No Spark is star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.setting_kinds import size
-from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
 from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.begun_table import begun, held, place_of, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, state_of
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 
 FILE_SIZE: Final = size(64 << 20, 512 << 20)
@@ -72,18 +75,16 @@ def compact(
             f"{root}: behind an address only files of Delta tables are put together; give keep_days to remove old "
             "days, and let an engine that knows the table's catalog put files together"
         )
+    if keep_days is not None:
+        settled.partitioning.limit(day())
     before = day() + timedelta(days=1) if all_days else day()
     oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
-    runner, kept = Runner(dry_run=dry_run, say=say), state_of(root)
+    runner = Runner(dry_run=dry_run, say=say)
     report = runner.report
     with runner.timed(), nullcontext() if dry_run else held(root, runner):
         if not dry_run:
             finish_retry(root, settled)
-        for path, own_state in ((root, kept), (root.with_name(f"{root.name}.errors"), kept / "errors")):
-            if isinstance(path, Path) and not path.exists():
-                continue
-            place = Place(path, own_state, settled.writer, only_looked_at=dry_run, file_bytes=file_bytes)
-            lake = open_lake(settled.format, place)
+        for path, lake in _lakes(root, settled, only_looked_at=dry_run, file_bytes=file_bytes):
             if dry_run:
                 say(f"{path}: {len(lake.paths()):,} files")
                 continue
@@ -95,3 +96,21 @@ def compact(
             report.written += len(lake.paths())
             say(f"{path}: {len(lake.paths()):,} files")
     return report
+
+
+def _lakes(
+    root: Path | Address, settled: Settled, *, only_looked_at: bool, file_bytes: int
+) -> Iterator[tuple[Path | Address, Lake]]:
+    """The table and its table of errors, as far as they are there."""
+    table = Place(
+        root,
+        state_of(root),
+        settled.writer,
+        only_looked_at=only_looked_at,
+        file_bytes=file_bytes,
+        partitioning=settled.partitioning,
+    )
+    errors = root.with_name(f"{root.name}.errors")
+    for place in (table, replace(table, path=errors, state=table.state / "errors", partitioning=BY_DAY)):
+        if not isinstance(place.path, Path) or place.path.exists():
+            yield place.path, open_lake(settled.format, place)

@@ -8,7 +8,7 @@ what lay deeper is text there, and what was null is absent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -24,14 +24,12 @@ from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.tables.begun_table import place_of, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import begun, place_of, read_begun, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import added
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,7 +74,7 @@ def _publish(
     runner: Runner,
 ) -> Report:
     sink, report = topics.sink(runner.options, name_server), runner.report
-    rows = read_table(runner.session, table)
+    rows = read_begun(runner.session, table)
     if COORDINATES not in rows.columns:
         raise ConfigError(
             f"{table} does not say where its rows come from; the pipeline `table` makes such tables"
@@ -86,7 +84,8 @@ def _publish(
     folder = state_of(table) / name
     stored = _stored(folder, table)
     known = SentRows.load(folder)
-    rows = messages_of(rows if where is None else rows.where(where))
+    settled = begun(table)
+    rows = messages_of(rows if where is None else rows.where(where), OWN if settled is None else settled.own)
     if runner.dry_run:
         report.read = known.without(rows).count()
         runner.say(f"sends {report.read:,} messages to {topic}")
@@ -134,14 +133,14 @@ def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
     return now
 
 
-def messages_of(rows: DataFrame) -> DataFrame:
-    """Rows as messages, with the columns that a copy needs."""
+def messages_of(rows: DataFrame, without: Collection[str] = OWN) -> DataFrame:
+    """Rows as messages, with the columns that a copy needs; bodies are `without` columns of the table itself."""
     place = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
     born = f.col(f"{COORDINATES}.bornTimestamp").alias("bornTimestamp")
     none = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
     if {"properties", "body"} <= set(rows.columns):
         return rows.select(*place, born, *none, "properties", "body")
-    own = [f.col(f"`{name}`") for name in rows.columns if name not in (COORDINATES, DAY)]
+    own = [f.col(f"`{name}`") for name in rows.columns if name not in without]
     properties = f.create_map(f.lit("UNIQ_KEY"), f.col(f"{COORDINATES}.msgId")).alias("properties")
     body = f.to_json(f.struct(*own)).cast("binary").alias("body")
     return rows.select(*place, born, *none, properties, body)

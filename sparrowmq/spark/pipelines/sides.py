@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -22,9 +21,10 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.directions import names_of
 from sparrowmq.spark.options import ClusterOptions
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.own_session import reason, unlogged
 from sparrowmq.spark.pipelines.running.span import span_of
+from sparrowmq.spark.pipelines.tables.begun_table import read_begun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ class Side:
                     raise ConfigError(f"of {self} which topic? Give `topic`, or one on the other side")
                 kept = {name: value for name, value in given.items() if name.lower() not in _OF_BROKERS}
                 return source.options(**kept, **columns, topic=topic, path=self._place).load()
-        rows = read_table(spark, Path(self.where))
+        rows = read_begun(spark, local_path(self.where))
         return rows.select(*rows.columns, "_mq.*") if "_mq" in rows.columns else rows
 
     def _files(self, spark: SparkSession) -> DataFrame:

@@ -21,12 +21,15 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of, starting_at
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, held, keep, state_of
+from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.partition_types import demand_partition_columns, demand_partition_types
 from sparrowmq.spark.pipelines.tables.retries import finish_retry
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
@@ -49,6 +52,7 @@ def table(
     registry: str | None = None,
     schema_file: str | Path | None = None,
     message: str | None = None,
+    partition: str = str(BY_DAY),
     state: str | Path | None = None,
     catalog: Catalog | None = None,
     **running: Unpack[Streaming],
@@ -63,6 +67,7 @@ def table(
         mode: "raw": each message as it is; "json": a column for each field of JSON bodies; "schema": those of `schema`.
             "avro", "protobuf": a column for each field of the schemas.
         schema: columns as DDL, `id bigint, name string`; for mode schema.
+        partition: fields and transforms by which the table is divided, as `country, bucket(16, id)`, or "none".
         registry: address of the registry with the schemas of Avro or Protobuf bodies.
         schema_file: instead, their only schema: .avsc, .proto or .desc. message: of a Protobuf file with several.
         running: as `Streaming` has them; `options` are those of the source, such as `tags` or `maxOffsetsPerTrigger`
@@ -73,7 +78,7 @@ def table(
     """
     runner, root = Runner(**running), root_of(to, state, catalog)
     bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies).at(root)
+    asked = _asked(topic, format, mode, schema, runner, bodies, partition).at(root)
     if runner.dry_run:
         runner.say(_preview(asked, root, name_server, runner))
         return runner.report
@@ -106,6 +111,7 @@ def preview(
     registry: str | None = None,
     schema_file: str | Path | None = None,
     message: str | None = None,
+    partition: str = str(BY_DAY),
     state: str | Path | None = None,
     catalog: Catalog | None = None,
     options: Mapping[str, str] | None = None,
@@ -115,7 +121,7 @@ def preview(
     runner = Runner(options, spark=spark)
     root = root_of(to, state, catalog)
     bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies).at(root)
+    asked = _asked(topic, format, mode, schema, runner, bodies, partition).at(root)
     return _preview(asked, root, name_server, runner)
 
 
@@ -129,8 +135,8 @@ def _preview(asked: Settled, root: Path | Address, name_server: str, runner: Run
     errors = bad.count() if bad is not None else 0
     columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in good.schema.fields)
     return (
-        f"{'goes on with' if begun else 'begins'} a {settled.format} table at {root}, mode {settled.mode}; "
-        f"columns:\n{columns}\n"
+        f"{'goes on with' if begun else 'begins'} a {settled.format} table at {root}, mode {settled.mode}, "
+        f"partition {settled.partition}; columns:\n{columns}\n"
         f"of {messages.count():,} messages looked at, {errors:,} would become errors; nothing was written"
     )
 
@@ -143,7 +149,13 @@ def _shape(settled: Settled, messages: DataFrame) -> Shape:
 
 
 def _asked(
-    topic: str, format: str, mode: str, schema: str | None, runner: Runner, bodies: dict[str, Any] | None
+    topic: str,
+    format: str,
+    mode: str,
+    schema: str | None,
+    runner: Runner,
+    bodies: dict[str, Any] | None,
+    partition: str,
 ) -> Settled:
     """The table that the arguments ask for. Raises: ConfigError."""
     if format not in FORMATS:
@@ -152,9 +164,13 @@ def _asked(
         raise ConfigError(f"mode {mode!r} is not known; write {', '.join(MODES)}")
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
+    by = Partitioning.parse(partition)
+    demand_partition_columns(by, mode, None)  # before Spark is started
     fields = {} if schema is None else declared_fields(schema, runner.session)
+    demand_partition_columns(by, mode, fields if mode == "schema" else None)
+    demand_partition_types(by, {name: type_of(ddl) for name, ddl in fields.items()})
     depth = MOST_DEPTH if mode == "json" else 0
-    return Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth)
+    return Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:

@@ -15,11 +15,14 @@ from sparrowmq.spark.failures import failure
 from sparrowmq.spark.lakehouse.batch_parts import Part, write_all
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Storage
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import send
+
+LAYOUT = Layout(BY_DAY, keeps=False)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def part(namesrv, tmp_path):
             addresses = network.addresses_of({queue.broker_name for queue in queues})
         share = len(bodies) // len(queues)
         ranges = tuple(Range(queue, 0, end or share) for queue in queues)
-        return Part(topic, given, ranges, addresses, mode, 0, kinds or {}, str(tmp_path / topic), False)
+        return Part(topic, given, ranges, addresses, mode, 0, kinds or {}, str(tmp_path / topic), LAYOUT)
 
     return part
 
@@ -70,7 +73,7 @@ def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
     )
     unknown = Part(
         "absent", good.given, (Range(MessageQueue("absent", "broker-x", 0), 0, 1),), {}, "raw", 0, {},
-        good.folder, False,
+        good.folder, LAYOUT,
     )  # fmt: skip
     found = list(write_all([lost, blocked, unknown, good]))
     assert [bool(written.error) for written in found] == [True, True, True, False]
@@ -89,11 +92,11 @@ def test_a_part_whose_rejects_cannot_be_written_behind_an_address_leaves_no_rows
 
     found = part("uploads", [b'{"id":1}', b"-", b'{"id":2}', b"-"], "schema", {"id": LongType()})
     url = (tmp_path / "table").as_uri()
-    targets = Target(Storage(url), "data", "w-7"), Target(Storage(url), "errors", "w-7")
+    targets = Target(Storage(url), "data", "w-7", LAYOUT), Target(Storage(url), "errors", "w-7", LAYOUT)
     [written] = write_all([replace(found, targets=targets)])
     assert sum(file.rows for file in written.rows) == 2 and written.error == ""
     there = {file.name for file in tmp_path.rglob("*.parquet")}
-    targets = targets[0], Target(Full(url), "errors", "w-8")
+    targets = targets[0], Target(Full(url), "errors", "w-8", LAYOUT)
     [written] = write_all([replace(found, targets=targets)])
     assert "give these keys the rights" in written.error
     assert {file.name for file in (tmp_path / "table").rglob("*.parquet")} == there

@@ -19,8 +19,8 @@ from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables import retries
 from sparrowmq.spark.pipelines.tables.begun_table import begun
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from tests.spark.lakehouse.lakes import PlainTypes, rows_of
@@ -68,8 +68,8 @@ def work(parts, bodies=None):
     found = []
     for part in parts:
         shape, folder = ArrowRows(part.mode, part.kinds), Path(part.folder)
-        files = DayFiles(folder / "rows", shape.schema, part.keeps_day)
-        errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+        files = PartitionFiles(folder / "rows", shape.schema, part.layout)
+        errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
         with files, errors:
             for each in part.ranges:
                 for at in range(each.start, each.end):

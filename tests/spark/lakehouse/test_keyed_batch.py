@@ -28,8 +28,8 @@ from sparrowmq.spark.lakehouse.lake_settings import TableSettings, settings_of
 from sparrowmq.spark.pipelines.backfill import backfill
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.tables.begun_table import begun
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in, merged
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.remote_files import Target
 from sparrowmq.spark.pipelines.tables.retries import Retry
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
@@ -127,8 +127,8 @@ class Run:
         """What a worker would write for a part."""
         shape = ArrowRows(part.mode, part.kinds, part.depth, None, part.key, part.deletes)
         folder, done = Path(part.folder), Written(part.topic, read=part.rows)
-        rows = DayFiles(folder / "rows", shape.staged_schema, part.keeps_day)
-        errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+        rows = PartitionFiles(folder / "rows", shape.staged_schema, part.layout)
+        errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
         with rows, errors:
             for each in part.ranges:
                 for at in range(each.start, each.end):

@@ -23,7 +23,7 @@ def namesrv(tmp_path_factory):
 def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
     tables = {"orders-.*": {"mode": "json", "format": "delta"}, "tmp-.*": {"skip": True}, "later": {}}
     lines = checked(settings(namesrv, tmp_path, tables))
-    assert lines[0] == f"orders-a: begins delta at {tmp_path}/orders-a, mode json"
+    assert lines[0] == f"orders-a: begins delta at {tmp_path}/orders-a, mode json, partition day"
     assert '[tables."later"] fits no topic yet' in lines
     assert "of users become no tables; nothing was written" in lines[-1]
     assert list(tmp_path.iterdir()) == []
@@ -32,7 +32,7 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
 def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
     root = tmp_path / "orders-a"
     keep(state_of(root), Settled("orders-a", "delta", "raw", None))
-    assert f"orders-a: goes on with delta at {root}, mode raw" in checked(
+    assert f"orders-a: goes on with delta at {root}, mode raw, partition day" in checked(
         settings(namesrv, tmp_path, {"orders-.*": {"format": "delta"}})
     )
     with pytest.raises(ConfigError, match=r"orders-a: the table at .* was begun with format 'delta'"):

@@ -24,8 +24,8 @@ from sparrowmq.spark.lakehouse.lake_settings import TableSettings
 from sparrowmq.spark.lakehouse.recorded_progress import Held, compared, record_of
 from sparrowmq.spark.lakehouse.table_progress import Progress
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
 from sparrowmq.spark.pipelines.tables.json_kinds import found_in
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.progress import parsed
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
@@ -46,8 +46,8 @@ def written(part, queues):
     """What a worker would write for a part."""
     shape = ArrowRows(part.mode, part.kinds, part.depth)
     folder, done = Path(part.folder), Written(part.topic, read=part.rows)
-    rows = DayFiles(folder / "rows", shape.schema, part.keeps_day)
-    errors = DayFiles(folder / "errors", shape.error_schema, part.keeps_day)
+    rows = PartitionFiles(folder / "rows", shape.schema, part.layout)
+    errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
     with rows, errors:
         for each in part.ranges:
             bodies = [body(number) for number in queues[each.queue.queue_id][each.start : each.end]]

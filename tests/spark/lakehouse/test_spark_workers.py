@@ -11,13 +11,16 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import spark_workers
 from sparrowmq.spark.lakehouse.batch_parts import Part, Written
 from sparrowmq.spark.lakehouse.spark_workers import SparkTypes, SparkWorkers, packed
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.source.partition_ranges import Range
 
 timeout = pytest.mark.timeout(300)
 
 
 def part(topic, rows):
-    return Part(topic, {}, (Range(MessageQueue(topic, "b", 0), 0, rows),), {}, "raw", 0, {}, "", False)
+    return Part(
+        topic, {}, (Range(MessageQueue(topic, "b", 0), 0, rows),), {}, "raw", 0, {}, "", Layout(BY_DAY, False)
+    )
 
 
 def test_parts_are_shared_by_tasks_of_similar_size():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
@@ -22,10 +22,11 @@ from deltalake.transaction import AddAction, RemoveAction
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
 from sparrowmq.spark.pipelines.lake.file_statistics import delta_statistics, statistics_columns
-from sparrowmq.spark.pipelines.lake.lake import Place, added
+from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles
+from sparrowmq.spark.pipelines.lake.partitioning import Layout, plain
 from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
+from sparrowmq.spark.pipelines.lake.uncommitted_files import take_over
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
@@ -46,10 +47,10 @@ _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 
 class Delta:
-    keeps_day = False
-
     def __init__(self, place: Place) -> None:
         self._place = place
+        self.layout = Layout(place.partitioning, keeps=False)
+        self._by = list(place.partitioning.names)
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._tiny = TinyFiles()
         self._shortened = -_VERSIONS  # the version at which the log was looked at
@@ -58,6 +59,8 @@ class Delta:
         path, self._options = str(place.path), storage_options(str(place.path))
         is_there = DeltaTable.is_deltatable(path, self._options)
         self._table = DeltaTable(path, storage_options=self._options) if is_there else None
+        if self._table is not None and (by := self._table.metadata().partition_columns) != self._by:
+            demand_partition(place, ", ".join(by))
 
     def last_batch(self) -> int:
         version = self._table.transaction_version(self._place.writer) if self._table else None
@@ -71,20 +74,24 @@ class Delta:
         return {field.name: field.type for field in schema}
 
     def commit(self, batch: int, staged: Staged) -> None:
-        place = self._place
+        place, schema = self._place, self.layout.partitioning.columns(staged.schema)
         if self._table is None:
             self._table = DeltaTable.create(
                 str(place.path),
-                staged.schema,
-                partition_by=[DAY],
+                schema,
+                partition_by=self._by,
                 configuration=_SETTINGS,
                 storage_options=self._options,
             )
         if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release
-            columns = statistics_columns(pa.schema(self._table.schema().to_arrow()).remove_metadata())
+            columns = statistics_columns(
+                field
+                for field in pa.schema(self._table.schema().to_arrow()).remove_metadata()
+                if field.name not in self._by
+            )
             self._table.alter.set_table_properties({_STATISTICS: columns})
-        if fields := added(staged.schema, self.columns()):
-            kinds = {field.name: field for field in Schema.from_arrow(staged.schema).fields}
+        if fields := added(schema, self.columns()):
+            kinds = {field.name: field for field in Schema.from_arrow(schema).fields}
             self._table.alter.add_columns([kinds[field.name] for field in fields])
         if self._may_have_left:
             self._demand_new(batch)
@@ -95,14 +102,14 @@ class Delta:
             [*self._adds(staged), *self._removes(staged.removed)],
             "append",
             self._table.schema(),
-            [DAY],
+            self._by,
             commit_properties=CommitProperties(
                 custom_metadata=self._said, app_transactions=[Transaction(place.writer, batch)]
             ),
         )
         self._may_have_left = False
         self._table.update_incremental()
-        self._tiny.add(staged, self._merge)
+        self._tiny.add(staged, self._partitions_of_tiny, self._merge)
         self._shorten_log()
 
     def _demand_new(self, batch: int) -> None:
@@ -138,21 +145,28 @@ class Delta:
             if at < max(old, default=0):
                 path.unlink()
 
-    def _merge(self, day: str) -> int:
-        """Make one of the tiny files of a day, if they are many; returns how many are left."""
+    def _partitions_of_tiny(self) -> list[str]:
+        """The partition of each tiny file."""
+        return [each["partition"] for each in self._files().values() if each["size_bytes"] < TINY_BYTES]
+
+    def _merge(self, partition: str) -> int:
+        """Make one of the tiny files of a partition, if they are many; returns how many are left."""
         assert self._table is not None
-        files = pa.table(self._table.get_add_actions(flatten=True)).to_pydict()
-        sizes = zip(files[f"partition.{DAY}"], files["size_bytes"], strict=True)
-        tiny = sum(1 for own, size in sizes if str(own) == day and size < TINY_BYTES)
+        tiny = self._partitions_of_tiny().count(partition)
         if tiny < TINY_FILES:
             return tiny
         said = CommitProperties(custom_metadata=self._said)
-        self._table.optimize.compact([(DAY, "=", day)], TINY_BYTES, commit_properties=said)
+        values = self.layout.partitioning.values(partition)
+        chosen = [(name, "=", text or "") for name, text in values.items()]  # "" is a null to deltalake
+        self._table.optimize.compact(chosen or None, TINY_BYTES, commit_properties=said)
         self._table.vacuum(dry_run=False, full=False, commit_properties=said)
         return 1
 
     def paths(self) -> list[Path]:
         return sorted(self._files())
+
+    def partitions(self) -> dict[Path, str]:
+        return {path: each["partition"] for path, each in self._files().items()}
 
     def retire(self, before_s: float) -> tuple[()]:
         """The log forgets older versions by itself."""
@@ -164,18 +178,25 @@ class Delta:
         """The files with rows, as the log has them; its names are those of addresses, below the table's folder."""
         if self._table is None:
             return {}
-        columns = ["path", "size_bytes", f"partition.{DAY}"]
-        found = pa.table(self._table.get_add_actions(flatten=True)).select(columns).to_pylist()
+        columns = {name: f"partition.{name}" for name in self._by}
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        found = actions.select(["path", "size_bytes", *columns.values()]).to_pylist()
+        for each in found:
+            each["values"] = {
+                name: None if (value := each.pop(column)) is None else plain(value)
+                for name, column in columns.items()
+            }
+            each["partition"] = self.layout.partitioning.path_of(each["values"])
         place = self._place.path
         folder = place if isinstance(place, Path) else Path()
         return {folder / unquote(each["path"]): each for each in found}
 
     def rewrite(self, staged: Staged) -> None:
         assert self._table is not None
-        new = under_new_names(staged)
+        new = under_new_names(staged, self.layout)
         take_over(new, self._place.path, REWRITTEN, may_have_left=False)
         self._table.create_write_transaction(
-            self._adds(new), "overwrite", Schema.from_arrow(new.schema), [DAY]
+            self._adds(new), "overwrite", Schema.from_arrow(new.schema), self._by
         )
         self._table.update_incremental()
 
@@ -183,7 +204,11 @@ class Delta:
         """Files that are in their places, as the log has them."""
         assert self._table is not None
         now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration.get(_STATISTICS) or ""
-        return [_add(file, self._place.path, columns, now_ms) for file in staged.files]
+        partitioning = self.layout.partitioning
+        return [
+            _add(file, self._place.path, partitioning.values(file.partition), columns, now_ms)
+            for file in staged.files
+        ]
 
     def _removes(self, files: Sequence[Path]) -> list[RemoveAction]:
         """Raises: FileNotFoundError, the table does not have one of the files."""
@@ -191,27 +216,26 @@ class Delta:
         if unknown := [str(path) for path in files if path not in known]:
             raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
         return [
-            RemoveAction(each["path"], True, now_ms, each["size_bytes"], {DAY: str(each[f"partition.{DAY}"])})
+            RemoveAction(each["path"], True, now_ms, each["size_bytes"], each["values"])
             for each in (known[path] for path in files)
         ]
 
     def compact(self, before: date) -> None:
         """Files that are not needed any more go an hour later, for readers that began before; a week in old tables."""
         if self._table is not None:
-            self._table.optimize.compact([(DAY, "<", before.isoformat())], self._place.file_bytes)
+            time, last = self.layout.partitioning.time, before - timedelta(days=1)
+            chosen = [(time.name, "<=", time.last_text(last))] if time is not None else None
+            self._table.optimize.compact(chosen, self._place.file_bytes)
             # Tasks write where a remote table is, and killed ones leave files that no log names.
             self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
 
     def expire(self, before: date) -> int:
+        limit = self.layout.partitioning.limit(before)
         if self._table is None:
             return 0
-        days = self._days()
-        self._table.delete(f"{DAY} < CAST('{before.isoformat()}' AS DATE)")
-        return len(days - self._days())
-
-    def _days(self) -> set[str]:
-        assert self._table is not None
-        return {str(each[DAY]) for each in self._table.partitions()}
+        had = set(self.partitions().values())
+        self._table.delete(self.layout.partitioning.is_before(limit))
+        return len(had - set(self.partitions().values()))
 
 
 def _demand_no_escape(path: Path | Address) -> None:
@@ -224,9 +248,11 @@ def _demand_no_escape(path: Path | Address) -> None:
         )
 
 
-def _add(file: StagedFile, folder: Path | Address, columns: str, now_ms: int) -> AddAction:
+def _add(
+    file: StagedFile, folder: Path | Address, values: dict[str, str | None], columns: str, now_ms: int
+) -> AddAction:
     statistics = delta_statistics(footer_of(folder, file.name), columns)
-    return AddAction(quote(file.name, safe="/=-_."), file.size, {DAY: file.day}, now_ms, True, statistics)
+    return AddAction(quote(file.name, safe="/=-_."), file.size, values, now_ms, True, statistics)
 
 
 def record_at(folder: Path) -> str | None:

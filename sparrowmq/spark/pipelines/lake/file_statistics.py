@@ -27,7 +27,7 @@ _PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # names that need no quote
 _JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def statistics_columns(schema: pa.Schema) -> str:
+def statistics_columns(schema: Iterable[pa.Field]) -> str:
     """The columns that get statistics, as the property delta.dataSkippingStatsColumns has them."""
     found = [
         ".".join(path)

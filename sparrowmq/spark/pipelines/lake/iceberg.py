@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.table import StaticTable
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table import StaticTable, TableProperties
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, location_of, open_catalog
+from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
     SETTINGS,
     Upkeep,
@@ -30,33 +29,35 @@ from sparrowmq.spark.pipelines.lake.iceberg_upkeep import (
     missing_settings,
     tagged_files,
 )
-from sparrowmq.spark.pipelines.lake.lake import Place, added
+from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
+from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
 from sparrowmq.spark.pipelines.lake.rewriting import REWRITTEN, under_new_names
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
+from sparrowmq.spark.pipelines.lake.uncommitted_files import take_over
 from sparrowmq.spark.pipelines.lake.widening import retypes
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
 _RECORD: Final = "sparrowmq.record"
+_COMPACTED_AT_ONCE: Final = 64  # partitions of one commit
 _LAST: Final = "sparrowmq.last."  # and the writer: a property of the table, for when snapshots have gone
 
 
 class Iceberg:
-    keeps_day = True
-
     def __init__(self, place: Place) -> None:
         self._place = place
+        self.layout = Layout(place.partitioning, keeps=True)
+        self._partitions = IcebergPartitions(place.partitioning)
         self._catalog = open_catalog(place.path, place.state)
         self._name, self._location = identifier_of(place.path), location_of(place.path)
-        self._upkeep = Upkeep(place.state)
+        self._upkeep = Upkeep(place.state, self._partitions)
         self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
         self._table: Table | None = None
         try:
@@ -69,6 +70,8 @@ class Iceberg:
                 raise
         if isinstance(place.path, Path) and not place.only_looked_at:
             self._adopt(place.path)
+        if self._table is not None and self._table.current_snapshot() is not None:
+            demand_partition(place, self._partitions.found(self._table))
 
     def _adopt(self, folder: Path) -> None:
         """Take over the table's newest metadata, if the catalog was lost, or is an older copy."""
@@ -110,6 +113,8 @@ class Iceberg:
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
         table = self._table or self._create(staged.schema)
+        if table.current_snapshot() is None:  # a killed run may have made it, and not divided it yet
+            self._partitions.divide(table)
         self._demand_newest(table)
         if added(staged.schema, self.columns()):
             with table.update_schema() as update:
@@ -122,22 +127,46 @@ class Iceberg:
         with table.transaction() as change:
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
-            files = [f"{self._location}/data/{file.name}" for file in staged.files]
-            if staged.removed:  # in one snapshot, as of two the first would lack rows
-                with change.update_snapshot(summary).overwrite() as overwrite:
-                    for old in self._of_table(staged.removed):
-                        overwrite.delete_data_file(old)
-                    for new in files:
-                        overwrite.append_data_file(parquet_file_to_data_file(table.io, table.metadata, new))
-            else:
-                change.add_files(files, snapshot_properties=summary, check_duplicate_files=False)
+            files = {f"{self._location}/data/{file.name}": file.partition for file in staged.files}
+            # In one snapshot, as of two the first would lack rows.
+            self._replace(change, self._of_table(staged.removed), files, summary)
             stay_s = place.replaced_stay_s
             drop_snapshots(change, since_s=0.0 if stay_s is None else time.time() - stay_s)
         self._may_have_left = False
         self._upkeep.committed(table, staged, summary)
 
+    def _replace(
+        self,
+        change: Transaction,
+        old: Iterable[DataFile],
+        new: Mapping[str, str],
+        summary: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take files out, and add others: their places, and the path of the partition of each."""
+        assert self._table is not None
+        metadata, io = change.table_metadata, self._table.io
+        if metadata.name_mapping() is None:  # the files have no ids of columns
+            mapping = metadata.schema().name_mapping.model_dump_json()
+            change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        found = [self._partitions.described(io, metadata, file, partition) for file, partition in new.items()]
+        snapshot, gone = change.update_snapshot(dict(summary or {})), list(old)
+        merges = metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED) == "true"
+        appending = snapshot.merge_append if merges else snapshot.fast_append
+        with snapshot.overwrite() if gone else appending() as update:
+            for each in gone:
+                update.delete_data_file(each)
+            for each in found:
+                update.append_data_file(each)
+
     def paths(self) -> list[Path]:
         return sorted(self._files())
+
+    def partitions(self) -> dict[Path, str]:
+        return {path: self._partition_of(file) for path, file in self._files().items()}
+
+    def _partition_of(self, file: DataFile) -> str:
+        assert self._table is not None
+        return self._partitions.path(self._table.metadata, file.partition)
 
     def retire(self, before_s: float) -> set[Path]:
         """Snapshots with a tag or a branch stay, and so do their files."""
@@ -160,7 +189,7 @@ class Iceberg:
 
     def _of_table(self, paths: Sequence[Path]) -> list[DataFile]:
         """Raises: FileNotFoundError, the table does not have one of the files."""
-        known = self._files()
+        known = self._files() if paths else {}
         if unknown := [str(path) for path in paths if path not in known]:
             raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
         return [known[path] for path in paths]
@@ -168,7 +197,7 @@ class Iceberg:
     def rewrite(self, staged: Staged) -> None:
         """A column of another type is another one to Iceberg, so older snapshots would have null there: they go."""
         assert self._table is not None
-        known, old, new = self.columns(), self.paths(), under_new_names(staged)
+        known, old, new = self.columns(), self.paths(), under_new_names(staged, self.layout)
         data = self._place.path / "data"
         take_over(new, data, REWRITTEN, may_have_left=False)
         with self._table.transaction() as change:
@@ -180,8 +209,8 @@ class Iceberg:
             with change.update_schema() as update:
                 update.union_by_name(new.schema)
             if new.files:
-                change.add_files(
-                    [f"file://{data / file.name}" for file in new.files], check_duplicate_files=False
+                self._replace(
+                    change, (), {f"file://{data / file.name}": file.partition for file in new.files}
                 )
             drop_snapshots(change, 1)
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in old])
@@ -195,37 +224,36 @@ class Iceberg:
                 f"{self._place.path}: files of Iceberg tables are put together only on this machine; let an engine "
                 "that knows the catalog do that, such as Spark's rewrite_data_files, or keep the table as delta"
             )
-        for day, files in self._by_day(before).items():
-            found = list(groups(files, self._place.file_bytes))
-            if not found:
-                continue
-            kept = set(files) - {file for group in found for file in group}
-            new = [
-                self._place.folder / "data" / f"{DAY}={day}" / f"compacted-{uuid.uuid4().hex}.parquet"
-                for _ in found
-            ]
-            for group, file in zip(found, new, strict=True):
-                merge(group, file)
+        found = list(self._small(before).items())
+        for begin in range(0, len(found), _COMPACTED_AT_ONCE):
+            old, new = list[Path](), dict[str, str]()
+            for partition, chosen in found[begin : begin + _COMPACTED_AT_ONCE]:
+                for group in chosen:
+                    name = f"compacted-{uuid.uuid4().hex}.parquet"
+                    merged = self._place.folder / "data" / partition / name
+                    merge(group, merged)
+                    old += group
+                    new[f"file://{merged}"] = partition
             with table.transaction() as change:
-                change.delete(f"{DAY} = '{day}'")
-                change.add_files(
-                    [f"file://{file}" for file in [*new, *sorted(kept)]], check_duplicate_files=False
-                )
+                self._replace(change, self._of_table(old), new)
         self._forget()
 
-    def expire(self, before: date) -> int:
-        days = len(self._by_day(before))
-        if days and self._table is not None:
-            self._table.delete(f"{DAY} < '{before}'")
-        return days
+    def _small(self, before: date) -> dict[str, list[list[Path]]]:
+        """The groups of small files of each partition that has days before one."""
+        by_partition = dict[str, list[Path]]()
+        for path, partition in sorted(self.partitions().items()):
+            if self.layout.partitioning.has_begun(partition, before):
+                by_partition.setdefault(partition, []).append(path)
+        found = {each: list(groups(files, self._place.file_bytes)) for each, files in by_partition.items()}
+        return {partition: chosen for partition, chosen in found.items() if chosen}
 
-    def _by_day(self, before: date) -> dict[str, list[Path]]:
-        found: dict[str, list[Path]] = {}
-        for path in self.paths():
-            day = path.parent.name.partition("=")[2]
-            if day < before.isoformat():
-                found.setdefault(day, []).append(path)
-        return found
+    def expire(self, before: date) -> int:
+        partitioning = self.layout.partitioning
+        limit = partitioning.limit(before)
+        old = {each for each in self.partitions().values() if partitioning.has_begun(each, limit)}
+        if old and self._table is not None:
+            self._table.delete(f"{DAY} < '{limit}'")
+        return len(old)
 
     def _forget(self) -> None:
         """Drop old snapshots, but first note the last batch of each writer, which may be noted only there."""
@@ -240,13 +268,11 @@ class Iceberg:
             for snapshot in self._table.snapshots()
             for file in self._table.inspect.files(snapshot.snapshot_id).to_pylist()
         }
-        there = (self._place.folder / "data").glob(f"{DAY}=*/*.parquet")
+        there = (self._place.folder / "data").rglob("*.parquet")
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in there if str(file) not in used])
 
     def _create(self, schema: pa.Schema) -> Table:
         table = self._catalog.create_table(self._name, schema, location=self._location, properties=SETTINGS)
-        with table.update_spec() as update:
-            update.add_field(DAY, IdentityTransform(), DAY)
         self._table = table
         return table
 

@@ -2,7 +2,7 @@
 
     each commit              snapshots beyond the newest ten are dropped from the metadata
     each 50 commits          manifests become one; files that no kept snapshot has are noted, and go an hour later
-    100 tiny files of a day  become one file
+    100 tiny files of a partition  become one file
 
 Without this each commit copies the list of all snapshots, and writes a list of all manifests.
 """
@@ -10,19 +10,19 @@ Without this each commit copies the list of all snapshots, and writes a list of 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyarrow.fs import FileSelector
-from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
+from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.merging import TINY_BYTES, TINY_FILES, TinyFiles, merge
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.lake.unused_files import UnusedFiles
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def drop_snapshots(change: Transaction, kept: int | None = None, since_s: float 
 class Upkeep:
     """Removes and merges files of one table between its commits."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, partitions: IcebergPartitions) -> None:
+        self._partitions = partitions
         self._unused = UnusedFiles(state / "unused.json")
         self._commits = 0
         self._tiny = TinyFiles()
@@ -81,7 +82,11 @@ class Upkeep:
         Args:
             summary: of the commit; a snapshot of merged files repeats it.
         """
-        self._tiny.add(staged, lambda day: self._merge(table, day, summary))
+        self._tiny.add(
+            staged,
+            lambda: [partition for partition, _ in self._tiny_files(table)],
+            lambda partition: self._merge(table, partition, summary),
+        )
         self._commits += 1
         if self._commits % _COMMITS == 0:
             self.remove_unused(table)
@@ -94,13 +99,15 @@ class Upkeep:
         needed |= {task.file.file_path for task in table.scan().plan_files()}  # it may have been rolled back
         self._unused.remove(table.io.delete, UNUSED_S, needed, _MOST_UNUSED)
 
-    def _merge(self, table: Table, day: str, summary: Mapping[str, str]) -> int:
-        """Make one of the tiny files of a day, if they are many; returns how many are left."""
-        tiny = [
-            task.file
-            for task in table.scan(f"{DAY} = '{day}'").plan_files()
-            if task.file.file_size_in_bytes < TINY_BYTES and task.file.file_path.startswith("file://")
-        ]
+    def _tiny_files(self, table: Table) -> Iterator[tuple[str, DataFile]]:
+        """The tiny files of a table on this machine, each with the path of its partition."""
+        for task in table.scan().plan_files():
+            if task.file.file_size_in_bytes < TINY_BYTES and task.file.file_path.startswith("file://"):
+                yield self._partitions.path(table.metadata, task.file.partition), task.file
+
+    def _merge(self, table: Table, partition: str, summary: Mapping[str, str]) -> int:
+        """Make one of the tiny files of a partition, if they are many; returns how many are left."""
+        tiny = [file for each, file in self._tiny_files(table) if each == partition]
         if len(tiny) < TINY_FILES:
             return len(tiny)
         tiny.sort(key=lambda file: file.file_path)
@@ -116,12 +123,13 @@ class Upkeep:
         self._unused.note(file.file_path for file in tiny)
         return 1
 
-    def _replace(self, table: Table, files: Iterable[DataFile], by: str, summary: Mapping[str, str]) -> None:
+    def _replace(self, table: Table, files: Sequence[DataFile], by: str, summary: Mapping[str, str]) -> None:
         with table.transaction() as change:
             with change.update_snapshot(snapshot_properties=dict(summary)).overwrite() as new:
                 for file in files:
                     new.delete_data_file(file)
-                new.append_data_file(parquet_file_to_data_file(table.io, table.metadata, by))
+                partition = files[0].partition
+                new.append_data_file(self._partitions.described(table.io, table.metadata, by, partition))
             drop_snapshots(change)
 
 

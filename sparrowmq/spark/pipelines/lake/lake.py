@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.merging import FILE_BYTES
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout, Partitioning
 from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S
 from sparrowmq.spark.pipelines.lake.widening import grows
 
@@ -44,7 +45,7 @@ class Place:
         same over restarts. lane: which, of several writers with batches of their own; a part of their names.
         only_looked_at: what an earlier run left unfinished stays so. wait_s: how long a store that is away is waited
         for. replaced_stay_s: how long files stay that a batch with a key has replaced; older snapshots lack them.
-        file_bytes: about the size of files that are put together.
+        file_bytes: about the size of files that are put together. partitioning: how the table is divided.
     """
 
     path: Path | Address
@@ -55,6 +56,7 @@ class Place:
     wait_s: float = LIMIT_S
     replaced_stay_s: float | None = None
     file_bytes: int = FILE_BYTES
+    partitioning: Partitioning = BY_DAY
 
     @property
     def folder(self) -> Path:
@@ -64,11 +66,14 @@ class Place:
 
 
 class Lake(Protocol):
-    """A table that grows by batches. `keeps_day`: whether its files hold the column that they are partitioned by."""
-
-    keeps_day: bool
+    """A table that grows by batches."""
 
     def __init__(self, place: Place) -> None: ...
+
+    @property
+    def layout(self) -> Layout:
+        """Says which partition each row belongs to."""
+        ...
 
     def last_batch(self) -> int:
         """The number of the last batch that the table has; -1 before the first."""
@@ -90,6 +95,10 @@ class Lake(Protocol):
         """The files with rows; behind an address, relative to it, where the format knows which they are."""
         ...
 
+    def partitions(self) -> Mapping[Path, str]:
+        """The files with rows, and the path of the partition of each."""
+        ...
+
     def retire(self, before_s: float) -> Collection[Path]:
         """Drop what is older than a time of the table's history; returns files that the rest of it still needs.
 
@@ -102,11 +111,11 @@ class Lake(Protocol):
         ...
 
     def compact(self, before: date) -> None:
-        """Put together the small files of days before one."""
+        """Put together the small files of days before one; of a table without days, of all partitions."""
         ...
 
     def expire(self, before: date) -> int:
-        """Take out the days before one; returns how many."""
+        """Take out the partitions of days before one; returns how many. Raises: ConfigError, the table has no days."""
         ...
 
 
@@ -143,6 +152,15 @@ def record_at(folder: Path) -> str | None:
             found: str | None = importlib.import_module(FORMATS[kind][0]).record_at(folder)
             return found
     return None
+
+
+def demand_partition(place: Place, found: str) -> None:
+    """Raises: ConfigError, another program has divided the table in another way."""
+    if found != str(place.partitioning):
+        raise ConfigError(
+            f"{place.path} is divided by {found}, and was begun with the partition {place.partitioning}; let the "
+            "program that changed it change it back, or begin a new table at another place"
+        )
 
 
 def added(schema: pa.Schema, known: Mapping[str, pa.DataType]) -> list[pa.Field]:

@@ -1,9 +1,9 @@
-"""Puts the small files of a day together, in memory that does not grow with them."""
+"""Puts the small files of a partition together, in memory that does not grow with them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,26 +19,30 @@ FILE_BYTES: Final = 256 << 20
 _SHARE: Final = 4  # a file of a quarter of the size is large enough to stay
 TINY_BYTES: Final = 1 << 20
 TINY_FILES: Final = 100
+_MOST_MERGES: Final = 8  # of one commit; other partitions wait for the next one
 _ROWS: Final = 50_000
 
 
 class TinyFiles:
-    """Counts the files of each day that make a commit dear; a commit merges them when they are many."""
+    """Counts the files of each partition that make a commit dear; a commit merges them when they are many."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] | None = None  # what this process has not counted yet is not known
 
-    def add(self, staged: Staged, merge: Callable[[str], int]) -> None:
+    def add(self, staged: Staged, there: Callable[[], Iterable[str]], merge: Callable[[str], int]) -> None:
         """Count the files of a batch, once they are in the table.
 
         Args:
-            merge: merges the tiny files of a day if they are TINY_FILES or more; returns how many are left.
+            there: the partition of each tiny file of the table.
+            merge: merges the tiny files of a partition if they are TINY_FILES or more; returns how many are left.
         """
-        for day in {file.day for file in staged.files} - self._counts.keys():
-            self._counts[day] = TINY_FILES  # nothing is known of a day that this process has not written to
-        self._counts.update(file.day for file in staged.files if file.size < TINY_BYTES)
-        for day in [day for day, count in self._counts.items() if count >= TINY_FILES]:
-            self._counts[day] = merge(day)
+        if self._counts is None:
+            self._counts = Counter(there())
+        else:
+            self._counts.update(file.partition for file in staged.files if file.size < TINY_BYTES)
+        for partition, count in self._counts.most_common(_MOST_MERGES):
+            if count >= TINY_FILES:
+                self._counts[partition] = merge(partition)
 
 
 def groups(files: Sequence[Path], most: int = FILE_BYTES) -> Iterator[list[Path]]:

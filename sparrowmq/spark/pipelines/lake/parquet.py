@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
@@ -38,10 +38,9 @@ _COMPACTED: Final = "compacted-"
 class Folder:
     """The folder, and what was committed to it."""
 
-    keeps_day = False
-
     def __init__(self, place: Place) -> None:
         self._place = place
+        self.layout = Layout(place.partitioning, keeps=False, has_log=False)
         self._commits = place.folder / f"{OWN_FOLDER}{place.lane}"
         self._earlier = place.state / f"commits{place.lane}"  # where earlier releases had them
         self._merges = place.state / "merge.json"
@@ -61,7 +60,7 @@ class Folder:
         files = sorted(self.paths(), key=os.path.getmtime)
         newest = [file for file in files if not file.name.startswith(_COMPACTED)][-1:] or files
         found = {field.name: field.type for file in newest for field in pq.read_schema(file)}
-        return {DAY: pa.date32(), **found} if found else {}
+        return {DAY: pa.date32(), **found} if found and DAY in self.layout.left_out else found
 
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
@@ -73,7 +72,10 @@ class Folder:
             old.unlink()
 
     def paths(self) -> list[Path]:
-        return sorted(self._place.folder.glob(f"{DAY}=*/*.parquet"))
+        return sorted(self._place.folder.glob(self.layout.partitioning.pattern))
+
+    def partitions(self) -> dict[Path, str]:
+        return {path: self.layout.partitioning.path_in(path.as_posix()) for path in self.paths()}
 
     def retire(self, before_s: float) -> tuple[()]:
         """A folder has no history."""
@@ -88,7 +90,8 @@ class Folder:
 
     def compact(self, before: date) -> None:
         """A reader at that very moment may miss the rows of some files, or see them twice."""
-        for folder in self._days(before):
+        partitioning = self.layout.partitioning
+        for folder in self._folders(lambda partition: partitioning.has_begun(partition, before)):
             for group in groups(sorted(folder.glob("*.parquet")), self._place.file_bytes):
                 merged = self._place.state / "compacted" / f"{_COMPACTED}{uuid.uuid4().hex}.parquet"
                 merge(group, merged)
@@ -97,14 +100,15 @@ class Folder:
                 self._finish_merge()
 
     def expire(self, before: date) -> int:
-        days = self._days(before)
-        for folder in days:
+        limit = self.layout.partitioning.limit(before)
+        folders = self._folders(lambda partition: self.layout.partitioning.has_begun(partition, limit))
+        for folder in folders:
             shutil.rmtree(folder)
-        return len(days)
+        return len(folders)
 
-    def _days(self, before: date) -> list[Path]:
-        folders = sorted(self._place.folder.glob(f"{DAY}=*"))
-        return [folder for folder in folders if folder.name.partition("=")[2] < before.isoformat()]
+    def _folders(self, is_chosen: Callable[[str], bool]) -> list[Path]:
+        """The folders with the files of some partitions."""
+        return sorted({path.parent for path, partition in self.partitions().items() if is_chosen(partition)})
 
     def _finish_merge(self) -> None:
         """Put the merged file in the place of what it was made of; a crash in between is finished by the next start."""

@@ -22,6 +22,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.catalogs import secrets_in
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
+from sparrowmq.spark.pipelines.lake.partitioning import Layout
 from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.lake.waiting import Patience
 from sparrowmq.spark.pipelines.running.report import to_stderr
@@ -103,23 +104,26 @@ def behind_address(place: Place, opened: type[Lake]) -> RemoteLake:
     patience = Patience(str(place.path), say=to_stderr, secrets=secrets, limit_s=place.wait_s)
     owner = place.writer.removesuffix(place.lane)
     ownership = None if place.only_looked_at else Ownership(place.path.storage, owner)
-    return RemoteLake(lambda: opened(place), patience, ownership, keeps_day=opened.keeps_day)
+    return RemoteLake(lambda: opened(place), patience, ownership)
 
 
 class RemoteLake:
     """A lake behind an address; `opened` opens it, again after each fault."""
 
-    def __init__(
-        self, opened: Callable[[], Lake], patience: Patience, ownership: Ownership | None, *, keeps_day: bool
-    ) -> None:
+    def __init__(self, opened: Callable[[], Lake], patience: Patience, ownership: Ownership | None) -> None:
         """`ownership`: None to look only."""
-        self.keeps_day = keeps_day
+        self._layout: Layout | None = None
         self._opened = opened
         self._patience = patience
         self._ownership = ownership
         if ownership is not None:
             patience.over(ownership.take)
         self._lake: Lake | None = None
+
+    @property
+    def layout(self) -> Layout:
+        self._layout = self._layout or self._asked(lambda lake: lake.layout)
+        return self._layout
 
     def forget(self) -> None:
         """Let go of what was read of the table; this run stays its owner."""
@@ -154,6 +158,9 @@ class RemoteLake:
 
     def paths(self) -> list[Path]:
         return self._asked(lambda lake: lake.paths())
+
+    def partitions(self) -> Mapping[Path, str]:
+        return self._asked(lambda lake: lake.partitions())
 
     def retire(self, before_s: float) -> Collection[Path]:
         return self._asked(lambda lake: lake.retire(before_s), writes=True)

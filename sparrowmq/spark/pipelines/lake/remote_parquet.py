@@ -23,7 +23,8 @@ from pyarrow import fs
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place, staging_of
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged
+from sparrowmq.spark.pipelines.lake.partitioning import Layout
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _KEPT_COMMITS: Final = 10
 
@@ -40,11 +41,10 @@ class _Commit(msgspec.Struct):
 class RemoteFolder:
     """The folder, and what was committed to it."""
 
-    keeps_day = False
-
     def __init__(self, place: Place) -> None:
         assert isinstance(place.path, Address)
         self._place = place
+        self.layout = Layout(place.partitioning, keeps=False, has_log=False)
         self._storage = place.path.storage
         self._commits = f"{OWN_FOLDER}/commits{place.lane}/"
         if not place.only_looked_at and (last := self._last()) is not None:
@@ -69,7 +69,8 @@ class RemoteFolder:
 
     def commit(self, batch: int, staged: Staged) -> None:
         assert staged.folder is not None
-        schema = pa.unify_schemas([self._schema(), staged.schema.remove_metadata()])
+        added = self.layout.partitioning.columns(staged.schema.remove_metadata())
+        schema = pa.unify_schemas([self._schema(), added])
         columns = schema.serialize().to_pybytes()
         name = f"{self._commits}{batch:09}.json"
         self._save(name, _Commit(staged.folder, [file.name for file in staged.files], columns, staged.record))
@@ -83,6 +84,9 @@ class RemoteFolder:
 
     def paths(self) -> list[Path]:
         return [Path(each.path) for each in self._storage.list() if each.path.endswith(".parquet")]
+
+    def partitions(self) -> dict[Path, str]:
+        return {path: self.layout.partitioning.path_in(path.as_posix()) for path in self.paths()}
 
     def retire(self, before_s: float) -> tuple[()]:
         """A folder has no history."""
@@ -98,19 +102,12 @@ class RemoteFolder:
         )
 
     def expire(self, before: date) -> int:
-        chosen = fs.FileSelector(self._storage.path(), allow_not_found=True)
-        found = [
-            each for each in self._storage.files.get_file_info(chosen) if each.type == fs.FileType.Directory
-        ]
-        days = {
-            each.path: each.base_name.partition("=")[2]
-            for each in found
-            if each.base_name.startswith(f"{DAY}=")
-        }
-        old = [path for path, day in days.items() if day < before.isoformat()]
+        partitioning = self.layout.partitioning
+        limit = partitioning.limit(before)
+        old = {path: each for path, each in self.partitions().items() if partitioning.has_begun(each, limit)}
         for path in old:
-            self._storage.files.delete_dir(path)
-        return len(old)
+            self._storage.files.delete_file(path.as_posix())
+        return len(set(old.values()))
 
     def _names(self, prefix: str = f"{OWN_FOLDER}/commits") -> list[str]:
         """The names of commits, in their order; by default those of all lanes."""

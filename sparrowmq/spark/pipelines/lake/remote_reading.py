@@ -6,9 +6,8 @@ column came, has nulls there. Spark pushes no filters and columns down into thes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -19,7 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage, storage_options
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, location_of, open_catalog, secrets_in
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.lake.lake import Place
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning, plain
+from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.lake.waiting import Patience
 
 if TYPE_CHECKING:
@@ -30,49 +31,73 @@ _ROWS: Final = 10_000
 
 @dataclass(frozen=True)
 class Content:
-    """The files of a table, relative to its address, and its columns."""
+    """The files of a table, relative to its address, with the partition of each, and its columns."""
 
-    files: Sequence[str]
+    files: Mapping[str, str]
     schema: pa.Schema
 
 
-def read_remotely(spark: SparkSession, address: Address) -> DataFrame:
+def read_remotely(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
     """The rows of a table. Raises: ConfigError, there is none, or it is empty."""
-    found = Patience(str(address), secrets=secrets_in(address)).over(lambda: content_of(address))
+    found = Patience(str(address), secrets=secrets_in(address)).over(
+        lambda: content_of(address, partitioning)
+    )
     if not found.files:
         raise ConfigError(f"{address} has no rows; give the address of a table, and its own state")
-    names = spark.createDataFrame([(name,) for name in found.files], "name string")
+    names = spark.createDataFrame(sorted(found.files.items()), "name string, partition string")
     shares = names.repartition(min(len(found.files), 4 * spark.sparkContext.defaultParallelism))
     kinds = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
-    return shares.mapInArrow(Read(address.storage, found.schema), kinds)
+    return shares.mapInArrow(Read(address.storage, found.schema, partitioning), kinds)
 
 
-def content_of(address: Address) -> Content:
+def content_of(address: Address, partitioning: Partitioning = BY_DAY) -> Content:
     """The content of a table in any format: each has a folder that the others lack."""
     storage = address.storage
     if storage.list("_delta_log", deep=False):
-        return _of_delta(address)
+        return _of_delta(address, partitioning)
     if storage.list("metadata", deep=False):
         return _of_iceberg(address)
     files = sorted(storage.relative(each.path) for each in storage.list() if each.path.endswith(".parquet"))
     schemas = [pq.read_schema(storage.path(name), filesystem=storage.files) for name in files]
     merged = pa.unify_schemas([pa.schema([]), *(schema.remove_metadata() for schema in schemas)])
-    return Content(files, merged if DAY in merged.names else merged.append(pa.field(DAY, pa.date32())))
+    missing = [name for name in partitioning.names if name not in merged.names]
+    kinds = RemoteFolder(Place(address, address.state, "", only_looked_at=True)).columns() if missing else {}
+    for name in missing:
+        merged = merged.append(pa.field(name, kinds[name]))
+    return Content({name: partitioning.path_in(name) for name in files}, merged)
 
 
-def _of_delta(address: Address) -> Content:
+def _of_delta(address: Address, partitioning: Partitioning) -> Content:
     from deltalake import DeltaTable
 
-    table = DeltaTable(address.url, storage_options=storage_options(address.url))
-    paths = pa.table(table.get_add_actions()).column("path").to_pylist()
-    return Content(sorted(map(unquote, paths)), pa.schema(table.schema().to_arrow()))
+    options = storage_options(address.url)
+    schema = pa.schema(DeltaTable(address.url, storage_options=options).schema().to_arrow())
+    return Content(delta_files(address.url, partitioning, options), schema)
+
+
+def delta_files(
+    url: str, partitioning: Partitioning, options: dict[str, str] | None = None
+) -> dict[str, str]:
+    """The files of a Delta table, relative to it, and the path of the partition of each."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(url, storage_options=options)
+    return {
+        unquote(each["path"]): partitioning.path_of(
+            {
+                name: None if (value := each[f"partition.{name}"]) is None else plain(value)
+                for name in partitioning.names
+            }
+        )
+        for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    }
 
 
 def _of_iceberg(address: Address) -> Content:
     table = open_catalog(address, address.state).load_table(identifier_of(address))
     place = f"{location_of(address)}/"
-    files = sorted(task.file.file_path.removeprefix(place) for task in table.scan().plan_files())
-    return Content(files, table.schema().as_arrow())
+    files = [task.file.file_path.removeprefix(place) for task in table.scan().plan_files()]
+    return Content(dict.fromkeys(files, ""), table.schema().as_arrow())
 
 
 @dataclass(frozen=True)
@@ -81,22 +106,23 @@ class Read:
 
     storage: Storage
     schema: pa.Schema
+    partitioning: Partitioning = BY_DAY
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for name in batch.column("name").to_pylist():
-                yield from self._rows(name)
+            for name, partition in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield from self._rows(name, partition)
 
-    def _rows(self, name: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, name: str, partition: str) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(self.storage.path(name), filesystem=self.storage.files) as file:
             for rows in file.iter_batches(_ROWS):
-                columns = [self._column(rows, field, name) for field in self.schema]
+                columns = [self._column(rows, field, partition) for field in self.schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _column(self, rows: pa.RecordBatch, field: pa.Field, name: str) -> pa.Array:
+    def _column(self, rows: pa.RecordBatch, field: pa.Field, partition: str) -> pa.Array:
         if field.name in rows.schema.names:
             return rows.column(field.name).cast(field.type)
-        if field.name != DAY:
+        if field.name not in self.partitioning.names:
             return pa.nulls(rows.num_rows, field.type)
-        day = next(part.partition("=")[2] for part in name.split("/") if part.startswith(f"{DAY}="))
-        return pa.array([date.fromisoformat(day)] * rows.num_rows, pa.date32()).cast(field.type)
+        text = self.partitioning.values(partition)[field.name]
+        return pa.repeat(pa.scalar(text, pa.string()).cast(field.type), rows.num_rows)

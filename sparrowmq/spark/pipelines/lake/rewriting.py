@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ from sparrowmq.spark.pipelines.lake.widening import retypes, widened
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.lake import Lake
+    from sparrowmq.spark.pipelines.lake.partitioning import Layout
 
 # Makes other rows of rows; none if there are none.
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -42,7 +42,7 @@ def widen(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
     """
     known = lake.columns()
     if wider := _wider(known, schema):
-        files = rewritten(lake.paths(), folder, partial(_in_wider, wider))
+        files = rewritten(lake.partitions(), folder, partial(_in_wider, wider))
         kinds = pa.schema([(name, wider.get(name, kind)) for name, kind in known.items()])
         lake.rewrite(Staged(files, kinds))
         shutil.rmtree(folder, ignore_errors=True)
@@ -81,26 +81,27 @@ def holds(lake: Lake, name: str, kind: pa.DataType) -> bool:
     return True
 
 
-def rewritten(files: Sequence[Path], folder: Path, change: Change) -> list[StagedFile]:
-    """Return new files with the changed rows of files, under their names; files without rows are left out."""
+def rewritten(files: Mapping[Path, str], folder: Path, change: Change) -> list[StagedFile]:
+    """Return new files with the changed rows of files, under their names; files without rows are left out.
+
+    Args:
+        files: with the partition of each.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     found = []
-    for number, file in enumerate(files):
+    for number, (file, partition) in enumerate(sorted(files.items())):
         new = folder / f"{number:06}.parquet"
         rows = _rewrite(file, new, change)
         if rows:
-            day = file.parent.name.partition("=")[2]
-            found.append(StagedFile(new, f"{file.parent.name}/{file.name}", day, rows, new.stat().st_size))
+            name = f"{partition}/{file.name}" if partition else file.name
+            found.append(StagedFile(new, name, partition, rows, new.stat().st_size))
     return found
 
 
-def under_new_names(staged: Staged) -> Staged:
+def under_new_names(staged: Staged, layout: Layout) -> Staged:
     """Files that get names which no file of the table ever had."""
     prefix = f"{REWRITTEN}-{uuid.uuid4().hex}"
-    files = [
-        replace(file, name=f"{file.name.rpartition('/')[0]}/{prefix}-{number:05}.parquet")
-        for number, file in enumerate(staged.files)
-    ]
+    files = [file.named(f"{prefix}-{number:05}", layout) for number, file in enumerate(staged.files)]
     return Staged(files, staged.schema)
 
 

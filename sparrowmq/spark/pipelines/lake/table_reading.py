@@ -2,49 +2,91 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
-import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
-from sparrowmq.spark.pipelines.lake.remote_reading import read_remotely
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
+from sparrowmq.spark.pipelines.lake.remote_reading import delta_files, read_remotely
 from sparrowmq.spark.pipelines.running.folders import local_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
-def read_table(spark: SparkSession, path: Path | Address) -> DataFrame:
-    """The rows of a table that the pipeline `table` made. Raises: ConfigError, there is none, or it is empty."""
+def read_table(
+    spark: SparkSession,
+    path: Path | Address,
+    partitioning: Partitioning = BY_DAY,
+    kinds: Mapping[str, DataType] | None = None,
+) -> DataFrame:
+    """The rows of a table that the pipeline `table` made.
+
+    Args:
+        kinds: the types of columns that only the paths of files have: readers guess them, and take 007 for 7.
+    Raises:
+        ConfigError: there is none, or it is empty.
+    """
     if isinstance(path, Address):
-        return read_remotely(spark, path)
+        return read_remotely(spark, path, partitioning)
     path = local_path(path)
     state = path.with_name(f"{path.name}.state")
     if (path / "_delta_log").is_dir():
-        return _of_files(spark, path, _delta_files(path))
+        return _of_delta(spark, path, partitioning, kinds or {})
     if (path / "metadata").is_dir():
-        return _of_files(spark, path, _iceberg_files(path, state), has_day=True)
-    files = [str(file) for file in sorted(path.glob(f"{DAY}=*/*.parquet"))]
-    return _of_files(spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))])
+        return _reader(spark).parquet(*_demand_some(path, _iceberg_files(path, state)))
+    files = [str(file) for file in sorted(path.glob(partitioning.pattern))]
+    return _of_folders(
+        spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))], kinds or {}
+    )
 
 
-def _of_files(spark: SparkSession, path: Path, files: list[str], *, has_day: bool = False) -> DataFrame:
+def _reader(spark: SparkSession) -> DataFrameReader:
+    return spark.read.option("mergeSchema", "true")
+
+
+def _demand_some(path: Path, files: list[str]) -> list[str]:
     if not files:
         raise ConfigError(f"{path} has no rows; name the folder of a table")
-    reader = spark.read.option("mergeSchema", "true")
-    return (reader if has_day else reader.option("basePath", str(path))).parquet(*files)
+    return files
 
 
-def _delta_files(path: Path) -> list[str]:
-    from deltalake import DeltaTable
+def _of_folders(
+    spark: SparkSession, path: Path, files: list[str], kinds: Mapping[str, DataType]
+) -> DataFrame:
+    """The rows of files of which the folders are the values of partitions."""
+    found = _reader(spark).option("basePath", str(path)).parquet(*_demand_some(path, files))
+    known = StructType([StructField(each.name, kinds.get(each.name, each.dataType)) for each in found.schema])
+    if [each.dataType for each in known] == [each.dataType for each in found.schema]:
+        return found
+    return _reader(spark).schema(known).option("basePath", str(path)).parquet(*files)
 
-    found = pa.table(DeltaTable(str(path)).get_add_actions()).column("path").to_pylist()
-    return sorted(str(path / unquote(name)) for name in found)
+
+def _of_delta(
+    spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]
+) -> DataFrame:
+    """The rows of a Delta table. Its log has the values of partitions, and folders have them as far as names can."""
+    found = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
+    files = _demand_some(path, sorted(found))
+    if all(partitioning.path_in(file) == partition for file, partition in found.items()):
+        return _of_folders(spark, path, files, kinds)
+    names, values = partitioning.names, [partitioning.values(found[file]) for file in files]
+    each = [
+        (PurePath(file).name, *(some[name] for name in names))
+        for file, some in zip(files, values, strict=True)
+    ]
+    own = StructType([StructField(name, StringType()) for name in ("name", *names)])
+    known = spark.createDataFrame(each, own)
+    rows = _reader(spark).parquet(*files)
+    joined = rows.join(f.broadcast(known), f.col("_metadata.file_name") == known["name"])
+    columns = [known[name].cast(kinds.get(name, StringType())).alias(name) for name in names]
+    return joined.select(*(rows[f"`{name}`"] for name in rows.columns), *columns)
 
 
 def _iceberg_files(path: Path, state: Path) -> list[str]:

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparrowmq.spark.pipelines.lake.address import Address
-
-DAY: Final = "_day"  # the column that tables are partitioned by
+    from sparrowmq.spark.pipelines.lake.partitioning import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A Parquet file with rows of one day; `name` is where it belongs, relative to the table's folder.
+    """A Parquet file with rows of one partition; `name` is where it belongs, relative to the table's folder.
 
     Attributes:
         path: where it is; None if it was written where it belongs, under a name that no other has.
+        partition: its path.
     """
 
     path: Path | None
     name: str
-    day: str
+    partition: str
     rows: int
     size: int
+
+    def named(self, stem: str, layout: Layout) -> StagedFile:
+        """The same file, which belongs into its partition under a name."""
+        return replace(self, name=layout.name(self.partition, stem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def take_over(staged: Staged, folder: Path | Address, prefix: str, *, may_have_l
     if not isinstance(folder, Path):
         return
     names = {file.name for file in staged.files}
-    for left in folder.glob(f"{DAY}=*/{prefix}-*.parquet") if may_have_left else ():
+    for left in folder.rglob(f"{prefix}-*.parquet") if may_have_left else ():
         if str(left.relative_to(folder)) not in names:
             left.unlink()
     for file in staged.files:

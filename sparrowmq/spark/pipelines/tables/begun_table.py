@@ -14,14 +14,18 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, record_at
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
+from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
 from sparrowmq.spark.pipelines.running.folders import demand_same, locked
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.key_types import fault_of_key
-from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole, arrow_types
+from sparrowmq.spark.pipelines.tables.partition_types import partition_kinds
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, Raw, Shape, Whole, arrow_types
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from sparrowmq.spark.pipelines.running.runner import Runner
 
 
@@ -46,6 +50,23 @@ class Settled:
     deletes: str | None = (
         None  # a property or field, as `op=d`, by which a message takes the row of its key out
     )
+    partition: str = str(BY_DAY)  # the fields and transforms by which it is divided
+
+    @property
+    def partitioning(self) -> Partitioning:
+        return Partitioning.parse(self.partition)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The columns that the table has beside those of bodies."""
+        return (*OWN, *self.partitioning.derived)
+
+    def said(self) -> dict[str, Any]:
+        """The settings as files have them; tables by the day look as those of earlier releases."""
+        found = asdict(self)
+        if self.partition == str(BY_DAY):
+            del found["partition"]
+        return found
 
     def at(self, root: Path | Address) -> Settled:
         """The same, at a place. Raises: ConfigError, a catalog goes with Iceberg only."""
@@ -66,7 +87,9 @@ class Settled:
     def objects(self, fields: Mapping[str, str] | None = None) -> Objects:
         """The shape of rows in the modes json and schema; with other columns than now if there are `fields`."""
         fields = self.fields if fields is None else fields
-        return Objects(fields, is_closed=self.mode == "schema", depth=self.depth)
+        return Objects(
+            fields, is_closed=self.mode == "schema", depth=self.depth, partitioning=self.partitioning
+        )
 
     def begins(self) -> dict[MessageQueue, int]:
         """The first offset of each queue that the table takes from brokers; a queue made later has none."""
@@ -145,7 +168,7 @@ def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
     """
     found = begun(root)
     if found is None:
-        if _has_rows(root):
+        if _has_rows(root, settled.partitioning):
             raise ConfigError(
                 f"{root} has rows, but {state_of(root)} is gone, so it is not known which messages they are; restore "
                 "it, or name another folder"
@@ -154,6 +177,11 @@ def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
     what = f"the table at {root}"
     fixed = ("topic", "format", "mode", "address", "catalog", "key", "deletes")
     demand_same(what, asdict(found), {name: getattr(settled, name) for name in fixed})
+    if found.partition != settled.partition:
+        raise ConfigError(
+            f"{what} was begun with the partition {found.partition}, not {settled.partition}, and all its rows must be "
+            f"divided alike; write the partition `{found.partition}`, or name another folder"
+        )
     if ("registry" in (found.bodies or {})) != ("registry" in (settled.bodies or {})):
         raise ConfigError(
             f"the table at {root} was begun {'with' if found.bodies and 'registry' in found.bodies else 'without'} "
@@ -162,6 +190,12 @@ def begun_at(root: Path | Address, settled: Settled) -> Settled | None:
     found.bodies = settled.bodies  # a registry may move, and a file may get new fields
     if found.schema == settled.schema:
         return found
+    for each in found.partitioning.of_bodies:
+        had, asked = found.fields.get(each.source), settled.fields.get(each.source)
+        if asked is not None and had != asked:
+            raise ConfigError(
+                f"{what} is divided by {each}, so {each.source} stays {had}; name another folder for {asked}"
+            )
     return replace(found, schema=settled.schema, fields=extended(what, found.fields, settled.fields))
 
 
@@ -181,10 +215,20 @@ def extended(what: str, known: Mapping[str, str], asked: Mapping[str, str]) -> d
     return dict(asked)
 
 
-def _has_rows(root: Path | Address) -> bool:
+def _has_rows(root: Path | Address, partitioning: Partitioning) -> bool:
     """Whether a folder of this machine has rows; at other addresses the table itself names its state."""
     folder = root.folder if isinstance(root, Address) else root
-    return folder is not None and next(folder.glob(f"**/{DAY}=*/*.parquet"), None) is not None
+    return folder is not None and any(
+        next(folder.glob(f"**/{each.pattern}"), None) is not None for each in (BY_DAY, partitioning)
+    )
+
+
+def read_begun(spark: SparkSession, root: Path | Address) -> DataFrame:
+    """The rows of a table, in the partitions and types of its settings. Raises: ConfigError, as `read_table`."""
+    if (settled := begun(root)) is None:
+        return read_table(spark, root)
+    partitioning = settled.partitioning
+    return read_table(spark, root, partitioning, partition_kinds(partitioning, settled.fields))
 
 
 def begun(root: Path | Address) -> Settled | None:
@@ -199,7 +243,7 @@ def begun(root: Path | Address) -> Settled | None:
 def keep(state: Path, settled: Settled) -> None:
     state.mkdir(parents=True, exist_ok=True)
     new = state / "table.json.tmp"
-    new.write_text(json.dumps(asdict(settled), indent=2))
+    new.write_text(json.dumps(settled.said(), indent=2))
     new.rename(state / "table.json")
 
 

@@ -25,6 +25,7 @@ from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.schemas.avro_types import parsed
 from sparrowmq.schemas.protobuf_files import ProtobufFile, compiled, compiled_file
 from sparrowmq.schemas.registry_client import AVRO, PROTOBUF, RegistryClient, Schema
+from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
 from sparrowmq.spark.pipelines.tables.batch_schemas import Ask, BatchSchemas
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.body_reader import BODY
@@ -37,6 +38,7 @@ from sparrowmq.spark.pipelines.tables.encoded_bodies import (
     most_heads,
 )
 from sparrowmq.spark.pipelines.tables.json_kinds import MOST_COLUMNS
+from sparrowmq.spark.pipelines.tables.partition_types import pinned
 from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
 from sparrowmq.spark.pipelines.tables.schema_types import Columns, with_new
 
@@ -125,12 +127,12 @@ Heads = Iterable[tuple[int, Sequence[int], int]]
 class Encoded(Objects):
     """Bodies in Avro or Protobuf, with a column for each of `fields`."""
 
-    def __init__(self, fields: Mapping[str, str], encoding: Encoding) -> None:
-        super().__init__(fields, is_closed=False)
+    def __init__(self, fields: Mapping[str, str], encoding: Encoding, partitioning: Partitioning) -> None:
+        super().__init__(fields, is_closed=False, partitioning=partitioning)
         self.encoding = encoding
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> EncodedReader:
-        return EncodedReader(self.encoding, kinds, added, OWN)
+        return EncodedReader(self.encoding, kinds, added, (*OWN, *self.partitioning.derived))
 
 
 class EncodedBodies:
@@ -189,7 +191,10 @@ class EncodedBodies:
         schemas, missing = self._schemas.of(batch, by_count)
         encoding = replace(self._none, schemas=schemas, missing=missing)
         columns = list(_columns(encoding, sorted(heads)))
-        return Encoded(with_new(self._settled.fields, columns, OWN, MOST_COLUMNS), encoding)
+        settled = self._settled
+        fields = with_new(settled.fields, columns, settled.own, MOST_COLUMNS)
+        fields = pinned(settled.partitioning, settled.fields, fields)
+        return Encoded(fields, encoding, settled.partitioning)
 
 
 def _columns(encoding: Encoding, heads: Iterable[Head]) -> Iterator[Columns]:

@@ -1,7 +1,7 @@
 """Writes the rows of one batch as Parquet files behind an address, from Spark's workers.
 
     task 0: rows -> a file on the worker's disk -> s3://bucket/orders/data/_day=…/w-000000007-3f…-0.parquet
-    driver: the names, days and sizes of all -> one commit
+    driver: the names, partitions and sizes of all -> one commit
 
 Each file has a name that no other attempt uses, and no reader sees it before the commit. A task that fails removes
 what it has written. What a killed worker leaves is removed by `compact`. A file is complete on the disk of the worker
@@ -17,22 +17,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, staging_of
+from sparrowmq.spark.pipelines.lake.partitioning import Layout
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.waiting import LIMIT_S, Patience, secrets_of
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
+from sparrowmq.spark.pipelines.tables.batch_files import together
+from sparrowmq.spark.pipelines.tables.partition_files import FOUND, PartitionFiles, as_rows, from_rows
 from sparrowmq.spark.source_and_sink import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_FOUND: Final = "name string, day string, rows bigint, size bigint"
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,15 @@ class Target:
     """A place for the files of one batch.
 
     Attributes:
-        folder: below the storage, where they wait for the commit. prefix: of their names, behind the day.
+        folder: below the storage, where they wait for the commit. prefix: of their names, behind the partition.
+        layout: of the table.
         wait_s: how long a task waits for a store that is away.
     """
 
     storage: Storage
     folder: str
     prefix: str
+    layout: Layout
     wait_s: float = LIMIT_S
 
     def uploaded(self, files: Sequence[StagedFile]) -> list[StagedFile]:
@@ -55,9 +57,11 @@ class Target:
         found = list[StagedFile]()
         try:
             for number, file in enumerate(files):
-                name = f"{DAY}={file.day}/{self.prefix}-{uuid.uuid4().hex}-{number:05}.parquet"
-                found.append(replace(file, path=None, name=name))
-                patience.over(partial(self.storage.upload, str(file.path), self.placed(name)))
+                new = replace(
+                    file.named(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None
+                )
+                found.append(new)
+                patience.over(partial(self.storage.upload, str(file.path), self.placed(new.name)))
         except BaseException:
             self.remove(found)
             raise
@@ -75,7 +79,7 @@ class Target:
 
 
 def target_in(lake: Lake, place: Place, kind: str, prefix: str) -> Target:
-    """The target of a batch for a table behind an address; the names of its files begin with their day and `prefix`.
+    """The target of a batch for a table behind an address; `prefix` begins the names of its files.
 
     Raises: ConfigError, another run has become the owner.
     """
@@ -85,21 +89,15 @@ def target_in(lake: Lake, place: Place, kind: str, prefix: str) -> Target:
         to, folder = staging_of(place), uuid.uuid4().hex
         assert isinstance(lake, RemoteLake)
         lake.clear_staged()
-    return Target(to.storage, folder, prefix, place.wait_s)
+    return Target(to.storage, folder, prefix, lake.layout, place.wait_s)
 
 
 def stage_remotely(rows: DataFrame, lake: Lake, place: Place, kind: str, prefix: str) -> Staged:
     """Write rows for a table behind an address. Raises: ConfigError, another run has become the owner."""
     target, schema = target_in(lake, place, kind, prefix), arrow_schema(rows.schema)
-    found = rows.mapInArrow(TaskFiles(target, schema, lake.keeps_day), _FOUND).collect()
-    return Staged(
-        sorted(
-            (StagedFile(None, row.name, row.day, row.rows, row.size) for row in found),
-            key=lambda file: file.name,
-        ),
-        schema,
-        folder=target.folder,
-    )
+    write = TaskFiles(target, schema)
+    found = from_rows(together(rows, lake.layout.partitioning).mapInArrow(write, FOUND).collect())
+    return Staged(sorted(found, key=lambda file: file.name), schema, folder=target.folder)
 
 
 @dataclass(frozen=True)
@@ -108,20 +106,11 @@ class TaskFiles:
 
     target: Target
     schema: pa.Schema
-    keeps_day: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with tempfile.TemporaryDirectory(prefix="sparrowmq-") as spool:
-            with DayFiles(Path(spool), self.schema, self.keeps_day) as files:
+            with PartitionFiles(Path(spool), self.schema, self.target.layout) as files:
                 for batch in batches:
                     files.write(batch.select(self.schema.names).cast(self.schema))
-            found = [
-                {"name": file.name, "day": file.day, "rows": file.rows, "size": file.size}
-                for file in self.target.uploaded(files.written)
-            ]
-        yield pa.RecordBatch.from_pylist(found, _SCHEMA)
-
-
-_SCHEMA: Final = pa.schema(
-    [("name", pa.string()), ("day", pa.string()), ("rows", pa.int64()), ("size", pa.int64())]
-)
+            found = as_rows(self.target.uploaded(files.written))
+        yield found

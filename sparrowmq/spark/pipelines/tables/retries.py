@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -27,13 +27,15 @@ from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.rewriting import rewritten, widen
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, demand_no_key, keep, state_of
-from sparrowmq.spark.pipelines.tables.body_reader import BODY
+from sparrowmq.spark.pipelines.tables.body_reader import BODY, Reader
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merge
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 from sparrowmq.spark.pipelines.tables.progress import Record
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, Reader
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, arrow_types
 from sparrowmq.spark.pipelines.tables.table_writer import fields_for
 
 PLAN: Final = "retry.json"
@@ -95,11 +97,12 @@ class Retry:
         self._writer = settled.writer + _LANE
         errors = root.with_name(f"{root.name}.errors")
 
-        def lake(path: Path, state: Path) -> Lake:
-            return open_lake(settled.format, Place(path, state, self._writer, _LANE, only_looked_at))
+        def lake(path: Path, state: Path, partitioning: Partitioning) -> Lake:
+            place = Place(path, state, self._writer, _LANE, only_looked_at, partitioning=partitioning)
+            return open_lake(settled.format, place)
 
-        self._rows = lake(root, self._state)
-        self._errors = lake(errors, self._state / "errors")
+        self._rows = lake(root, self._state, settled.partitioning)
+        self._errors = lake(errors, self._state / "errors", BY_DAY)
 
     def look(self) -> Tried:
         """Count what would fit."""
@@ -117,7 +120,7 @@ class Retry:
         staged = self._staged(plan, tried)
         if staged.files:
             widen(self._rows, staged.schema, self._state / f"rewritten{_LANE}")
-            record = Record(plan.batch, None, None, False, self._errors.last_batch(), asdict(self._settled))
+            record = Record(plan.batch, None, None, False, self._errors.last_batch(), self._settled.said())
             self._rows.commit(plan.batch, replace(staged, record=record.text()))
         self.finish()
         return tried
@@ -129,7 +132,9 @@ class Retry:
             return
         if self._rows.last_batch() >= plan.batch:
             folder = self._state / f"rewritten-errors{_LANE}"
-            files = rewritten(self._errors.paths(), folder, partial(_still_bad, self._reader(plan.fields)))
+            files = rewritten(
+                self._errors.partitions(), folder, partial(_still_bad, self._reader(plan.fields))
+            )
             kinds = pa.schema(list(self._errors.columns().items()))
             self._errors.rewrite(Staged(files, kinds))
             shutil.rmtree(folder, ignore_errors=True)
@@ -145,7 +150,7 @@ class Retry:
         found: Found = {}
         for batch in self._batches():
             merge(found, found_in(batch.column(BODY).to_pylist(), settled.depth))
-        return fields_for(found, settled.fields, self._rows)
+        return fields_for(found, settled, self._rows)
 
     def _count(self, fields: Mapping[str, str]) -> Tried:
         tried, reader = Tried(), self._reader(fields)
@@ -155,28 +160,24 @@ class Retry:
         return tried
 
     def _staged(self, plan: Plan, tried: Tried) -> Staged:
-        """The rows that fit, in one file for each file of errors that has some."""
+        """The rows that fit."""
         folder, reader = self._state / f"staged{_LANE}", self._reader(plan.fields)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        prefix = f"{self._writer}-{plan.batch:09}"
-        files: list[StagedFile] = []
-        schema = pa.schema([])
-        for number, source in enumerate(self._errors.paths()):
-            new = folder / f"{number:06}.parquet"
-            written = _Written(new)
-            for batch in _batches_of(source):
-                for good in _good(batch, reader, tried):
-                    rows = _renamed(good, plan.fields, source if self._rows.keeps_day else None)
-                    written.add(rows)
-            if written.close():
-                day = source.parent.name.partition("=")[2]
-                name = f"{DAY}={day}/{prefix}-{number:05}.parquet"
-                files.append(StagedFile(new, name, day, written.rows, new.stat().st_size))
-                schema = written.schema
-        if DAY not in schema.names:
-            schema = schema.insert(min(1, len(schema)), pa.field(DAY, pa.date32()))
-        return Staged(files, schema)
+        paths = sorted(self._errors.partitions().items())
+        if not paths:
+            return Staged([], pa.schema([]))
+        place = pq.read_schema(paths[0][0]).field(COORDINATES).type
+        schema = pa.schema([(COORDINATES, place), (DAY, pa.date32()), *arrow_types(plan.fields).items()])
+        with PartitionFiles(folder, schema, self._rows.layout) as files:
+            for path, day in paths:
+                for batch in _batches_of(path):
+                    for good in _good(batch, reader, tried):
+                        files.write(_renamed(good, BY_DAY.values(day)[DAY], schema))
+        named = [
+            file.named(f"{self._writer}-{plan.batch:09}-{number:05}", self._rows.layout)
+            for number, file in enumerate(files.written)
+        ]
+        return Staged(named, schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for path in self._errors.paths():
@@ -184,29 +185,6 @@ class Retry:
 
     def _reader(self, fields: Mapping[str, str]) -> Reader:
         return self._settled.objects(fields).body_reader()
-
-
-class _Written:
-    """A file of rows, made with its first rows."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer: pq.ParquetWriter | None = None
-        self.rows = 0
-        self.schema = pa.schema([])
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self.schema = rows.schema
-            self._writer = pq.ParquetWriter(self._path, rows.schema, compression="snappy")
-        self._writer.write_batch(rows)
-        self.rows += rows.num_rows
-
-    def close(self) -> bool:
-        """Returns whether there is a file."""
-        if self._writer is not None:
-            self._writer.close()
-        return self._writer is not None
 
 
 def _batches_of(path: Path) -> Iterator[pa.RecordBatch]:
@@ -230,16 +208,11 @@ def _good(rows: pa.RecordBatch, reader: Reader, tried: Tried) -> Iterator[pa.Rec
         yield good
 
 
-def _renamed(rows: pa.RecordBatch, fields: Iterable[str], day_of: Path | None) -> pa.RecordBatch:
-    """The rows as the table has them; `day_of`: with the day of this file."""
-    names, columns = [COORDINATES], [rows.column(0)]
-    if day_of is not None:
-        day: Any = pa.scalar(day_of.parent.name.partition("=")[2]).cast(pa.date32())
-        names.append(DAY)
-        columns.append(pa.repeat(day, rows.num_rows))
-    names += fields
-    columns += rows.columns[3:]
-    return pa.RecordBatch.from_arrays(columns, names=names)
+def _renamed(rows: pa.RecordBatch, day: str | None, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows as the table has them, with the day of their file."""
+    days = pa.repeat(pa.scalar(day).cast(pa.date32()), rows.num_rows)
+    columns = [rows.column(0), days, *rows.columns[3:]]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema)
 
 
 def _still_bad(reader: Reader, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,24 +7,26 @@
     protobuf the same for Protobuf bodies
     whole    _day, and the source's own columns: what an archive has
 
-`_mq` says where a row comes from; `_day`, of the store time in UTC, is what tables are partitioned by. A body that does
-not become a row becomes a row of the table of errors: its place, the reason, and the bytes.
+`_mq` says where a row comes from. `_day`, of the store time in UTC, is what tables are divided by if nothing else is
+chosen. A body that does not become a row becomes a row of the table of errors: its place, the reason, and the
+bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
+from sparrowmq.spark.pipelines.tables.body_reader import BODY, BodyReader, Reader
 from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
 from sparrowmq.spark.pipelines.tables.json_values import converter
+from sparrowmq.spark.pipelines.tables.partition_types import Placeable
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
 from sparrowmq.spark.source_and_sink import arrow_schema
 
@@ -41,9 +43,6 @@ OWN: Final = (COORDINATES, DAY)
 _WHERE: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
 _REASON: Final = "reason"
 _FIELD: Final = "field_"  # then a number: a body's own names may be anything
-
-
-Reader: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 
 
 class Shape(Protocol):
@@ -82,13 +81,21 @@ class Objects:
 
     Args:
         is_closed: whether fields without a column are left out; otherwise they are an error.
-        depth: of objects and lists within columns.
+        depth: of objects and lists within columns. partitioning: of the table.
     """
 
     columns: Final = (*_WHERE, BODY)
 
-    def __init__(self, fields: Mapping[str, str], *, is_closed: bool, depth: int = 0) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, str],
+        *,
+        is_closed: bool,
+        depth: int = 0,
+        partitioning: Partitioning = BY_DAY,
+    ) -> None:
         self.fields = dict(fields)
+        self.partitioning = partitioning
         self.is_closed = is_closed
         self.depth = depth
 
@@ -105,7 +112,8 @@ class Objects:
     def body_reader(self) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns."""
         kinds = {name: type_of(ddl) for name, ddl in self.fields.items()}
-        return self.reader(kinds, list(arrow_schema(self._added())))
+        read = self.reader(kinds, list(arrow_schema(self._added())))
+        return Placeable(read, self.partitioning, list(self.fields))
 
     def _added(self) -> StructType:
         columns = [StructField(f"{_FIELD}{at}", type_of(ddl)) for at, ddl in enumerate(self.fields.values())]
@@ -113,7 +121,8 @@ class Objects:
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns of these types."""
-        return BodyReader(kinds, added, OWN, is_closed=self.is_closed, depth=self.depth)
+        own = (*OWN, *self.partitioning.derived)
+        return BodyReader(kinds, added, own, is_closed=self.is_closed, depth=self.depth)
 
     def good(self, rows: DataFrame) -> DataFrame:
         taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]

@@ -7,7 +7,7 @@ first batches may overlap those of the table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +147,7 @@ class TableProgress:
         if self._checkpoint is not None:
             start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
         other = self._tables[ROWS if table == ERRORS else ERRORS].last_batch()
-        settled = asdict(self._settled) | ({} if self._fields is None else {"fields": self._fields})
+        settled = self._settled.said() | ({} if self._fields is None else {"fields": self._fields})
         return Record(batch, start, end, is_half, other, settled).text()
 
     def _note(self, table: str, batch: int) -> None:

@@ -28,8 +28,9 @@ from sparrowmq.spark.pipelines.tables.ddl import ddl_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
 from sparrowmq.spark.pipelines.tables.json_columns import columns
 from sparrowmq.spark.pipelines.tables.json_kinds import Found, found_in, merged
+from sparrowmq.spark.pipelines.tables.partition_types import pinned
 from sparrowmq.spark.pipelines.tables.remote_files import stage_remotely
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects, arrow_types, behind
+from sparrowmq.spark.pipelines.tables.row_shapes import Objects, arrow_types, behind
 from sparrowmq.spark.pipelines.tables.table_progress import ERRORS, ROWS, TableProgress
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class TableWriter:
             EncodedBodies(settled, self._state / f"schemas{lane}.json") if settled.mode in ENCODED else None
         )
         self._places = {
-            ROWS: Place(root, self._state, self._writer, lane),
+            ROWS: Place(root, self._state, self._writer, lane, partitioning=settled.partitioning),
             ERRORS: Place(errors, self._state / "errors", self._writer, lane),
         }
         self._lakes = {name: open_lake(settled.format, place) for name, place in self._places.items()}
@@ -157,7 +158,7 @@ class TableWriter:
             if found.files:
                 demand_no_wider(lake, found.schema, place.path)
             return found
-        found = stage(rows, self._state / f"staged{self._lane}" / table, prefix, keeps_day=lake.keeps_day)
+        found = stage(rows, self._state / f"staged{self._lane}" / table, prefix, lake.layout)
         if found.files:
             widen(lake, found.schema, self._state / f"rewritten{self._lane}")
         return found
@@ -178,18 +179,19 @@ def grown(settled: Settled, messages: DataFrame, table: Lake | None = None) -> d
         return settled.fields
     parts = messages.select(BODY).mapInArrow(partial(_summaries, settled.depth), "found binary").collect()
     found = merged(msgspec.json.decode(part.found, type=Found) for part in parts)
-    return fields_for(found, settled.fields, table)
+    return fields_for(found, settled, table)
 
 
-def fields_for(found: Found, fields: Mapping[str, str], table: Lake | None) -> dict[str, str]:
-    """Return the columns `fields`, with what bodies add to them; a bigint that no double holds becomes text."""
+def fields_for(found: Found, settled: Settled, table: Lake | None) -> dict[str, str]:
+    """Return the columns of a table, with what bodies add to them; a bigint that no double holds becomes text."""
+    fields, own, partitioning = settled.fields, settled.own, settled.partitioning
     present = table.columns() if table is not None else {}
     known = dict(sorted(fields.items(), key=lambda each: each[0] not in present))
-    chosen = columns(found, known, OWN)
+    chosen = pinned(partitioning, known, columns(found, known, own))
     if table is None or isinstance(table, RemoteLake):
         return chosen
     long = _not_held(table, chosen)
-    return columns(found, known, OWN, long) if long else chosen
+    return pinned(partitioning, known, columns(found, known, own, long)) if long else chosen
 
 
 def regained(settled: Settled, table: Lake) -> dict[str, str]:
@@ -199,7 +201,7 @@ def regained(settled: Settled, table: Lake) -> dict[str, str]:
         if name in had:
             is_known = not (retypes(had[name], kind) or grows(had[name], kind))
         else:
-            is_known = name in OWN or settled.mode == "schema"
+            is_known = name in settled.own or settled.mode == "schema"
         if not is_known:
             found[name] = ddl_of(from_arrow_type(kind))
     return found

@@ -21,6 +21,7 @@ from pyarrow import fs
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, storage_options
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, open_lake, staging_of
+from sparrowmq.spark.pipelines.lake.partitioning import Layout
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables.remote_files import Target, TaskFiles
 from tests.interop.child import listens
@@ -122,6 +123,10 @@ class RemoteTable:
     def place(self) -> Place:
         return Place(self.root, self.root.state, self.writer)
 
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.place.partitioning, self.kind == "iceberg", self.kind != "parquet")
+
     def open(self) -> Lake:
         return open_lake(self.kind, self.place)
 
@@ -135,10 +140,10 @@ class RemoteTable:
         to, folder = self.root, DATA_FOLDERS.get(self.kind, "")
         if self.kind == "parquet":
             to, folder = staging_of(self.place), f"staged-{batch}"
-        target = Target(to.storage, folder, f"{self.writer}-{batch:09}")
-        task = TaskFiles(target, rows.schema, self.kind == "iceberg")
+        target = Target(to.storage, folder, f"{self.writer}-{batch:09}", self.layout)
+        task = TaskFiles(target, rows.schema)
         found = [row for batch in task(rows.to_batches()) for row in batch.to_pylist()]
-        files = [StagedFile(None, row["name"], row["day"], row["rows"], row["size"]) for row in found]
+        files = [StagedFile(None, row["name"], row["partition"], row["rows"], row["size"]) for row in found]
         return Staged(files, rows.schema, folder=folder)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ class Table:
             part = rows.slice(index * len(numbers) // files, len(numbers) // files)
             pq.write_table(part if self.kind == "iceberg" else part.drop_columns("_day"), path)
             name = f"_day={DAY}/{WRITER}-{batch:09}-{index:05}.parquet"
-            made.append(StagedFile(path, name, DAY, part.num_rows, path.stat().st_size))
+            made.append(StagedFile(path, name, f"_day={DAY}", part.num_rows, path.stat().st_size))
         return Staged(made, rows.schema)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -17,8 +17,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sparrowmq.spark.pipelines.lake import iceberg_upkeep, merging
 from sparrowmq.spark.pipelines.lake.iceberg import Iceberg
+from sparrowmq.spark.pipelines.lake.iceberg_partitions import IcebergPartitions
 from sparrowmq.spark.pipelines.lake.iceberg_upkeep import SETTINGS
 from sparrowmq.spark.pipelines.lake.merging import TINY_FILES
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from tests.spark.pipelines.lake.tables import Table
 
 _MORE = [
@@ -96,7 +98,7 @@ def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monke
     table = Table(tmp_path, "iceberg")
     grown(table, 2)
     there = [f"file://{path}" for path in table.open().paths()]
-    upkeep = iceberg_upkeep.Upkeep(table.place.state)
+    upkeep = iceberg_upkeep.Upkeep(table.place.state, IcebergPartitions(BY_DAY))
     for _ in range(2):
         upkeep.remove_unused(loaded(table), there)
     assert table.numbers() == [0, 1]

@@ -77,7 +77,7 @@ def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatc
     lake = table.open()
     target = {"parquet": "json.dump", "delta": "deltalake.DeltaTable.create_write_transaction"}
     with monkeypatch.context() as patch:
-        patch.setattr(target.get(table.kind, "pyiceberg.table.Transaction.add_files"), _die)
+        patch.setattr(target.get(table.kind, "pyiceberg.table.Transaction.update_snapshot"), _die)
         with pytest.raises(_DeadError):
             lake.commit(1, table.staged(1, 2, 3, 4, files=3))
     if (
@@ -92,7 +92,7 @@ def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatc
 
 
 @pytest.mark.guards("Folder.compact: self._place.file_bytes -> 1 << 28")
-@pytest.mark.guards("Iceberg.compact: self._place.file_bytes -> 1 << 28")
+@pytest.mark.guards("Iceberg._small: self._place.file_bytes -> 1 << 28")
 @pytest.mark.guards("Delta.compact: self._place.file_bytes -> 1 << 28")
 def test_merged_files_have_about_the_size_that_was_asked_for(table):
     for batch in range(8):

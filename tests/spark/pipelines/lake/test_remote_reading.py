@@ -33,7 +33,7 @@ def test_rows_have_all_columns_and_their_day(url, tmp_path, kind):
     table.staged(1, 3)  # a file that no commit has
     found = content_of(table.root)
     assert len(found.files) == 2
-    asked = [pa.RecordBatch.from_pydict({"name": found.files})]
+    asked = [pa.RecordBatch.from_pydict({"name": list(found.files), "partition": list(found.files.values())})]
     rows = [row for batch in Read(table.root.storage, found.schema)(asked) for row in batch.to_pylist()]
     assert sorted((row["number"], row["name"], row["_day"]) for row in rows) == [
         (1, None, date.fromisoformat(DAY)),

@@ -103,7 +103,7 @@ def test_a_rewriting_that_dies_at_any_step_leaves_all_rows_once(table, monkeypat
             "os.replace",
             "pyiceberg.catalog.sql.SqlCatalog.commit_table",
             "os.utime",
-            "pyiceberg.table.Transaction.add_files",
+            "pyiceberg.table.Transaction.update_snapshot",
         ],
     }[table.kind]
     target, left = steps[calls], 1 if steps[calls] == "os.replace" else 0
@@ -147,7 +147,7 @@ def test_rows_that_are_left_out_take_their_files_with_them(table):
     table.add(1, 3)
     lake = table.open()
     files = rewritten(
-        lake.paths(),
+        lake.partitions(),
         table.place.state / "rewritten",
         lambda rows: rows.filter(pa.compute.less(rows["number"], 2)),
     )
@@ -156,7 +156,9 @@ def test_rows_that_are_left_out_take_their_files_with_them(table):
     lake.rewrite(type(staged)(files, staged.schema))
     assert table.numbers() == [1]
     assert len(table.open().paths()) == 1
-    files = rewritten(table.open().paths(), table.place.state / "rewritten", lambda rows: rows.slice(0, 0))
+    files = rewritten(
+        table.open().partitions(), table.place.state / "rewritten", lambda rows: rows.slice(0, 0)
+    )
     table.open().rewrite(type(staged)(files, staged.schema))
     assert table.numbers() == []
     table.add(2, 4)

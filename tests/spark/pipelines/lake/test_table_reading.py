@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from tests.spark.pipelines.lake.tables import KINDS
@@ -22,7 +23,7 @@ def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind)
         rows = spark.sql(
             f"select {columns}, date'2026-01-31' as _day from range({batch * 10}, {batch * 10 + 5})"
         )
-        lake.commit(batch, stage(rows, tmp_path / "staged", f"w-{batch:09}", keeps_day=lake.keeps_day))
+        lake.commit(batch, stage(rows, tmp_path / "staged", f"w-{batch:09}", lake.layout))
     found = read_table(spark, tmp_path / "a table")
     assert set(found.columns) == {"id", "more", "_day"}
     assert sorted((row.id, row.more) for row in found.collect()) == [
@@ -35,7 +36,9 @@ def test_what_another_format_left_when_it_never_began_hides_no_rows(spark, tmp_p
     place = Place(tmp_path / "t", tmp_path / "t.state", "writer")
     open_lake("iceberg", place)
     rows = spark.sql("select id, date'2026-01-31' as _day from range(3)")
-    open_lake("parquet", place).commit(0, stage(rows, tmp_path / "staged", "w-000000000", keeps_day=False))
+    open_lake("parquet", place).commit(
+        0, stage(rows, tmp_path / "staged", "w-000000000", Layout(BY_DAY, False))
+    )
     assert sorted(row.id for row in read_table(spark, tmp_path / "t").collect()) == [0, 1, 2]
 
 

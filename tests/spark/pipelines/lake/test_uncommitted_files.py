@@ -15,7 +15,7 @@ def test_files_are_moved_and_those_of_an_earlier_attempt_go(tmp_path):
     for number in range(2):
         path = tmp_path / f"{number}.parquet"
         path.write_bytes(b"new")
-        made.append(StagedFile(path, f"_day=2026-01-31/w-7-{number}.parquet", "2026-01-31", 5, 3))
+        made.append(StagedFile(path, f"_day=2026-01-31/w-7-{number}.parquet", "_day=2026-01-31", 5, 3))
     for left in (
         "_day=2026-01-31/w-7-1.parquet",
         "_day=2026-01-31/w-7-2.parquet",

@@ -168,7 +168,7 @@ class Run:
         path = folder / "0.parquet"
         pq.write_table(found if self.kind == "iceberg" else found.drop_columns("_day"), path)
         name = f"_day={DAY}/{self.settled.writer}-{batch:09}-00000.parquet"
-        return Staged([StagedFile(path, name, DAY, len(kept), path.stat().st_size)], found.schema)
+        return Staged([StagedFile(path, name, f"_day={DAY}", len(kept), path.stat().st_size)], found.schema)
 
 
 class Mishaps:

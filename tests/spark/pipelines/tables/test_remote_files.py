@@ -12,7 +12,8 @@ pytest.importorskip("moto")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
-from sparrowmq.spark.pipelines.tables import day_files
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
+from sparrowmq.spark.pipelines.tables import partition_files
 from sparrowmq.spark.pipelines.tables.remote_files import Target, TaskFiles
 
 FIRST = date(2026, 1, 31)
@@ -38,37 +39,46 @@ def content(storage, name):
     return pq.read_table(storage.path(name), filesystem=storage.files, partitioning=None)
 
 
-@pytest.mark.parametrize("keeps_day", [False, True])
-def test_each_day_has_a_file(storage, keeps_day):
-    found = written(TaskFiles(Target(storage, "data", "w-7"), rows(0).schema, keeps_day), rows(0, 1), rows(1))
-    assert [(row["day"], row["rows"]) for row in found] == [("2026-01-31", 3), ("2026-02-01", 6)]
+@pytest.mark.parametrize("keeps", [False, True])
+def test_each_day_has_a_file(storage, keeps):
+    found = written(
+        TaskFiles(Target(storage, "data", "w-7", Layout(BY_DAY, keeps)), rows(0).schema), rows(0, 1), rows(1)
+    )
+    assert [(row["partition"], row["rows"]) for row in found] == [
+        ("_day=2026-01-31", 3),
+        ("_day=2026-02-01", 6),
+    ]
     for row in found:
-        assert row["name"].startswith(f"_day={row['day']}/w-7-")
+        assert row["name"].startswith(f"{row['partition']}/w-7-")
         file = content(storage, f"data/{row['name']}")
         assert file.num_rows == row["rows"]
-        assert file.schema.names == (["number", "_day"] if keeps_day else ["number"])
+        assert file.schema.names == (["number", "_day"] if keeps else ["number"])
     sizes = {storage.relative(each.path): each.size for each in storage.list()}
     assert sizes == {f"data/{row['name']}": row["size"] for row in found}
 
 
 def test_rows_of_many_batches_are_in_large_groups(storage):
-    found = written(TaskFiles(Target(storage, "", "w-7"), rows(0).schema, False), *[rows(0)] * 50)
+    found = written(
+        TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema), *[rows(0)] * 50
+    )
     with pq.ParquetFile(storage.path(found[0]["name"]), filesystem=storage.files) as file:
         assert (file.metadata.num_rows, file.metadata.num_row_groups) == (150, 1)
 
 
 def test_more_days_than_files_may_be_open_at_a_time(storage, monkeypatch):
-    monkeypatch.setattr(day_files, "MOST_OPEN", 2)
-    monkeypatch.setattr(day_files, "GROUP_BYTES", 1)
+    monkeypatch.setattr(partition_files, "MOST_OPEN", 2)
+    monkeypatch.setattr(partition_files, "HELD_BYTES", 1)
     found = written(
-        TaskFiles(Target(storage, "", "w-7"), rows(0).schema, False), rows(0, 1, 2), rows(0, 1, 2)
+        TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema),
+        rows(0, 1, 2),
+        rows(0, 1, 2),
     )
     assert sum(row["rows"] for row in found) == 18
     assert len(storage.list()) == len({row["name"] for row in found}) == len(found)
 
 
 def test_two_attempts_use_no_name_twice(storage):
-    task = TaskFiles(Target(storage, "", "w-7"), rows(0).schema, False)
+    task = TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema)
     assert written(task, rows(0)) != written(task, rows(0))
     assert len(storage.list()) == 2
 
@@ -80,12 +90,14 @@ def test_a_task_that_fails_removes_what_it_has_written(storage, monkeypatch):
                 raise OSError("AWS Error ACCESS_DENIED during PutObject operation")
             super().upload(local, name)
 
-    task = TaskFiles(Target(Full(storage.url, storage.settings), "", "w-7"), rows(0).schema, False)
+    task = TaskFiles(
+        Target(Full(storage.url, storage.settings), "", "w-7", Layout(BY_DAY, False)), rows(0).schema
+    )
     with pytest.raises(ConfigError, match="give these keys the rights"):
         written(task, rows(0, 1))
     assert storage.list() == []
 
 
 def test_no_rows_make_no_file(storage):
-    assert written(TaskFiles(Target(storage, "", "w-7"), rows(0).schema, False)) == []
+    assert written(TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema)) == []
     assert storage.list() == []

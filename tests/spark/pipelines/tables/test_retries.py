@@ -47,9 +47,9 @@ def put(lake, root, batch, schema, rows):
         if own.num_rows:
             path = state_of(root) / f"staged-{at}.parquet"
             path.parent.mkdir(exist_ok=True)
-            pq.write_table(own if lake.keeps_day else own.drop_columns("_day"), path)
+            pq.write_table(own if lake.layout.keeps else own.drop_columns("_day"), path)
             name = f"_day={day}/w-{batch:09}-{at:05}.parquet"
-            files.append(StagedFile(path, name, day, own.num_rows, path.stat().st_size))
+            files.append(StagedFile(path, name, f"_day={day}", own.num_rows, path.stat().st_size))
     lake.commit(batch, Staged(files, schema))
 
 

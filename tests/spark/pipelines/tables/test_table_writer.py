@@ -207,4 +207,6 @@ def staged(folder, kind, row):
     rows = pa.Table.from_pylist([{"_mq": {"queueId": 0}, "_day": date.fromisoformat(DAY), **row}])
     pq.write_table(rows if kind == "iceberg" else rows.drop_columns("_day"), folder / "rows.parquet")
     size = (folder / "rows.parquet").stat().st_size
-    return Staged([StagedFile(folder / "rows.parquet", f"_day={DAY}/w-0.parquet", DAY, 1, size)], rows.schema)
+    return Staged(
+        [StagedFile(folder / "rows.parquet", f"_day={DAY}/w-0.parquet", f"_day={DAY}", 1, size)], rows.schema
+    )

@@ -1,4 +1,4 @@
-"""sparrowmq.spark.pipelines.tables.day_files: a file for each day, in row groups of a limited size."""
+"""sparrowmq.spark.pipelines.tables.partition_files: a file for each day, in row groups of a limited size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrowmq.spark.pipelines.tables import day_files
-from sparrowmq.spark.pipelines.tables.day_files import DayFiles
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
+from sparrowmq.spark.pipelines.tables import partition_files
+from sparrowmq.spark.pipelines.tables.partition_files import PartitionFiles
 
+BY_FOLDERS = Layout(BY_DAY, False)
 SCHEMA = pa.schema([("_day", pa.date32()), ("n", pa.int64())])
 
 
@@ -21,20 +23,26 @@ def rows(*pairs):
     )
 
 
-@pytest.mark.parametrize("keeps_day", [True, False])
-def test_each_row_gets_into_the_file_of_its_day(tmp_path, keeps_day):
-    with DayFiles(tmp_path / "new", SCHEMA, keeps_day) as files:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_each_row_gets_into_the_file_of_its_day(tmp_path, keeps):
+    with PartitionFiles(tmp_path / "new", SCHEMA, Layout(BY_DAY, keeps)) as files:
         files.write(rows((1, 1), (2, 2), (1, 3)))
         files.write(rows((2, 4)))
-    found = {file.day: pq.read_table(file.path).to_pydict() for file in files.written}
-    assert {day: table["n"] for day, table in found.items()} == {"2026-01-01": [1, 3], "2026-01-02": [2, 4]}
-    assert all(("_day" in table) == keeps_day for table in found.values())
-    assert [(file.day, file.rows) for file in files.written] == [("2026-01-01", 2), ("2026-01-02", 2)]
+    found = {file.partition: pq.read_table(file.path).to_pydict() for file in files.written}
+    assert {day: table["n"] for day, table in found.items()} == {
+        "_day=2026-01-01": [1, 3],
+        "_day=2026-01-02": [2, 4],
+    }
+    assert all(("_day" in table) == keeps for table in found.values())
+    assert [(file.partition, file.rows) for file in files.written] == [
+        ("_day=2026-01-01", 2),
+        ("_day=2026-01-02", 2),
+    ]
 
 
 def test_many_small_batches_become_few_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(day_files, "GROUP_ROWS", 10)
-    with DayFiles(tmp_path, SCHEMA, False) as files:
+    monkeypatch.setattr(partition_files, "GROUP_ROWS", 10)
+    with PartitionFiles(tmp_path, SCHEMA, BY_FOLDERS) as files:
         for at in range(25):
             files.write(rows((1, at)))
     [file] = files.written
@@ -44,15 +52,15 @@ def test_many_small_batches_become_few_row_groups(tmp_path, monkeypatch):
 
 
 def test_large_rows_are_written_before_there_are_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(day_files, "GROUP_BYTES", 100)
-    with DayFiles(tmp_path, SCHEMA, False) as files:
+    monkeypatch.setattr(partition_files, "HELD_BYTES", 100)
+    with PartitionFiles(tmp_path, SCHEMA, BY_FOLDERS) as files:
         for at in range(30):
             files.write(rows((1, at)))
     assert pq.ParquetFile(files.written[0].path).num_row_groups > 1
 
 
 def test_after_an_error_no_file_counts(tmp_path):
-    files = DayFiles(tmp_path, SCHEMA, False)
+    files = PartitionFiles(tmp_path, SCHEMA, BY_FOLDERS)
     with pytest.raises(ZeroDivisionError), files:
         files.write(rows((1, 1)))
         raise ZeroDivisionError
@@ -60,6 +68,6 @@ def test_after_an_error_no_file_counts(tmp_path):
 
 
 def test_nothing_written_leaves_no_folder(tmp_path: Path):
-    with DayFiles(tmp_path / "new", SCHEMA, False) as files:
+    with PartitionFiles(tmp_path / "new", SCHEMA, BY_FOLDERS) as files:
         files.write(rows())
     assert files.written == [] and not (tmp_path / "new").exists()

@@ -1,0 +1,503 @@
+"""The partitions of a table: rows are divided by fields, and by transforms of fields.
+
+    day                          _day=2026-01-31                     the day of the store time, which is the default
+    hour                         _hour=2026-01-31-05                 of the store time, too
+    country, month(paid)         country=DE/paid_month=2026-01
+    bucket(16, id)               id_bucket=7
+    truncate(2, zip)             zip_trunc=10
+    none                         one partition, of which the path is empty
+
+Transforms, their names and their results are those of Iceberg's specification. A partition is known by its path, as
+Hive and Spark name folders. Other modules get paths from here, and never ask what a table is divided by.
+
+A null, or a field that is missing, has the value of Hive for that. In a folder, and in Delta's log, an empty text is
+the same as a null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrowmq.errors import ConfigError
+
+DAY: Final = "_day"  # a column of each row: the day of the store time
+STORED: Final = "_mq.storeTimestamp"
+IDENTITY: Final = "identity"
+TIMES: Final = ("year", "month", "day", "hour")
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+_NAMES: Final = {"bucket": "bucket", "truncate": "trunc", **{time: time for time in TIMES}}
+_MOST_WIDTH: Final = {"bucket": 10_000, "truncate": (1 << 31) - 1}
+_WORDS: Final = ("none", IDENTITY, *_MOST_WIDTH)
+# Spark's and Trino's names of the same transforms.
+_ALIASES: Final = {"date": "day", "date_hour": "hour", **{f"{time}s": time for time in TIMES}}
+_MOST_FIELDS: Final = 4  # the names of files on S3 have 1,024 bytes at most
+_MOST_BYTES: Final = (
+    200  # of the name and the value of a field, as files have them: 255 are the limit of most systems
+)
+_ITEM: Final = re.compile(r"\s*(?:(\w+)\s*\(([^()]*)\)|([^(),]+?))\s*(?:,|$)")
+_FIELD: Final = re.compile(r"[\w-]{1,100}")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_RARE: Final = re.compile(r"[^A-Za-z0-9=/._-]")
+_UNSAFE: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')  # what Spark writes as % and two digits
+_EXAMPLE: Final = "write fields and transforms, as `country, bucket(16, id)`"
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One field by which a table is divided.
+
+    Attributes:
+        source: the column. width: of `bucket` and `truncate`.
+    """
+
+    transform: str
+    source: str
+    width: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the column of partitions, as Iceberg has it."""
+        if self.transform == IDENTITY:
+            return self.source
+        return f"_{self.transform}" if self.source == STORED else f"{self.source}_{_NAMES[self.transform]}"
+
+    def __str__(self) -> str:
+        if self.source in (DAY, STORED):
+            return "day" if self.source == DAY else self.transform
+        is_word = _NUMBER.fullmatch(self.source) or self.source.lower() in (*_WORDS, *TIMES)
+        source = f"`{self.source}`" if is_word else self.source
+        if self.transform == IDENTITY:
+            return source
+        return f"{self.transform}({f'{self.width}, ' if self.width else ''}{source})"
+
+    @property
+    def is_of_store_time(self) -> bool:
+        return self.source in (DAY, STORED)
+
+    @property
+    def unit(self) -> str:
+        """The length of the periods of the store time."""
+        return "day" if self.source == DAY else self.transform
+
+    def text_of(self, time: date) -> str:
+        """The period of the store time that a time is in."""
+        return time_text(self.unit, time)
+
+    def last_text(self, day: date) -> str:
+        """The last period that begins on a day."""
+        return self.text_of(datetime(day.year, day.month, day.day, 23))
+
+    def kind(self, source: pa.DataType) -> pa.DataType:
+        """The type of the column of partitions."""
+        match self.transform:
+            case "bucket" | "year":
+                return pa.int32()
+            case "month" | "hour":
+                return pa.string()
+            case "day":
+                return pa.date32()
+        return source
+
+    def texts(self, values: pa.Array) -> tuple[list[str | None], pa.Array]:
+        """The different values of the partitions as text, and for each row the index of its own; null for a null."""
+        if self.transform in TIMES and pa.types.is_timestamp(values.type):
+            values = pc.floor_temporal(values, unit=self.transform)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        encoded = values.dictionary_encode()
+        text = self._text(values.type)
+        return [
+            None if each is None else text(each) for each in encoded.dictionary.to_pylist()
+        ], encoded.indices
+
+    def _text(self, kind: pa.DataType) -> Callable[[Any], str]:
+        match self.transform:
+            case "bucket":
+                number_of = _bucket_of(kind, self.width)
+                return lambda value: str(number_of(value))
+            case "truncate":
+                return lambda value: plain(_truncated(value, self.width))
+            case "identity":
+                return plain
+        return lambda value: time_text(self.transform, value)
+
+    def segment(self, text: str | None) -> str:
+        """The part of a path that this field has for a value."""
+        return f"{self.name}={NULL if text is None else escaped(text)}"
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The fields by which a table is divided; without fields it has one partition."""
+
+    fields: tuple[PartitionField, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Partitioning:
+        """Read `country, bucket(16, id)`. Raises: ConfigError, with what is wrong and what to write."""
+        return _parsed(text)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.fields)) or "none"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns of partitions."""
+        return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def derived(self) -> tuple[str, ...]:
+        """Those of them that rows do not have; no field of a body has one of these names."""
+        return tuple(field.name for field in self.fields if field.transform != IDENTITY)
+
+    @cached_property
+    def of_bodies(self) -> tuple[PartitionField, ...]:
+        """The fields of which the source is a column of bodies."""
+        return tuple(field for field in self.fields if not field.is_of_store_time)
+
+    def columns(self, rows: pa.Schema) -> pa.Schema:
+        """The columns of rows with those of partitions that they lack."""
+        for field in self.fields:
+            if field.name in self.derived:
+                at = rows.get_field_index(field.source)
+                kind = field.kind(pa.null() if at < 0 else rows.field(at).type)
+                rows = rows.append(pa.field(field.name, kind))
+        return rows
+
+    def paths(self, rows: pa.RecordBatch, *, empty_is_null: bool) -> pa.Array:
+        """The path of the partition of each row."""
+        if not self.fields:
+            return pa.repeat(pa.scalar(""), rows.num_rows)
+        parts = [self._segments(field, rows, empty_is_null) for field in self.fields]
+        return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
+
+    def _segments(self, field: PartitionField, rows: pa.RecordBatch, empty_is_null: bool) -> pa.Array:
+        none = field.segment(None)
+        values = _column(rows, field.source)
+        if values is None:
+            return pa.repeat(pa.scalar(none), rows.num_rows)
+        texts, indices = field.texts(values)
+        segments = pa.array(
+            [field.segment(None if empty_is_null and not text else text) for text in texts], pa.string()
+        )
+        return pc.fill_null(segments.take(indices), none)
+
+    def too_long(self, column: Callable[[PartitionField], pa.Array | None]) -> pa.Array | None:
+        """The reasons why rows can be in no partition; None if all can be."""
+        reasons = None
+        for field in self.of_bodies:
+            values = column(field) if field.transform in (IDENTITY, "truncate") else None
+            if values is None or not pa.types.is_string(values.type):
+                continue
+            texts, indices = field.texts(values)
+            long = [text is not None and len(field.segment(text).encode()) > _MOST_BYTES for text in texts]
+            if any(long):
+                why = f"{field.source} is too long for a partition"
+                found = pa.array([why if each else None for each in long], pa.string()).take(indices)
+                reasons = found if reasons is None else pc.coalesce(reasons, found)
+        return reasons
+
+    def values(self, path: str) -> dict[str, str | None]:
+        """The values of a partition as text, by column; null is None."""
+        parts = (part.partition("=")[2] for part in path.split("/")[-len(self.fields) :] if self.fields)
+        return {
+            name: None if text == NULL else unquote(text)
+            for name, text in zip(self.names, parts, strict=True)
+        }
+
+    def path_of(self, values: Mapping[str, str | None]) -> str:
+        """The path of a partition."""
+        return "/".join(field.segment(values[field.name]) for field in self.fields)
+
+    def path_in(self, file: str) -> str:
+        """The path of the partition in the name of a file."""
+        folders = file.split("/")[:-1]
+        return "/".join(folders[len(folders) - len(self.fields) :])
+
+    @property
+    def pattern(self) -> str:
+        """A pattern of the files, below the folder of a table."""
+        return "/".join([*(f"{name}=*" for name in self.names), "*.parquet"])
+
+    # Days ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def time(self) -> PartitionField | None:
+        """The field that divides the table by the store time, if one does."""
+        return next((field for field in self.fields if field.is_of_store_time), None)
+
+    def first_day(self, path: str) -> date | None:
+        """The day on which a partition begins; None if the table is not divided by the store time."""
+        if self.time is None:
+            return None
+        text = self.values(path)[self.time.name]
+        return date.fromisoformat(f"{text}-01-01"[:10])
+
+    def has_begun(self, path: str, before: date) -> bool:
+        """Whether a partition has messages of a day before one, as far as its path says."""
+        first = self.first_day(path)
+        return first is None or first < before
+
+    def limit(self, before: date) -> date:
+        """The first day of the period that a day is in: earlier periods have ended before this day.
+
+        Raises: ConfigError, the table is not divided by the store time.
+        """
+        if self.time is None:
+            raise ConfigError(
+                f"a table with the partition {self} has no old days to take out, as its files have messages of all "
+                f"days; leave keep_days out, or begin a table with the partition {days_besides(self)}"
+            )
+        return date.fromisoformat(f"{self.time.text_of(before)}-01-01"[:10])
+
+    def is_before(self, limit: date) -> str:
+        """The partitions of days before one, as a condition of SQL over the columns of partitions."""
+        assert self.time is not None
+        text = self.time.text_of(datetime(limit.year, limit.month, limit.day))
+        match self.time.unit:
+            case "day":
+                return f"{self.time.name} < CAST('{text}' AS DATE)"
+            case "year":
+                return f"{self.time.name} < {text}"
+        return f"{self.time.name} < '{text}'"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of a table.
+
+    Attributes:
+        keeps: whether files have the columns by which they are divided, and not only their paths or a log.
+        has_log: whether a log says which partition a file is of, so that its name is free.
+    """
+
+    partitioning: Partitioning
+    keeps: bool
+    has_log: bool = True
+
+    def name(self, partition: str, stem: str) -> str:
+        """The name of a file of a partition. Libraries read names with spaces or % differently, so logs have none."""
+        folder = _RARE.sub("_", partition) if self.has_log else partition
+        return f"{folder}/{stem}.parquet" if folder else f"{stem}.parquet"
+
+    def in_files(self, rows: pa.Schema) -> pa.Schema:
+        """The columns of the files."""
+        return pa.schema([field for field in rows if field.name not in self.left_out])
+
+    @cached_property
+    def left_out(self) -> tuple[str, ...]:
+        """The columns of rows that only paths have."""
+        fields = () if self.keeps else self.partitioning.fields
+        return tuple(field.source for field in fields if field.transform == IDENTITY)
+
+    def divided(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows by the path of their partition, in the order of paths, as files have them."""
+        if not rows.num_rows:
+            return
+        kept = rows.drop_columns([name for name in self.left_out if name in rows.schema.names])
+        found = self.partitioning.paths(rows, empty_is_null=not self.keeps).dictionary_encode()
+        if len(found.dictionary) == 1:
+            yield found.dictionary[0].as_py(), kept
+            return
+        order = pc.sort_indices(found.dictionary).to_pylist()
+        rank = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int32())
+        ranks = rank.take(found.indices)
+        by_rank, begin = kept.take(pc.sort_indices(ranks)), 0
+        counts = {each["values"]: each["counts"] for each in pc.value_counts(ranks).to_pylist()}
+        for number, at in enumerate(order):
+            yield found.dictionary[at].as_py(), by_rank.slice(begin, counts[number])
+            begin += counts[number]
+
+    def whole(self, rows: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
+        """The rows of a file, with the columns that only its path has; `schema` has their types."""
+        values = self.partitioning.values(path)
+        for name in self.left_out:
+            if name not in rows.schema.names:
+                value = pa.scalar(values[name]).cast(schema.field(name).type)
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        return rows
+
+
+def days_besides(partitioning: Partitioning) -> str:
+    """A partitioning by days, too, in words."""
+    return ", ".join([*map(str, partitioning.fields), "day"])
+
+
+def escaped(text: str) -> str:
+    """A value as folders have it; a text that looks like Hive's null stays a text."""
+    if text == NULL:
+        return text.replace("_", "%5F")
+    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def plain(value: Any) -> str:
+    """A value as Delta's log has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def time_text(unit: str, value: date) -> str:
+    """A time as Iceberg writes it for people: 2026, 2026-01, 2026-01-31, 2026-01-31-05."""
+    whole = f"{value.year:04}-{value.month:02}-{value.day:02}"
+    if isinstance(value, datetime):
+        whole += f"-{value.hour:02}"
+    return whole[: {"year": 4, "month": 7, "day": 10, "hour": 13}[unit]]
+
+
+def _truncated(value: Any, width: int) -> Any:
+    if isinstance(value, str):
+        return value[:width]
+    if isinstance(value, Decimal):
+        exponent = int(value.as_tuple().exponent)
+        unscaled = int(value.scaleb(-exponent))
+        return Decimal(unscaled - unscaled % width).scaleb(exponent)
+    return value - value % width
+
+
+def _bucket_of(kind: pa.DataType, count: int) -> Callable[[Any], int]:
+    """The hash of Iceberg. Raises: ConfigError, the package that has it is not installed."""
+    try:
+        from pyiceberg import transforms, types
+    except ImportError as error:
+        raise ConfigError("bucket needs the package pyiceberg: pip install 'sparrowmq[lake]'") from error
+    known: Any = types.LongType()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        known = types.StringType()
+    elif pa.types.is_decimal(kind):
+        known = types.DecimalType(kind.precision, kind.scale)
+    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        known = types.DateType() if pa.types.is_date(kind) else types.TimestampType()
+    hashed: Any = transforms.BucketTransform(count).transform(known)
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return lambda value: int(hashed(value))
+    number = pa.int32() if pa.types.is_date(kind) else pa.int64()
+    return lambda value: int(hashed(pa.scalar(value, kind).cast(number).as_py()))
+
+
+def _column(rows: pa.RecordBatch, source: str) -> pa.Array | None:
+    if source == STORED:
+        place, _, field = STORED.partition(".")
+        return pc.struct_field(rows.column(place), field)
+    return rows.column(source) if source in rows.schema.names else None
+
+
+# Reading ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1000)
+def _parsed(text: str) -> Partitioning:
+    if text.strip().lower() == "none":
+        return Partitioning(())
+    found, at = list[PartitionField](), 0
+    while at < len(text) or not found:
+        item = _ITEM.match(text, at)
+        if item is None:
+            raise ConfigError(f"the partition {text!r} cannot be read from {text[at:]!r} on; {_EXAMPLE}")
+        transform, arguments, field = item.groups()
+        found.append(_bare(field, text) if field else _transformed(transform, arguments, text))
+        at = item.end()
+    _demand_apart(found, text)
+    return Partitioning(tuple(found))
+
+
+def _bare(word: str, text: str) -> PartitionField:
+    name = word.strip().lower()
+    if name in TIMES:
+        return PartitionField(IDENTITY, DAY) if name == "day" else PartitionField(name, STORED)
+    if name == "none":
+        raise ConfigError(f"the partition {text!r} has none beside others; write none alone, or leave it out")
+    if name in _WORDS:
+        raise ConfigError(f"the partition {text!r} lacks the field of {name}; {_EXAMPLE}")
+    return PartitionField(IDENTITY, _field(word, text))
+
+
+def _transformed(word: str, arguments: str, text: str) -> PartitionField:
+    transform = _ALIASES.get(word.lower(), word.lower())
+    given = [each.strip() for each in arguments.split(",")]
+    if transform in _MOST_WIDTH:
+        numbers = [each for each in given if _NUMBER.fullmatch(each)]
+        if len(given) != 2 or len(numbers) != 1:
+            raise ConfigError(
+                f"the partition {text!r} has {transform} without a number and a field; write {transform}(16, id)"
+            )
+        width = _width(transform, numbers[0], text)
+        (field,) = (each for each in given if each != numbers[0])
+        return PartitionField(transform, _field(field, text), width)
+    if transform not in (*TIMES, IDENTITY):
+        known = ", ".join([IDENTITY, *_MOST_WIDTH, *TIMES])
+        raise ConfigError(f"the partition {text!r} has {word}, which is none of {known}; {_EXAMPLE}")
+    if len(given) != 1 or not given[0]:
+        raise ConfigError(f"the partition {text!r} has {word} without one field; write {word}(paid)")
+    field = _field(given[0], text)
+    if field == DAY and transform not in (IDENTITY, "day"):
+        raise ConfigError(f"the partition {text!r} has {word}({DAY}); write {transform} for the store time")
+    return PartitionField(IDENTITY if field == DAY else transform, field)
+
+
+def _width(transform: str, number: str, text: str) -> int:
+    most = _MOST_WIDTH[transform]
+    width = int(number) if len(number) <= len(str(most)) else most + 1
+    if not 1 <= width <= most:
+        raise ConfigError(f"the partition {text!r} has {transform} of {number[:20]}; write 1 to {most:,}")
+    return width
+
+
+def _field(given: str, text: str) -> str:
+    name = given.strip()
+    is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
+    name = name[1:-1] if is_quoted else name
+    if "." in name:
+        raise ConfigError(
+            f"the partition {text!r} has the nested field {name}; choose a field of the body itself, or leave it out"
+        )
+    if not _FIELD.fullmatch(name) or (_NUMBER.fullmatch(name) and not is_quoted):
+        raise ConfigError(f"the partition {text!r} has {given!r}, which is no name of a field; {_EXAMPLE}")
+    if name.lower() == "_mq" or (name.lower() == DAY and name != DAY):
+        raise ConfigError(
+            f"the partition {text!r} has {name}, a column that each table has itself; write day"
+        )
+    return name
+
+
+def _demand_apart(fields: Sequence[PartitionField], text: str) -> None:
+    """Raises: ConfigError, two fields say the same, or have one name, or there are too many."""
+    if len(fields) > _MOST_FIELDS:
+        raise ConfigError(f"the partition {text!r} has {len(fields)} fields; write at most {_MOST_FIELDS}")
+    for kind, names in (
+        ("name", [field.name.lower() for field in fields]),
+        ("time", [_time_of(field) for field in fields]),
+    ):
+        if twice := _twice(name for name in names if name):
+            raise ConfigError(
+                f"the partition {text!r} has two fields of the {kind} {twice}; leave one of them out"
+            )
+
+
+def _time_of(field: PartitionField) -> str:
+    if field.is_of_store_time:
+        return "of storing"
+    return field.source if field.transform in TIMES else ""
+
+
+def _twice(names: Iterable[str]) -> str:
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+BY_DAY: Final = Partitioning.parse("day")

@@ -1,0 +1,155 @@
+"""The columns of bodies by which a table is divided: their types, and the values that no partition can have.
+
+Such a column keeps its type, as a commit cannot move all rows of a table to other partitions. In mode `json` it has the
+type of its first values: text, a whole number or a boolean. It is text if the first messages lack it, or have other
+values, and a timestamp for year, month, day and hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.partitioning import IDENTITY, TIMES, PartitionField, Partitioning
+from sparrowmq.spark.pipelines.tables.body_reader import Reader
+from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
+
+_WHOLE: Final = (t.IntegralType, t.StringType, t.DecimalType)
+_KINDS: Final[dict[str, tuple[type[t.DataType], ...]]] = {
+    IDENTITY: (*_WHOLE, t.BooleanType, t.DateType),
+    "bucket": (*_WHOLE, t.DateType, t.TimestampType, t.TimestampNTZType),
+    "truncate": _WHOLE,
+    **dict.fromkeys(TIMES, (t.DateType, t.TimestampType, t.TimestampNTZType)),
+    "hour": (t.TimestampType, t.TimestampNTZType),
+}
+_RAW: Final = ("keys", "tags")
+_MOST_OF_RAW: Final = 32  # characters of a text that may have any length, so that all of them are in a path
+
+
+def fault_of_partition(field: PartitionField, kind: t.DataType) -> str:
+    """Why a table cannot be divided by a column of a type, and what to do; "" if it can."""
+    if isinstance(kind, _KINDS[field.transform]):
+        return ""
+    known = {IDENTITY: "text, whole numbers, decimals, booleans or dates", "hour": "timestamps"}
+    wanted = known.get(
+        field.transform, "dates or timestamps" if field.transform in TIMES else "text or whole numbers"
+    )
+    return f"the partition {field} needs a column of {wanted}, and {field.source} is {kind.simpleString()}"
+
+
+def partition_kinds(partitioning: Partitioning, fields: Mapping[str, str]) -> dict[str, t.DataType]:
+    """The types of the columns of partitions; `fields`: the columns of bodies, as DDL, without those of mode raw."""
+    found = dict[str, t.DataType]()
+    for field in partitioning.fields:
+        match field.transform:
+            case "bucket" | "year":
+                found[field.name] = t.IntegerType()
+            case "day":
+                found[field.name] = t.DateType()
+            case "month" | "hour":
+                found[field.name] = t.StringType()
+            case _ if field.is_of_store_time:
+                found[field.name] = t.DateType()
+            case _:
+                found[field.name] = type_of(fields.get(field.source, "string"))
+    return found
+
+
+def demand_partition_columns(
+    partitioning: Partitioning, mode: str, names: Collection[str] | None, key: str | None = None
+) -> None:
+    """Raises: ConfigError, a table of a mode cannot be divided like this.
+
+    Args:
+        names: of the columns; None if bodies say later what they are. key: of a table with a row for each.
+    """
+    if mode == "raw":
+        _demand_raw(partitioning)
+        return
+    for field in partitioning.of_bodies:
+        if field.source == key and field.transform == IDENTITY:
+            raise ConfigError(
+                f"the partition {field} has one row for each value, as that is the key; write bucket(16, {key})"
+            )
+        if names is not None and field.source not in names:
+            other = next((name for name in names if name.lower() == field.source.lower()), "")
+            hint = f"did you mean {other}?" if other else f"it has {', '.join(list(names)[:20])}"
+            raise ConfigError(f"the partition {field} is of no column of the schema; {hint}")
+    for name in names or ():
+        if name.lower() in map(str.lower, partitioning.derived):
+            raise ConfigError(
+                f"the schema has the column {name}, which is also the name of a partition; name the column otherwise"
+            )
+
+
+def demand_partition_types(partitioning: Partitioning, kinds: Mapping[str, t.DataType]) -> None:
+    """Raises: ConfigError, a column has a type by which no table can be divided."""
+    for field in partitioning.of_bodies:
+        if field.source in kinds and (why := fault_of_partition(field, kinds[field.source])):
+            raise ConfigError(f"{why}; choose another column")
+
+
+def _demand_raw(partitioning: Partitioning) -> None:
+    for field in partitioning.of_bodies:
+        if field.source not in _RAW or field.transform in TIMES:
+            raise ConfigError(
+                f"the partition {field} is of no text that a table of mode raw has; it has {' and '.join(_RAW)}, and a "
+                "table of mode json has the fields of bodies"
+            )
+        if field.transform == IDENTITY or (field.transform == "truncate" and field.width > _MOST_OF_RAW):
+            raise ConfigError(
+                f"{field.source} can be longer than a partition; write truncate({_MOST_OF_RAW}, {field.source}) or "
+                f"bucket(16, {field.source})"
+            )
+
+
+def pinned(partitioning: Partitioning, known: Mapping[str, str], fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a table, in which those by which it is divided are there, with the types they had.
+
+    Args:
+        known: the columns before. fields: with what bodies add.
+    """
+    found = dict(fields)
+    for field in partitioning.of_bodies:
+        kind = known.get(field.source) or found.get(field.source)
+        if kind is None or fault_of_partition(field, type_of(kind)):
+            kind = ddl_of(t.TimestampType() if field.transform in TIMES else t.StringType())
+        same = field.source.lower()
+        found = {name: ddl for name, ddl in found.items() if name.lower() != same or name == field.source}
+        found[field.source] = kind
+    return found
+
+
+@dataclass(frozen=True)
+class Placeable:
+    """A function for `mapInArrow`: it adds the reasons of rows that no partition can have.
+
+    Attributes:
+        read: adds a reason, and the columns of bodies behind it. names: of these columns.
+    """
+
+    read: Reader
+    partitioning: Partitioning
+    names: Sequence[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in self.read(batches):
+            yield self._with_reasons(rows)
+
+    def _with_reasons(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        first = rows.num_columns - len(self.names)
+
+        def column(field: PartitionField) -> pa.Array | None:
+            return rows.column(first + self.names.index(field.source)) if field.source in self.names else None
+
+        reasons = self.partitioning.too_long(column)
+        if reasons is None:
+            return rows
+        old = rows.schema.field(first - 1)
+        return rows.set_column(first - 1, old, pc.coalesce(rows.column(first - 1), reasons))
