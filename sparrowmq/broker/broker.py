@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
+from sparrowmq.broker import changes
 from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import less_than_all, memory_bytes, pull_rules, send_rules, use_in_store
@@ -155,8 +156,8 @@ class Broker:
         self._metrics: Door | None = None
         self.grpc_address = ""
         self._figures = Figures()
-        self._file = file
-        self._conditions = Conditions(self._clock, self._figures, self._names)
+        names = changes.named_in_remedies(settings, file)
+        self._conditions = Conditions(self._clock, self._figures, lambda: {**names, "ADDRESS": self.address})
         self._stack = AsyncExitStack()
         self._figures.gauge(
             "sparrowmq_drained",
@@ -539,17 +540,6 @@ class Broker:
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
         if self.term is not None:
             yield kinds.NO_MASTER, self.term.problem
-
-    def _names(self) -> dict[str, str]:
-        """Return what the words in remedies stand for here."""
-        settings = self.settings
-        conf = str(self._file or "")
-        return {
-            "NAME": settings.name,
-            "ADDRESS": self.address,
-            "STORE": str(settings.store_path),
-            "CONF": conf,
-        }
 
     def _told(self) -> dict[str, str]:
         """The lines of `brokerStatus` about replication and conditions.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -65,3 +66,8 @@ def less_than_all(settings: BrokerSettings) -> str:
     missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
     told = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
     return "; ".join([*told, "producers do not find it: drained = true"] if settings.drained else told)
+
+
+def named_in_remedies(settings: BrokerSettings, file: Path | None) -> dict[str, str]:
+    """Return what words in remedies stand for at a broker with these settings, which its file keeps."""
+    return {"NAME": settings.name, "STORE": str(settings.store_path), "CONF": str(file or "")}
