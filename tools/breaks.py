@@ -82,7 +82,7 @@ def marks_of(node: ast.AST, scope: tuple[str, ...] = ()) -> Iterator[tuple[tuple
     children: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         scope = (*scope, node.name)
-        children = node.decorator_list + (node.body if isinstance(node, ast.ClassDef) else [])
+        children = (*node.decorator_list, *(node.body if isinstance(node, ast.ClassDef) else ()))
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr=name)):
             yield scope, name, node

@@ -388,9 +388,9 @@ class Broker:
 
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
         """The answer to heartbeats, with what this broker offers."""
-        timer_max_s = self.settings.max_timer_s if self.settings.timers else None
+        most_s = self.settings.max_timer_s if self.settings.timers else None
         return HeartBeatReply(
-            timer_max_delay_sec=timer_max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
+            timer_max_delay_sec=most_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
         )
 
     def _for_tools(
