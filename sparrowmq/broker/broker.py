@@ -143,12 +143,11 @@ class Broker:
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True)
-        limits = limits_for(self._share)
         self._tls = ServerTls(settings, self._clock)
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
-            *(_not_yet, self._clock, settings.bind_address, settings.port, limits),
+            *(_not_yet, self._clock, settings.bind_address, settings.port, limits_for(self._share)),
             turn=self._turn,
             tls=self._tls,
         )
@@ -388,9 +387,9 @@ class Broker:
 
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
         """The answer to heartbeats, with what this broker offers."""
-        most_s = self.settings.max_timer_s if self.settings.timers else None
+        max_s = self.settings.max_timer_s if self.settings.timers else None
         return HeartBeatReply(
-            timer_max_delay_sec=most_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
+            timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True
         )
 
     def _for_tools(

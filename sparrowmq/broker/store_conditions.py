@@ -36,7 +36,8 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         failure = store.flushed.error
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
-        return f"{store.intake.full}{_share_of_log(store)}" if store.intake.full else ""
+        why = store.intake.full
+        return f"{why}{_share_of_log(store)}" if why else ""
 
     def nearly_full() -> str:
         if full():
@@ -58,12 +59,6 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         names = ", ".join(piece.name for piece in _kept(store, FORKED))
         return f"messages that no other member had are in set-aside: {names}" if names else ""
 
-    def fenced() -> str:
-        kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in scrubber.fenced.items()}
-        seen = {piece.name for piece in _kept(store, DAMAGED)}
-        told = _places("fenced off", dict(places for name, places in kept.items() if name in seen))
-        return f"{told}: {', '.join(sorted(kept.keys() & seen))}" if told else ""
-
     def lost() -> str:
         return "; ".join(
             f"a start found {piece.size} damaged bytes at the end of the log and cut them off: {piece.name}"
@@ -84,11 +79,19 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.DISK_NEARLY_FULL, nearly_full),
         (kinds.DISK_HANGS, hangs),
         (kinds.LOG_DAMAGED, lambda: _places("damaged", scrubber.damaged)),
-        (kinds.LOG_FENCED, fenced),
+        (kinds.LOG_FENCED, lambda: _fenced(store)),
         (kinds.LOG_CUT, lost),
         (kinds.FORKED_MESSAGES, forked),
         (kinds.INDEX_INCOMPLETE, lacks_keys),
     )
+
+
+def _fenced(store: MessageStore) -> str:
+    fenced = store.scrubber.fenced
+    kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in fenced.items()}
+    seen = {piece.name for piece in _kept(store, DAMAGED)}
+    told = _places("fenced off", dict(places for name, places in kept.items() if name in seen))
+    return f"{told}: {', '.join(sorted(kept.keys() & seen))}" if told else ""
 
 
 def folders(store: MessageStore) -> dict[str, str | Path]:
