@@ -19,7 +19,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage, storage_options
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, location_of, open_catalog, secrets_in
 from sparrowmq.spark.pipelines.lake.lake import Place
-from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning, plain
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning, plain
 from sparrowmq.spark.pipelines.lake.remote_parquet import RemoteFolder
 from sparrowmq.spark.pipelines.lake.waiting import Patience
 
@@ -63,7 +63,8 @@ def content_of(address: Address, partitioning: Partitioning = BY_DAY) -> Content
     missing = [name for name in partitioning.names if name not in merged.names]
     kinds = RemoteFolder(Place(address, address.state, "", only_looked_at=True)).columns() if missing else {}
     for name in missing:
-        merged = merged.append(pa.field(name, kinds[name]))
+        unknown = pa.date32() if name == DAY else pa.string()  # there is no table yet
+        merged = merged.append(pa.field(name, kinds.get(name, unknown)))
     return Content({name: partitioning.path_in(name) for name in files}, merged)
 
 
