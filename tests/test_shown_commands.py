@@ -170,6 +170,8 @@ def check_click(command: click.Command) -> Callable[[Shown], None]:
                 assert words[0].isupper() and not shown.is_whole, f"there is no command {words[0]}"
                 return
             found, words = inner, words[1:]
+        if words == ["--help"]:
+            return
         try:
             found.make_context(found.name, words)
         except (click.MissingParameter, click.exceptions.NoArgsIsHelpError):
