@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.member_settings import demand_member
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.tls_settings import TlsMode
-from tests.broker.members import Members
+
+MEMBER = BrokerSettings(
+    broker_id=1,
+    role=BrokerRole.SYNC_MASTER,
+    port=10911,
+    ha_port=10912,
+    failover=True,
+    etcd=("127.0.0.1:2379",),
+)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +37,7 @@ from tests.broker.members import Members
         ),
     ],
 )
-def test_settings_that_do_not_fit_together_are_told(
-    members: Members, changes: dict[str, Any], words: str
-) -> None:
+def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], words: str) -> None:
+    demand_member(MEMBER)
     with pytest.raises(ConfigError, match=words):
-        demand_member(replace(members.settings(1), **changes))
+        demand_member(replace(MEMBER, **changes))

@@ -12,7 +12,8 @@ from tests.interop.apache import free_ports
 from tests.interop.child import Child, scratch
 
 PROGRAM: Final = shutil.which("etcd")
-needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="needs etcd (Debian: apt install etcd-server)")
+_NEEDS: Final = "needs etcd (Debian: apt install etcd-server)"
+needs_etcd = pytest.mark.skipif(PROGRAM is None, reason=_NEEDS)
 
 
 class LiveEtcd(Child):
@@ -21,7 +22,9 @@ class LiveEtcd(Child):
     def __init__(
         self, host: str = "127.0.0.1", certificate: Path | None = None, key: Path | None = None
     ) -> None:
-        """With a certificate its clients come by TLS."""
+        """With a certificate its clients come by TLS. A test without the program is skipped here."""
+        if PROGRAM is None:
+            pytest.skip(_NEEDS)
         home = scratch("etcd")
         client, peer = free_ports(2)
         self.endpoint = f"{host}:{client}"
@@ -37,7 +40,7 @@ class LiveEtcd(Child):
         }
         if certificate is not None:
             options |= {"cert-file": str(certificate), "key-file": str(key)}
-        super().__init__(home, [PROGRAM or "etcd", *(f"--{key}={value}" for key, value in options.items())])
+        super().__init__(home, [PROGRAM, *(f"--{key}={value}" for key, value in options.items())])
 
     def _wait_ready(self) -> None:
         self.wait_for("ready to serve client requests")
