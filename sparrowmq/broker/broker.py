@@ -41,7 +41,7 @@ from sparrowmq.broker.handlers.query_handler import QueryHandler
 from sparrowmq.broker.handlers.recall_handler import RecallHandler
 from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.reply_handler import ReplyHandler, ReplyRules
-from sparrowmq.broker.handlers.retry_handler import retry_part
+from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
@@ -360,6 +360,7 @@ class Broker:
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )
+        backs = RetryHandler(store, writer, topics, groups, consumption, pops, settings.longest_pause_ms)
         self._tell_changes(store, groups, sends, pulls, figures)
         replies = ReplyRules(settings.cluster, settings.store_replies, store.settings.store_host)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
@@ -376,9 +377,8 @@ class Broker:
             status.part(),
             consumption.part(),
             self._metrics_part(parts),
-            Part((sends, pulls, ReplyHandler(sends, clients, replies, clock))),
+            Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), backs)),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            retry_part(store, writer, topics, groups, consumption, pops, settings),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),

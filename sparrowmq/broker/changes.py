@@ -64,8 +64,8 @@ _MISSING: Final = {Perm.READ_WRITE: "", Perm.READ: "takes no messages", Perm.WRI
 def less_than_all(settings: BrokerSettings) -> str:
     """Return what a broker with these settings does not do, and the settings; "" if it does all."""
     missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
-    told = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
-    return "; ".join([*told, "producers do not find it: drained = true"] if settings.drained else told)
+    found = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
+    return "; ".join([*found, "producers do not find it: drained = true"] if settings.drained else found)
 
 
 def named_in_remedies(settings: BrokerSettings, file: Path | None) -> dict[str, str]:

@@ -90,8 +90,8 @@ def _fenced(store: MessageStore) -> str:
     fenced = store.scrubber.fenced
     kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in fenced.items()}
     seen = {piece.name for piece in _kept(store, DAMAGED)}
-    told = _places("fenced off", dict(places for name, places in kept.items() if name in seen))
-    return f"{told}: {', '.join(sorted(kept.keys() & seen))}" if told else ""
+    sentence = _places("fenced off", {begin: end for name, (begin, end) in kept.items() if name in seen})
+    return f"{sentence}: {', '.join(sorted(kept.keys() & seen))}" if sentence else ""
 
 
 def folders(store: MessageStore) -> dict[str, str | Path]:

@@ -14,13 +14,11 @@ import logging
 import random
 from typing import Final
 
-from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.detour import again
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.broker.part import Part
 from sparrowmq.broker.pop.pops import Pops
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
@@ -132,18 +130,6 @@ class RetryHandler:
                 ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
             )
         return topic
-
-
-def retry_part(
-    store: MessageStore,
-    writer: Writer,
-    topics: Topics,
-    groups: Groups,
-    consumption: Consumption,
-    pops: Pops,
-    settings: BrokerSettings,
-) -> Part:
-    return Part((RetryHandler(store, writer, topics, groups, consumption, pops, settings.longest_pause_ms),))
 
 
 def _max_times(header: ConsumerSendMsgBack, peer: Peer, group: GroupConfig) -> int:
