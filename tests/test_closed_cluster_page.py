@@ -26,6 +26,8 @@ from tests.interop.apache import free_ports
 from tests.place import Place
 from tests.test_operate_pages import boxes, sent_by
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 20.0
 ALERT = b"\x15"  # the first byte of a TLS record that only says why the connection ends
 LISTENS = "0A"

@@ -123,6 +123,7 @@ def test_what_an_extra_installs_is_used_by_the_product_or_the_demo(extra):
     assert wanted - set(used("sparrowmq", "examples/flights", named=True)) - NOT_IMPORTED == set()
 
 
+@pytest.mark.slow
 def test_what_developers_install_is_used():
     wanted = {normal(row) for row in EXTRAS["dev"]} - {"sparrowmq"}
     assert wanted - set(used("sparrowmq", "tests", "tools", named=True)) - NOT_IMPORTED == set()

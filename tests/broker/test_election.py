@@ -271,6 +271,7 @@ async def test_a_master_whose_place_is_taken_though_its_lease_lives_leads_no_mor
     assert await members.send(await members.leader(), b"after") in ANSWERED
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Broker._reads: replace(rules, serves=False) -> rules")
 async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_until_etcd_is_back(
     tmp_path: Path,

@@ -82,6 +82,7 @@ def unsafe(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [repr(text[:200]) for text in texts if not text.isprintable()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_accounts", [False, True], ids=["open", "accounts"])
 async def test_no_field_of_any_request_reaches_the_log_as_it_is(tmp_path, caplog, with_accounts):
     caplog.set_level(logging.DEBUG)

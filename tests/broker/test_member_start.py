@@ -78,6 +78,7 @@ async def on_full_disk(members: Members, small: SmallDisk) -> list[bytes]:
     return texts
 
 
+@pytest.mark.slow
 @needs_etcd
 @pytest.mark.guards(
     "store_opening._open: drop return MessageStore.open_full",
@@ -108,6 +109,7 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
     assert await members.problem(2) == ""
 
 
+@pytest.mark.slow
 @needs_etcd
 @pytest.mark.guards(
     "Member._step: self.broker is not None and self._start.has_room() -> self._start.has_room()"

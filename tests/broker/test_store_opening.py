@@ -45,6 +45,7 @@ def flip_text(both: Pair, who: str, text: bytes) -> None:
     flip(path, path.read_bytes().index(text) + 5)
 
 
+@pytest.mark.slow
 @pytest.mark.guards("store_opening.opened: why = 'none'", "namesakes.namesakes: return []")
 @pytest.mark.parametrize("who", ["master", "slave"])
 async def test_a_start_takes_damaged_records_from_the_brokers_of_the_same_name(

@@ -128,6 +128,7 @@ def test_what_does_not_exist_ends_with_1(cluster: BackgroundCluster, name: str, 
     assert found.exit_code == 1 and "absent" in found.output, found.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "words"), EVERY)
 def test_without_a_broker_it_ends_with_1(empty: str, name: str, words: str) -> None:
     found = run(empty, name, words)

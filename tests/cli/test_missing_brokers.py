@@ -18,6 +18,8 @@ import sparrowmq.sync
 from sparrowmq.cli.main import main
 from tests.interop.servers import OurBroker, OurNamesrv
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 2
 LOOKS = (
     ("group", "list"),

@@ -96,6 +96,7 @@ def unfinished_frame() -> Iterator[bytes]:
     yield from repeat(bytes(2**20), 14)
 
 
+@pytest.mark.slow
 @linux
 def test_peers_that_pull_and_do_not_read_cost_little(start, broker_args):
     broker = start(*broker_args, "--set", "flushDiskType=ASYNC_FLUSH", "--set", "mappedFileSizeCommitLog=16m")

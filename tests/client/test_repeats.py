@@ -163,6 +163,7 @@ async def test_every_kind_of_send_is_stored_once(tmp_path: Path, how: str) -> No
         assert Counter(bodies(broker)) == Counter([b"first", *wanted])
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Outgoing.must_stay: drop self.is_recognised")
 @pytest.mark.guards("Outbox._mark_repeat: drop self._settings.idempotent")
 async def test_an_idempotent_producer_takes_no_doubtful_message_to_another_broker(peer: Scripted) -> None:

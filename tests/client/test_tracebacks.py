@@ -102,6 +102,7 @@ def test_calls_end_with_a_sentence_where_no_name_server_runs(tmp_path, nowhere, 
     is_short(lines, ASYNC_LINES + OUR_FRAME_LINES, REFUSED.format(namesrv=nowhere))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [call for call in CALLS if "send_soon" not in call])
 def test_blocking_calls_end_with_a_sentence_where_no_name_server_runs(tmp_path, nowhere, call):
     blocking = call.replace("await ", "").replace("async ", "")

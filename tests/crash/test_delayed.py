@@ -55,6 +55,7 @@ async def _all_once(address: str, acked: set[bytes]) -> None:
     assert not twice, f"{len(twice)} of {len(found)} were delivered twice or more"
 
 
+@pytest.mark.slow
 @pytest.mark.guards("delay._back: drop entry.prepared_offset")
 @pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.nightly)])
 async def test_a_killed_broker_delivers_each_delayed_message_once(tmp_path: Path, kills: int) -> None:

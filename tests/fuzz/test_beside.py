@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
+
 from tests.fuzz.beside import Beside, beside
 
 
+@pytest.mark.slow
 def test_a_client_sends_while_attackers_are_at_work(capsys):
     broken = beside(1, 0.03, attackers=2)
     alone, attacked = capsys.readouterr().out.splitlines()
@@ -13,6 +16,7 @@ def test_a_client_sends_while_attackers_are_at_work(capsys):
     assert "0 failed" in attacked and not any("failed" in each for each in broken)
 
 
+@pytest.mark.slow
 def test_a_client_sends_while_a_crowd_joins_a_group(capsys):
     broken = beside(1, 0.05, members=50)
     _alone, crowded = capsys.readouterr().out.splitlines()

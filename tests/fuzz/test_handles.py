@@ -11,11 +11,13 @@ def _soon(monkeypatch):
     monkeypatch.setattr(handles, "_DUE_S", 4.0)
 
 
+@pytest.mark.slow
 def test_no_forged_handle_is_accepted(capsys):
     assert handles.attack(1, 300) == []
     assert "100 receipt handles, 100 transaction handles, 100 recall handles" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_look_at_transaction_ids_is_found(monkeypatch):
     monkeypatch.setattr(handles, "_LATE_S", 0.0)
     end = Transactions.end

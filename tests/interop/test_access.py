@@ -144,6 +144,7 @@ async def test_whoever_is_not_known_is_denied_at_once(
     assert time.monotonic() - began < 3, "it was asked again and again"
 
 
+@pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.parametrize(
     "name", ["cpp", GO, NODE, "java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.nightly)]

@@ -14,6 +14,7 @@ from tests.interop.our_client import EVERY_BROKER, read, until
 pytestmark = [pytest.mark.interop, EVERY_BROKER]
 
 
+@pytest.mark.slow
 @pytest.mark.cell("time")
 async def test_a_message_comes_at_its_time_and_can_be_recalled_where_brokers_know_how(target, mq, topic):
     at = datetime.now(UTC) + timedelta(seconds=4)

@@ -21,7 +21,7 @@ from tests.interop.our_client import until
 from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target, running
 from tests.interop.test_access import ADMIN, OURS_OF_5, USER, cluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
 APACHES = [
     pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.slow]),

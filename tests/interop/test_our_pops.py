@@ -97,6 +97,7 @@ async def test_a_broker_of_4_9_is_named_with_advice(mq, topic, group):
             await asyncio.wait_for(consumer.receive(), LIMIT_S)
 
 
+@pytest.mark.slow
 @POPPING
 async def test_more_members_than_queues_handle_each_message_once_beside_a_slow_one(mq, topic, group, target):
     handled: list[str] = []

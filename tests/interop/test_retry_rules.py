@@ -83,6 +83,7 @@ async def test_a_retry_comes_after_its_delay_or_the_nearest_level(usual, wanted_
     assert least_s - 0.2 <= times[1] - times[0] < least_s + LATE_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted_s", [5, pytest.param(30, marks=pytest.mark.nightly)])
 async def test_a_delay_that_is_a_level_is_exact_everywhere(usual, wanted_s):
     usual.create_topic(topic := f"Delayed-{wanted_s}")

@@ -52,6 +52,7 @@ def shown(role: str, pair: Pair) -> str:
     return f"tls.{role}.certPath={pair.certificate}\ntls.{role}.keyPath={pair.key}\n"
 
 
+@pytest.mark.slow
 def test_a_java_client_encrypts_without_any_setting_of_ours(tmp_path: Path) -> None:
     with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path / "store") as broker:
         target = Target(OURS, namesrv.address, broker.address)

@@ -56,6 +56,7 @@ def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_work_is_healthy_and_not_ready(
     broker: tuple[subprocess.Popen[bytes], int],
 ) -> None:

@@ -78,6 +78,7 @@ async def test_a_cluster_that_is_away_is_said_to_be_so():
         assert answer.status.code >= 50000 and "127.0.0.1:1" in answer.status.message
 
 
+@pytest.mark.slow
 async def test_conditions_are_shown_at_its_metrics_port(tmp_path):
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(Cluster(tmp_path, **USERS))

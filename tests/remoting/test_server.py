@@ -189,6 +189,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_stopped_server_reads_its_peers_before_it_judges_them() -> None:
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-c", STOPPED, stdout=asyncio.subprocess.PIPE

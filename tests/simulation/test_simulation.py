@@ -75,6 +75,7 @@ def test_flipped_bits_are_repaired_from_another_member():
     assert found.faults["rot"] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Pool._open: drop _limit_silence")
 def test_clients_and_brokers_replace_connections_that_have_vanished():
     found = Run(2002, 1.5, fault_s=2.0, kinds=("vanish",)).outcome()
@@ -82,6 +83,7 @@ def test_clients_and_brokers_replace_connections_that_have_vanished():
     assert found.faults["vanish"] > 20
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Staging.stage: true source.batch", "Staging.commit: false source.batch")
 def test_staged_batches_are_published_once_whatever_happens():
     found = Run(5, 1.0, fault_s=4.0, kinds=("kill", "reset", "die in a call")).outcome()

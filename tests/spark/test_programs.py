@@ -65,6 +65,7 @@ def run(program: str) -> None:
     exec(compile(program, "page.md", "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.slow
 def test_the_readme_counts_the_messages_of_a_topic_by_tag(cluster, spark, capsys):
     with sync.connect(cluster.namesrv) as mq:
         for tag in ("paid", "paid", "refunded"):
@@ -73,6 +74,7 @@ def test_the_readme_counts_the_messages_of_a_topic_by_tag(cluster, spark, capsys
     assert re.search(r"\|\s*paid\|\s*2\|", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_quick_start_reads_a_topic_copies_it_and_streams_it_to_a_table(tmp_path, cluster, spark, capsys):
     program = at(cluster, QUICKSTART)
     for folder in ("checkpoint", "orders_table"):

@@ -17,6 +17,7 @@ def test_of_a_table_each_id_is_left_once(spark):
         without_repeats(rows.select("n"))
 
 
+@pytest.mark.slow
 def test_of_a_stream_each_id_is_left_once_whatever_batch_it_is_in(spark, peer, tmp_path):
     def store(*names):
         peer.store(

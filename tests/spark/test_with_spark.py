@@ -262,6 +262,7 @@ def pieces_of_the_page() -> list[str]:
     return [each.partition("```")[0] for each in page.split("```python\n")[1:]]
 
 
+@pytest.mark.slow
 def test_pieces_of_the_page_read_stream_and_write(topic, spark, namesrv, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda: spark)
     copy, once = Topic(spark, namesrv), Topic(spark, namesrv)
@@ -335,6 +336,7 @@ def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
     assert sum(source["latestOffset"]["topics"][topic.name]["broker-0"].values()) == 200
 
 
+@pytest.mark.slow
 def test_an_idempotent_batch_that_is_repeated_has_the_same_ids(topic, spark, namesrv, tmp_path):
     topic.send(0, 200)
     copy = Topic(spark, namesrv)
@@ -405,6 +407,7 @@ def test_an_exactly_once_write_is_there_as_a_whole_although_its_tasks_fail(topic
     assert Path(failed).exists()
 
 
+@pytest.mark.slow
 def test_a_write_within_a_batch_is_idempotent_by_its_name(topic, spark, namesrv, tmp_path):
     topic.send(0, 20)
     copy = Topic(spark, namesrv)

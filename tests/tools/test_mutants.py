@@ -38,6 +38,7 @@ def project(tmp_path, monkeypatch) -> Path:
     return project
 
 
+@pytest.mark.slow
 def test_breaks_run_with_their_tests_alone_and_the_sources_stay(project):
     said: list[str] = []
     breaks = [
@@ -56,6 +57,7 @@ def test_breaks_run_with_their_tests_alone_and_the_sources_stay(project):
     assert (project / "pyspark_rocketmq/sums.py").read_text() == SOURCE
 
 
+@pytest.mark.slow
 def test_a_break_that_never_ends_is_found(project, monkeypatch):
     monkeypatch.setattr(mutants, "LIMIT_S", 2)
     endless = Break(SUM, "sums.add: return a + b -> while True: pass")

@@ -39,6 +39,7 @@ def taken(port: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 async def test_a_member_whose_port_is_taken_is_not_elected_and_the_others_still_can(members: Members) -> None:
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK
@@ -126,6 +127,7 @@ async def second_death(members: Members) -> None:
     assert await members.bodies(third) == [b"all"]
 
 
+@pytest.mark.slow
 @pytest.mark.guards("elected: last.in_sync -> (member,)")
 async def test_the_death_of_a_successor_just_after_its_election_leaves_the_third_member(
     members: Members,

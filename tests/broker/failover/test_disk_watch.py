@@ -186,6 +186,7 @@ async def test_an_idle_disk_is_not_slow(tmp_path: Path) -> None:
             store.flush()
 
 
+@pytest.mark.slow
 @needs_etcd
 @pytest.mark.guards("Member._leave: drop self._is_deposed", "Member._step: drop await self._leave(problem)")
 async def test_a_master_whose_disk_hangs_lets_another_member_in_sync_lead(

@@ -105,6 +105,7 @@ class Sending:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("whom", "kills"),
     [

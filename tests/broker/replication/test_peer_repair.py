@@ -129,6 +129,7 @@ async def test_a_broker_that_has_other_records_repairs_nothing_and_is_named(memb
     assert flip(members, 1, b"3" * 5) == place
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Candidacy.reason: first = ''")
 async def test_a_member_whose_log_was_cut_does_not_lead_before_it_is_compared(members: Members) -> None:
     await two_with_messages(members)
@@ -228,6 +229,7 @@ async def test_a_quarantined_member_gets_back_what_it_fenced_off(members: Member
     await second_gives_back(members)
 
 
+@pytest.mark.slow
 @pytest.mark.guards(
     "Member._look_for_peers: drop self._found._replace", "replacing.replace_found: drop _rebuild"
 )

@@ -208,6 +208,7 @@ async def test_a_slave_with_an_account_of_brokers_copies_the_state_of_its_master
         await until(lambda: table.exists() and "orders" in table.read_text())
 
 
+@pytest.mark.slow
 async def test_a_network_that_is_cut_and_mended_costs_acknowledgements_and_no_message(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         settings = {"slave_timeout_ms": 300, "ha_silence_ms": 1000}

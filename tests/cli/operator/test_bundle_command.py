@@ -123,6 +123,7 @@ def test_a_wrong_account_gets_no_text_of_a_broker(closed: Closed) -> None:
     assert "another-secret" not in "".join(texts_in(file).values())
 
 
+@pytest.mark.slow
 def test_half_of_the_cluster_dead_and_frozen_is_named_and_the_rest_is_there(closed: Closed) -> None:
     frozen = closed.brokers["broker-b"].process
     assert frozen is not None

@@ -38,6 +38,7 @@ def test_a_broker_restarts_itself_as_the_same_process(run, broker):
     assert "nothing was restarted" in run("restart", "--since", "2020-01-01").stdout
 
 
+@pytest.mark.slow
 def test_another_command_may_restart_it_and_its_failure_stops_all(run, broker):
     said = run("restart", *QUICK, "--run", "echo {broker} {id} {address}; exit 3", code=1)
     assert "ended with status 3" in said.stderr

@@ -108,6 +108,7 @@ def test_the_status_names_what_keeps_a_broker_from_its_work(start, broker_args, 
     systemd.socket.close()
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Brokers._supervise: drop os.kill(process, signal.SIGKILL)")
 def test_of_several_brokers_one_that_hangs_is_started_again(start, tmp_path):
     systemd = Systemd(str(tmp_path / "notify"))

@@ -43,6 +43,7 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
         await admin.drain("absent")
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Link._registration: self._settings.drained -> False")
 async def test_a_drain_is_kept_by_the_broker_so_restarts_do_not_forget_it(tmp_path):
     file = tmp_path / "broker.conf"

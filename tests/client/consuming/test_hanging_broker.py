@@ -35,6 +35,7 @@ def hanging(peer):
     return peer
 
 
+@pytest.mark.slow
 @pytest.mark.guards("PullConsumer.__aenter__: drop __aexit__")
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 async def test_a_start_that_is_cancelled_keeps_no_group_and_no_task(hanging, make):
@@ -61,6 +62,7 @@ async def test_a_producer_that_cannot_be_made_keeps_no_group():
     assert mq.producer("p").group == "p"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["hangs", "dies"])
 async def test_a_consumer_that_leaves_while_its_broker_hangs_loses_no_error(hanging, end):
     seen: list[str] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from sparrowmq.client.client import connect
 from tests.client.conftest import until
 from tests.client.consuming.test_consumer import cluster_on
@@ -36,6 +38,7 @@ async def test_a_simple_consumer_waits_for_its_broker_and_keeps_its_receipts(tmp
             await consumer.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 async def test_handlers_go_on_after_a_restart_and_lose_nothing(tmp_path):
     ports = free_ports(2)
     handled: Counter[str] = Counter()

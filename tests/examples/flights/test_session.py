@@ -52,5 +52,6 @@ def test_a_session_is_quiet_the_next_has_a_java_of_its_own_and_a_killed_one_ends
     assert ran.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_session_that_was_killed_before_it_came_up_does_not_come_up(tmp_path):
     assert run(TOO_LATE, tmp_path).stdout == "Spark was stopped while it started\n"

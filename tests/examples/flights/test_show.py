@@ -123,6 +123,7 @@ def wait_for(demo: subprocess.Popen[str], pattern: str) -> None:
     pytest.fail(f"the demo ended without a line like {pattern}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.nightly)]
 )

@@ -14,6 +14,7 @@ from tests.fuzz.access.play import ATTACKERS, live, rounds_of
 SEED = 20261123
 
 
+@pytest.mark.slow
 async def test_requests_are_so_well_formed_that_an_administrator_may_send_most_of_them():
     """With accounts and with users, because a broker serves the requests about one kind only."""
     asked = {row.code for row in ROWS if row.served_by & (Role.BROKER | Role.NAMESRV)}

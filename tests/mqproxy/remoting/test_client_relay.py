@@ -282,6 +282,7 @@ async def test_a_broker_that_lost_the_connection_knows_the_client_again(tmp_path
 PULL = PullMessage("g", "orders", 0, 0, 32, SUBSCRIPTION | SUSPEND, 0, 2000, 0, "*")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "body", "field"), [(1, 5 << 20, 0), (40, 0, 220_000)], ids=["body", "headers"]
 )

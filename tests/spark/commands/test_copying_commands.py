@@ -38,6 +38,7 @@ def test_mirror_ends_with_one_line_of_json(topic, far, tmp_path, monkeypatch):
     assert "made topic renamed with 4 queues" in done.stderr
 
 
+@pytest.mark.slow
 def test_dedup_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 4)

@@ -17,6 +17,7 @@ from tests.spark.pipelines.test_traces import reports
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
+@pytest.mark.slow
 def test_sql_prints_rows_and_one_line_of_json(topic, monkeypatch, tmp_path):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 3, TAGS="paid")

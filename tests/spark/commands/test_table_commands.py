@@ -67,6 +67,7 @@ def test_backfill_of_a_table_of_several_topics_is_refused(tmp_path):
     assert json.loads(found.stdout)["error"].startswith(str(tmp_path / "t"))
 
 
+@pytest.mark.slow
 def test_archive_and_backfill_end_with_one_line_of_json(topic, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}

@@ -44,6 +44,7 @@ SECTIONS = {
 }
 
 
+@pytest.mark.slow
 @timeout
 @pytest.mark.spark
 def test_topics_become_tables_of_all_formats_and_go_on_after_a_restart(spark, namesrv, tmp_path):

@@ -31,6 +31,7 @@ def numbers(rows):
     return sorted(int(row.body) for row in rows.select("body").collect())
 
 
+@pytest.mark.slow
 def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic, where, tmp_path):
     topic.send(0, 100, TAGS="paid")
     assert archive(topic.name, tmp_path / "a", **where).written == 100
@@ -69,6 +70,7 @@ def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_beh
     assert numbers(both) == list(range(3000))
 
 
+@pytest.mark.slow
 def test_the_file_that_is_being_written_is_left_though_the_next_one_was_made_in_advance(
     topic, where, folder, tmp_path
 ):

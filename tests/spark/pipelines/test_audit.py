@@ -31,6 +31,7 @@ def ledger(path, *ids):
     return f"csv:{path}"
 
 
+@pytest.mark.slow
 def test_a_topic_is_compared_with_the_ledger_of_who_sent_to_it(topic, look, tmp_path):
     topic.send(0, 10)
     topic._send([BatchPart(b"again", b"UNIQ_KEY\x01id-3\x02")])
@@ -47,6 +48,7 @@ def test_a_topic_is_compared_with_the_ledger_of_who_sent_to_it(topic, look, tmp_
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("delta", "iceberg"))]
 )

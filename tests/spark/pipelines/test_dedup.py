@@ -48,6 +48,7 @@ def passed(topic):
     return sorted(row.msgId for row in topic.read(topic=f"{topic.name}-once").collect())
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Repeats.find: self.known.times(asked, window_ms) -> {}")
 def test_a_message_passes_once_within_a_batch_between_batches_and_after_a_crash(topic, drop, tmp_path):
     send(topic, 1, 2, 2, 3)
@@ -72,6 +73,7 @@ def test_the_window_counts_the_times_at_which_messages_were_stored(topic, drop):
     assert drop(window="1h").written == 0
 
 
+@pytest.mark.slow
 def test_repeats_are_what_has_the_same_key_by_any_expression(topic, drop):
     send(topic, 1, 11, 2)
     assert drop(by="get_json_object(cast(body as string), '$.n')").written == 2

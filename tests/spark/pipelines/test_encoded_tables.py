@@ -71,6 +71,7 @@ def avro(schema_id, schema, value):
     return wire.framed(schema_id, out.getvalue())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_avro_bodies_are_rows_with_the_columns_of_their_schemas(topic, run, tmp_path, registry, kind):
     assert registry.add("orders-value", ORDER) == 1
@@ -157,6 +158,7 @@ def test_a_registry_that_is_away_makes_no_errors(topic, run, tmp_path, registry)
     assert not (tmp_path / "table.errors").exists()
 
 
+@pytest.mark.slow
 def test_a_schema_may_be_in_a_file(topic, run, tmp_path):
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
     file = tmp_path / "r.avsc"

@@ -52,6 +52,7 @@ def run(topic, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_spark_writes_and_reads_each_value_of_a_partition(topic, run, tmp_path, kind):
     topic.send_bodies(BODIES)
@@ -81,6 +82,7 @@ def test_spark_reads_only_the_folders_of_a_condition(topic, run, tmp_path):
     assert str(rows.schema["_hour"].dataType) == "StringType()"
 
 
+@pytest.mark.slow
 def test_deltas_log_and_icebergs_manifests_choose_the_files_of_a_condition(topic, run, tmp_path):
     topic.send_bodies(BODIES)
     run("delta", "delta", partition="country")
@@ -109,6 +111,7 @@ def test_other_modes_have_partitions_too(topic, run, tmp_path, mode):
     assert rows.count() == len(BODIES) and set(names) <= set(rows.columns)
 
 
+@pytest.mark.slow
 def test_a_table_in_one_folder_goes_on_and_is_published_without_columns_of_its_own(
     topic, run, namesrv, tmp_path
 ):

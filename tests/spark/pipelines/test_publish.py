@@ -27,6 +27,7 @@ def rows_of(source, **options):
     return sorted(source.read(**options).collect(), key=lambda row: (row.queueId, row.queueOffset))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("delta", "iceberg"))]
 )

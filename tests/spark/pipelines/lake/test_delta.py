@@ -56,6 +56,7 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     assert table.open().last_batch() == commits - 1
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Delta.commit: drop self._shorten_log()")
 def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 100)

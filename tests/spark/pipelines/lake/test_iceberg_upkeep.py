@@ -104,6 +104,7 @@ def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monke
     assert table.numbers() == [0, 1]
 
 
+@pytest.mark.slow
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(iceberg_upkeep, "_MOST_UNUSED", 20)
     table = Table(tmp_path, "iceberg")

@@ -180,6 +180,7 @@ class Failing:
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Restarts.pause_s: return None")
 def test_a_stream_goes_on_from_its_checkpoint_after_a_failure_that_passes(topic, tmp_path):
     topic.send(0, 250)

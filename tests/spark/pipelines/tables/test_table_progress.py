@@ -114,6 +114,7 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
     assert found(tmp_path, kind) == wanted(100)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.guards("TableProgress.columns: self._overlap(table, batch) is not None -> False")

@@ -82,6 +82,7 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
     assert again.settled.fields == {"order": "bigint"}
 
 
+@pytest.mark.slow
 @pytest.mark.guards("TableWriter._staged: drop widen")
 @pytest.mark.parametrize("kind", KINDS_AT_LENGTH)
 def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
