@@ -113,15 +113,21 @@ class Offsets:
             self.commit(target, topic, queue_id, offset)
             yield
 
-    def delete_group(self, group: str) -> None:
-        if self._table.pop(group, None) is not None:
-            self.on_delete(group)
-            self.file.touch()
+    def delete_group(self, group: str) -> dict[str, QueueOffsets]:
+        """Delete the group's offsets. Returns them by topic: to free hundreds of thousands at once takes long."""
+        topics = self._table.pop(group, None)
+        if topics is None:
+            return {}
+        self.on_delete(group)
+        self.file.touch()
+        return topics
 
-    def delete_topic(self, topic: str) -> None:
-        for topics in self._table.values():
-            if topics.pop(topic, None) is not None:
-                self.file.touch()
+    def delete_topic(self, topic: str) -> list[QueueOffsets]:
+        """Delete the offsets of all groups in a topic. Returns them, as `delete_group`."""
+        found = [topics.pop(topic) for topics in self._table.values() if topic in topics]
+        if found:
+            self.file.touch()
+        return found
 
     def follow(self, told: ConsumerOffsets) -> None:
         """Take over the offsets of the master, on its slave."""

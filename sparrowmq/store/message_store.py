@@ -64,6 +64,7 @@ from sparrowmq.store.shortening import differ, proved, shorten
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers.timers import Timers
+from sparrowmq.store.topic_deletion import Deletion
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class MessageStore:
         queues: all queues, also those that were asked for but never had a message.
         intake: the way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
         flusher: syncs the log to disk.
+        deletion: deletes topics in slices.
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
         wants_cleaning: set when retention should not wait for its time; `upkeep` runs it.
         scrubber: checks the log for bit rot; `upkeep` calls it.
@@ -112,6 +114,15 @@ class MessageStore:
             settings, clock, self._log, self.queues, self._dispatch, self.flusher, self._index is not None
         )
         self.wants_checkpoint = asyncio.Event()
+        self.deletion = Deletion(
+            self._log,
+            self.queues,
+            self._dispatch,
+            self._ends,
+            self.intake,
+            self.flusher,
+            self.wants_checkpoint.set,
+        )
         self.wants_cleaning = asyncio.Event()
         self._asked = Asked.NOTHING
         written = Demand(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
@@ -426,20 +437,8 @@ class MessageStore:
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
 
     def delete_topic(self, topic: str, before: int | None = None) -> None:
-        """Delete the topic's queues; a new topic begins at 0. Queues with messages from offset `before` on are new."""
-        self.dispatch()
-        end = self._log.end if before is None else before
-        if not (young := [queue for queue in self.queues.of_topic(topic) if queue.last_entry()[0] >= end]):
-            self._dispatch.forget(topic)
-        try:
-            self._ends.delete(topic, end)
-        except DiskFull as full:
-            log.warning("the topic %s may come back after a crash: %s", topic, full)
-        except OSError as error:
-            raise self.flusher.fail(error) from error
-        self._dispatch.deleted[topic] = end
-        self.queues.remove_topic(topic, young)
-        self.wants_checkpoint.set()
+        """Delete the topic's queues at once; a new topic begins at 0. With `before`, as `Deletion.steps`."""
+        at_once(self.deletion.begin(topic) if before is None else self.deletion.steps(topic, before))
 
     def clean(self, what: Asked) -> None:
         """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
@@ -463,6 +462,7 @@ class MessageStore:
         try:
             if self._lock is not None:
                 self._dispatch.limit = None
+                self.queues.remove_rest()
                 self.checkpoint()
                 # If a crash brings the file back, the next start only has a little more to check.
                 self._vfs.unlink(self.settings.layout.abort)

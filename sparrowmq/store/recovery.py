@@ -480,9 +480,11 @@ class Recovery:
     def _restore_queues(self, known: int) -> None:
         """Restore the queues to the ends that were written down, and repair damaged files."""
         damaged = self.queues.restore(self.ends.ends, None if self.clean else known)
-        for queue in self.queues:
-            if (queue.topic, queue.queue_id) not in self.ends.ends and queue.topic in self.ends.deleted:
-                self.queues.remove(queue)
+        for topic in self.ends.deleted:
+            of_topic = self.queues.of_topic(topic)
+            new = {queue for queue in of_topic if (topic, queue.queue_id) in self.ends.ends}
+            if len(new) < len(of_topic):
+                self.queues.remove_topic(topic, new)
         for queue, begins in damaged.items():
             names = ", ".join(map(str, begins))
             log.warning(

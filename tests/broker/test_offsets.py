@@ -68,8 +68,8 @@ def test_a_group_may_go_on_where_another_is(offsets):
 
 
 @pytest.mark.guards(
-    "Offsets.delete_group: self._table.pop(group, None) is not None -> group in self._table",
-    "Offsets.delete_topic: topics.pop(topic, None) is not None -> topic in topics",
+    "Offsets.delete_group: self._table.pop(group, None) -> self._table.get(group)",
+    "Offsets.delete_topic: topics.pop(topic) -> topics[topic]",
 )
 def test_deleting_a_group_or_a_topic_forgets_its_offsets(offsets):
     for group in ("g", "h"):

@@ -252,7 +252,7 @@ async def test_a_disk_that_breaks_while_a_log_file_is_made_is_the_end(stores, di
     assert len(bodies(store)) == count and put(store, bytes(1000))[0] == 4096
 
 
-@pytest.mark.guards("MessageStore.delete_topic: drop forget")
+@pytest.mark.guards("Deletion._take_out: drop forget")
 async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)

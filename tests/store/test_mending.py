@@ -177,7 +177,6 @@ def test_a_deletion_is_forgotten_with_the_last_record_that_it_is_about(stores: S
     assert list(ends.load().deleted) == [ALL_TOPICS]
 
 
-@pytest.mark.guards("MessageStore.delete_topic: drop _ends")
 def test_a_topic_that_was_deleted_and_made_anew_after_the_checkpoint_has_its_own_messages(stores: Stores):
     store = stores.open()
     fill(store)

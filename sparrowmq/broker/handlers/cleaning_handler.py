@@ -8,8 +8,11 @@ Unlike Java, a queue whose messages are all deleted keeps its offsets: its next 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
+from typing import Final
 
 from sparrowmq.broker.topics import Topics
+from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol.names import OP_HALF_TOPIC, STATE_TOPIC
 from sparrowmq.protocol.requests.admin_headers import (
     CleanExpiredConsumeQueue,
@@ -22,6 +25,8 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Asked
 
 log = logging.getLogger(__name__)
+
+_WITHOUT_CONFIG: Final = frozenset({OP_HALF_TOPIC, STATE_TOPIC})
 
 
 class CleaningHandler:
@@ -44,13 +49,16 @@ class CleaningHandler:
         self._store.clean(Asked.FILES)
 
     @handles(CleanUnusedTopic)
-    def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> None:
+    def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> Awaitable[None] | None:
         """Delete the queues of topics that no longer exist."""
-        there = set(self._store.queues.topics())
-        for topic in sorted(there - {OP_HALF_TOPIC, STATE_TOPIC}):
-            if self._topics.get(topic) is None:
+        return in_slices(self._cleaning(peer))
+
+    def _cleaning(self, peer: Peer) -> Steps[None]:
+        for topic in self._store.queues.topics():
+            if topic not in _WITHOUT_CONFIG and self._topics.get(topic) is None:
                 log.info(
                     "the queues of topic %s are deleted, as %s asks: it is not there", topic, peer.address
                 )
                 self._topics.delete(topic)
-                self._store.delete_topic(topic)
+                yield from self._store.deletion.begin(topic)
+            yield

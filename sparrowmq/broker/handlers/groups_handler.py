@@ -19,7 +19,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, emptied, in_slices
+from sparrowmq.loop.slices import Steps, emptied, in_slices, to_end
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -125,7 +125,7 @@ class GroupHandler:
         self._groups.delete(header.group_name)
         await self._groups.file.confirm(f"group {header.group_name} is deleted")
         if header.remove_offset or header.clean_offset:
-            self._offsets.delete_group(header.group_name)
+            await to_end(emptied(self._offsets.delete_group(header.group_name)))
             await self._offsets.file.confirm(f"what group {header.group_name} has consumed is deleted")
 
     @handles(GetAllSubscriptionGroup)

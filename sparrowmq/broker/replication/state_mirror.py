@@ -29,6 +29,7 @@ from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.admin_headers import (
@@ -171,7 +172,7 @@ class Mirror:
         for topic, offset in last.items():
             if offset < end:
                 log.info("topic %s is deleted, as its master says", topic)
-                self._store.delete_topic(topic)
+                await to_end(self._store.deletion.begin(topic))
 
     def _note(self, address: str, problem: str) -> None:
         """Log a change of the problem, once."""

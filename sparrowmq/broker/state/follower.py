@@ -19,6 +19,7 @@ from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, at_once, to_end
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.store.message_store import MessageStore
@@ -76,7 +77,7 @@ class Follower:
         while True:
             await queue.end.reached(self._position + 1)
             try:
-                self.catch_up()
+                await to_end(self._catching_up())
             except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
                 if str(bad) != self._told:
                     log.error("changes of topics, groups and offsets cannot be read from the log: %s", bad)
@@ -84,13 +85,17 @@ class Follower:
                 await self._clock.sleep(_RETRY_S)
 
     def catch_up(self) -> None:
-        """Apply the records that are there. Raises: as `changes`."""
+        """Apply the records that are there, at once. Raises: as `changes`."""
+        at_once(self._catching_up())
+
+    def _catching_up(self) -> Steps[None]:
         for position, at, _, change in changes(self._store, self._position):
-            self._apply(change, at)
+            yield from self._apply(change, at)
             self._position = position + 1
             self.count += 1
+            yield
 
-    def _apply(self, change: Change, at: int) -> None:
+    def _apply(self, change: Change, at: int) -> Steps[None]:
         if change.mark == BEGIN:
             self._fresh = Tables()
         tables = self._tables()
@@ -111,7 +116,7 @@ class Follower:
             self._offsets.take(tables.offsets)
         if change.no_topic and not is_system_topic(change.no_topic):
             log.info("topic %s is deleted, as its master says", change.no_topic)
-            self._store.delete_topic(change.no_topic, at)
+            yield from self._store.deletion.steps(change.no_topic, at)
 
     def _tables(self) -> Tables:
         """The tables as they are, to change in place."""

@@ -83,7 +83,7 @@ class QueueEnds:
         self._folder = NumberedFolder(vfs, folder)
         self._file: File | None = None
         self._size = 0
-        self._queues: dict[Key, bytes] = {}
+        self._queues: dict[str, dict[int, bytes]] = {}  # by topic: a deletion takes no time for other topics
         self._deleted: dict[str, int] = {}
         self._positions, self._log_ms = Positions(0, 0, 0), 0
         self._lock = Lock()
@@ -103,7 +103,8 @@ class QueueEnds:
     def begin(self, known: Known) -> None:
         """Continue from content that is known to be right. The next `write` creates a new file."""
         self._deleted = dict(known.deleted)
-        self._queues = {key: _pack_queue(key, end) for key, end in known.ends.items()}
+        self._queues = {}
+        self._keep({key: _pack_queue(key, end) for key, end in known.ends.items()})
 
     def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
         """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
@@ -115,8 +116,8 @@ class QueueEnds:
             }
             chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
             if not self._append(chunk):
-                self._replace({**self._queues, **items}, positions, log_ms)
-            self._queues.update(items)
+                self._replace([*self._all_but(items), *items.values()], positions, log_ms)
+            self._keep(items)
             self._positions, self._log_ms = positions, log_ms
 
     def delete(self, topic: str, log_end: int) -> None:
@@ -133,11 +134,20 @@ class QueueEnds:
                 raise
 
     def _write_deletion(self, topic: str, log_end: int) -> None:
-        for key in [key for key in self._queues if key[0] == topic]:
-            del self._queues[key]
+        self._queues.pop(topic, None)
         chunk = _chunk(_DELETION, [_pack_deletion(topic, log_end)], self._positions, 0)
         if self._file is not None and not self._append(chunk):
-            self._replace(self._queues, self._positions, self._log_ms)
+            self._replace([*self._all_but({})], self._positions, self._log_ms)
+
+    def _keep(self, items: dict[Key, bytes]) -> None:
+        for (topic, queue_id), packed in items.items():
+            self._queues.setdefault(topic, {})[queue_id] = packed
+
+    def _all_but(self, items: dict[Key, bytes]) -> Iterator[bytes]:
+        for topic, queues in self._queues.items():
+            for queue_id, packed in queues.items():
+                if (topic, queue_id) not in items:
+                    yield packed
 
     def close(self) -> None:
         if self._file is not None:
@@ -153,8 +163,8 @@ class QueueEnds:
         self._size += len(chunk)
         return True
 
-    def _replace(self, queues: dict[Key, bytes], positions: Positions, log_ms: int) -> None:
-        items = [*queues.values(), *(_pack_deletion(*deletion) for deletion in self._deleted.items())]
+    def _replace(self, queues: list[bytes], positions: Positions, log_ms: int) -> None:
+        items = [*queues, *(_pack_deletion(*deletion) for deletion in self._deleted.items())]
         chunk = _chunk(_ALL, items, positions, log_ms)
         file = self._folder.replace(chunk, 3 * len(chunk) + _ROOM_BYTES)
         self.close()

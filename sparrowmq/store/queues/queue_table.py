@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from sparrowmq.errors import BadStore
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles, QueueEnd
+
+log = logging.getLogger(__name__)
 
 
 class QueueTable:
@@ -20,6 +24,8 @@ class QueueTable:
         self.files = files
         # Two lookups cost less than one with a pair, which would have to be created.
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        # Queues that were taken out, and whose files are still there.
+        self._leaving: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_new: Callable[[ConsumeQueue], object] | None = None
         self._layout = layout
         self._file_entries = file_entries
@@ -45,6 +51,9 @@ class QueueTable:
         """Return the queue; create it if there is none. Raises: InvalidName."""
         queue = self.get(topic, queue_id)
         if queue is None:
+            old = self._leaving.get(topic, {}).pop(queue_id, None)
+            if old is not None:  # its files have the names that the new queue's files will have
+                old.remove()
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
             self._by_topic.setdefault(topic, {})[queue_id] = queue
             if self.on_new is not None:
@@ -86,15 +95,6 @@ class QueueTable:
                 "it is built again from the log"
             ) from error
 
-    def remove(self, queue: ConsumeQueue) -> None:
-        """Delete one queue, and its topic's folder if it was the last one there."""
-        del self._by_topic[queue.topic][queue.queue_id]
-        queue.remove()
-        folder = self._layout.topic(queue.topic)
-        if self.files.vfs.exists(folder) and not self.files.vfs.list_folder(folder):
-            self.files.vfs.remove_folder(folder)
-        self.files.unsynced.folders.add(self._layout.consume_queue)
-
     def _on_disk(self) -> Iterator[tuple[str, int]]:
         vfs = self.files.vfs
         for topic in vfs.list_folder(self._layout.consume_queue):
@@ -113,15 +113,35 @@ class QueueTable:
                 ends[key] = end
         return ends
 
-    def remove_topic(self, topic: str, but: Sequence[ConsumeQueue] = ()) -> None:
+    def remove_topic(self, topic: str, but: Collection[ConsumeQueue] = ()) -> None:
         """Delete the topic's queues but some; its messages stay in the log until that is old enough."""
+        self.take_out(topic, but)
+        at_once(self.removing(topic))
+
+    def take_out(self, topic: str, but: Collection[ConsumeQueue] = ()) -> None:
+        """Take the topic's queues but some out of the table. Their files stay until `removing` is done."""
+        queues = self._by_topic.pop(topic, {})
         if but:
             self.files.changed.update(dict.fromkeys(but))
-            for queue in [each for each in self.of_topic(topic) if each not in but]:
-                self.remove(queue)
-            return
-        for queue in self._by_topic.pop(topic, {}).values():
-            queue.remove()
-        if self.files.vfs.exists(self._layout.topic(topic)):
+            self._by_topic[topic] = {queue.queue_id: queue for queue in but}
+            queues = {queue_id: queue for queue_id, queue in queues.items() if queue not in but}
+        leaving = self._leaving.setdefault(topic, queues)
+        if leaving is not queues:  # an earlier topic of this name has not lost all files yet
+            leaving.update(queues)
+
+    def removing(self, topic: str) -> Steps[None]:
+        """The steps that delete the files of the topic's queues that were taken out."""
+        while queues := self._leaving.get(topic):
+            queues.popitem()[1].remove()
+            yield
+        if self._leaving.pop(topic, None) is not None and self.files.vfs.exists(self._layout.topic(topic)):
             self.files.vfs.remove_folder(self._layout.topic(topic))
             self.files.vfs.sync_folder(self._layout.consume_queue)
+
+    def remove_rest(self) -> None:
+        """Delete the files of all queues that were taken out, at once. The next start deletes what stays."""
+        for topic in list(self._leaving):
+            try:
+                at_once(self.removing(topic))
+            except OSError as error:
+                log.warning("files of the deleted topic %s stay until the next start: %s", topic, error)

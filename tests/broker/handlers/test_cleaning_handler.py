@@ -12,7 +12,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.store.retention import Asked
 
 
-@pytest.mark.guards("CleaningHandler.topics: self._topics.get(topic) is None -> topic")
+@pytest.mark.guards("CleaningHandler._cleaning: self._topics.get(topic) is None -> topic")
 async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
     for topic in ("Orders", "Gone", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%RETRY%g"):
         desk.send(b"x", topic=topic)

@@ -83,5 +83,5 @@ def test_a_full_file_is_looked_at_when_it_is_read_first(tmp_path: Path):
 def test_a_queue_that_goes_takes_the_folder_of_its_topic_with_it(tmp_path: Path):
     queues = table(tmp_path)
     fill(queues, "Orders", 3)
-    queues.remove(queues.obtain("Orders", 0))
+    queues.remove_topic("Orders")
     assert list(queues) == [] and list(Path(tmp_path, "consumequeue").iterdir()) == []

@@ -1,0 +1,99 @@
+"""Deletion of topics: their queues are gone in one step, and the files of the queues go in slices.
+
+    in one step    the deletion is on disk (queue_ends.py) ── the table of queues has none of them any more
+    in slices      the files of one queue after another
+
+So a reader between two slices finds no queue of the topic. A new topic of the same name may begin meanwhile, at offset
+0: a queue that is created deletes the files of the old queue in its place first. After a crash the start deletes the
+files that are left, because the deletion is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from sparrowmq.errors import DiskFull
+from sparrowmq.loop.slices import Steps
+from sparrowmq.store.intake import Intake
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.flush import Flusher
+from sparrowmq.store.log_dispatch import Dispatch
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_ends import QueueEnds
+from sparrowmq.store.queues.queue_table import QueueTable
+
+log = logging.getLogger(__name__)
+
+_NONE: Final = ()
+
+
+class Deletion:
+    """Deletes topics of one store.
+
+    Args:
+        deleted: called when the files of a topic are gone: only a checkpoint makes sure that they stay so.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        dispatch: Dispatch,
+        ends: QueueEnds,
+        intake: Intake,
+        flusher: Flusher,
+        deleted: Callable[[], object],
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._dispatch = dispatch
+        self._ends = ends
+        self._intake = intake
+        self._flusher = flusher
+        self._deleted = deleted
+
+    def begin(self, topic: str) -> Steps[None]:
+        """Delete the topic's queues now, for all readers. Returns the steps that delete their files.
+
+        Raises: StoreFailed, the deletion cannot be written.
+        """
+        self._intake.dispatch()
+        return self._take_out(topic, self._log.end, _NONE)
+
+    def steps(self, topic: str, before: int) -> Steps[None]:
+        """The steps that delete the queues whose last message is before a log offset. Other queues are of a new topic.
+
+        All of them go in one step; the steps before it only look for them. Raises: as `begin`.
+        """
+        self._intake.dispatch()
+        looked_at: dict[ConsumeQueue, int] = {}
+        young: set[ConsumeQueue] = set()
+        for queue in self._queues.of_topic(topic):
+            looked_at[queue] = queue.next_offset
+            if queue.last_entry()[0] >= before:
+                young.add(queue)
+            yield
+        self._intake.dispatch()
+        young.update(
+            queue for queue in self._queues.of_topic(topic) if looked_at.get(queue) != queue.next_offset
+        )
+        yield from self._take_out(topic, before, young)
+
+    def _take_out(self, topic: str, end: int, young: Collection[ConsumeQueue]) -> Steps[None]:
+        if not young:
+            self._dispatch.forget(topic)
+        try:
+            self._ends.delete(topic, end)
+        except DiskFull as full:
+            log.warning("the topic %s may come back after a crash: %s", topic, full)
+        except OSError as error:
+            raise self._flusher.fail(error) from error
+        self._dispatch.deleted[topic] = end
+        self._queues.take_out(topic, young)
+        return self._rest(topic)
+
+    def _rest(self, topic: str) -> Steps[None]:
+        yield from self._queues.removing(topic)
+        self._deleted()
