@@ -6,12 +6,12 @@ answers of running name servers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Line, Steps
+from sparrowmq.loop.slices import Line, Steps, emptied, in_slices
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
@@ -20,16 +20,16 @@ from sparrowmq.protocol.names import CONDITIONS, ORDER_TOPICS, check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetDiagnosis
-from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
+from sparrowmq.protocol.requests.bodies import DataVersion, KVTable, TopicConfig, TopicList
 from sparrowmq.protocol.requests.registration_bodies import (
     BrokerGroup,
     BrokerMembers,
     RegisterBrokerBody,
-    crc32,
+    summing,
 )
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.settings.live_settings import Changing
 from sparrowmq.settings.setting_kinds import ADDRESSES
 
@@ -65,12 +65,20 @@ class RouteHandlers:
         return Answer(body=BrokerMembers(found))
 
     @handles(ask.GetAllTopicListFromNameserver)
-    def topics(self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.topics())
+    def topics(
+        self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer
+    ) -> Answer | Awaitable[Answer]:
+        return in_slices(self._topics(None))
 
     @handles(ask.GetTopicsByCluster)
-    def topics_of_cluster(self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.topics(header.cluster))
+    def topics_of_cluster(
+        self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer
+    ) -> Answer | Awaitable[Answer]:
+        return in_slices(self._topics(header.cluster))
+
+    def _topics(self, cluster: str | None) -> Steps[Answer]:
+        names = yield from self._routes.naming(cluster)
+        return (yield from encoded(TopicList(names)))
 
     @handles(ask.GetSystemTopicListFromNs)
     def system_topics(self, header: ask.GetSystemTopicListFromNs, body: bytes, peer: Peer) -> Answer:
@@ -113,14 +121,15 @@ class BrokerHandlers:
         said = (yield from registered(header, body)).topics
         if peer not in self._watched:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker's connection has ended")
-        master = self._routes.announce(
+        master = yield from self._routes.announcing(
             who,
-            said.topic_config_table.values(),
+            _taken(said.topic_config_table),
             said.data_version,
             ha_address=header.ha_server_addr,
             via=peer,
             now_s=self._clock.monotonic(),
         )
+        yield from emptied(said.topic_config_table)  # what a slave said, or what is known
         reply = (
             ask.RegisterBrokerReply(master.ha_address, master.address)
             if master
@@ -232,14 +241,20 @@ def registered(header: ask.RegisterBroker, body: bytes) -> Steps[RegisterBrokerB
         RemoteError: the body does not have the checksum of the header.
         RemoteProtocolError: it cannot be decoded.
     """
-    if header.body_crc32 and crc32(body) != header.body_crc32:
+    if header.body_crc32 and (yield from summing(body)) != header.body_crc32:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     if not body:
         return RegisterBrokerBody()
     # 5.4.0 declares its compressed bodies as plain, so the first byte decides and not the header.
     if not body.startswith(b"{"):
         return (yield from RegisterBrokerBody.unpacking(body))
-    return RegisterBrokerBody.of_request(body)
+    return (yield from RegisterBrokerBody.reading(body))
+
+
+def _taken(table: dict[str, TopicConfig]) -> Iterator[TopicConfig]:
+    """Take the topics out one by one: to free all of them at once would be one long step."""
+    for name in list(table):
+        yield table.pop(name)
 
 
 def _not_saved(path: Path, error: OSError) -> RemoteError:

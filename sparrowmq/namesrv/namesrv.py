@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from sparrowmq import descriptors, logs
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
@@ -83,6 +84,7 @@ class Namesrv:
         refuse_public(settings.bind_address, settings.insecure or settings.checks_access)
         values = KeyValues(settings.kv_path)
         tasks = Background()
+        self.routes.later = lambda steps: tasks.spawn(to_end(steps), "routes") if tasks.is_open else None
         handlers = (
             RouteHandlers(self.routes, values, self._changing),
             BrokerHandlers(self.routes, values, self._clock),

@@ -6,11 +6,15 @@
 
     groups      broker name -> cluster, and id -> address            a master (id 0) and its slaves
     living      address     -> last sign of life, version of its topics, the connection of its requests
-    topics      topic       -> broker name -> queues
+    topics      topic       -> group       -> queues
     drained     broker names that are shown without the permission to write
     vanished    broker names that went without a goodbye, until they come back
 
 A broker's topics go when the last address of its name is gone. Only masters announce topics.
+
+A broker may have 50,000 topics. They are added in steps, and the broker's version is known after the last one. When a
+group is gone, no reader sees its queues any more, and steps remove them later. A broker that comes back in the meantime
+gets another group.
 Source: RouteInfoManager, Java 4.9.8.
 """
 
@@ -21,6 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import (
     BrokerRoute,
@@ -72,9 +77,11 @@ class Vanished(NamedTuple):
     topics: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Group:
+    name: str
     cluster: str
+    is_gone: bool = False
     addresses: dict[int, str] = field(default_factory=dict)
     dead: str = ""  # the address of a master that went without a goodbye
 
@@ -83,7 +90,7 @@ class _Group:
 class _Living:
     who: BrokerId
     heard_s: float
-    version: DataVersion
+    version: DataVersion | None  # None until all topics are added
     ha_address: str
     via: object
 
@@ -96,15 +103,17 @@ class Routes:
     """The table of all brokers and topics.
 
     Attributes:
+        later: does steps that no caller waits for.
         vanished: by name; only the death of a broker puts it here, not a stop.
     """
 
     def __init__(self) -> None:
+        self.later: Callable[[Steps[None]], object] = at_once
         self.vanished: dict[str, Vanished] = {}
         # Invariant: each living address is in the group of its name, unless another broker took its id there.
         self._groups: dict[str, _Group] = {}
         self._living: dict[str, _Living] = {}
-        self._topics: dict[str, dict[str, Queues]] = {}
+        self._topics: dict[str, dict[_Group, Queues]] = {}
         self._drained: set[str] = set()
 
     def announce(
@@ -117,7 +126,25 @@ class Routes:
         via: object,
         now_s: float,
     ) -> Master | None:
-        """Register a broker over the connection `via`. Returns the master's addresses to a slave."""
+        """Do `announcing` at once."""
+        return at_once(
+            self.announcing(who, topics, version, ha_address=ha_address, via=via, now_s=now_s),
+        )
+
+    def announcing(
+        self,
+        who: BrokerId,
+        topics: Iterable[TopicConfig],
+        version: DataVersion,
+        *,
+        ha_address: str,
+        via: object,
+        now_s: float,
+    ) -> Steps[Master | None]:
+        """Register a broker over the connection `via`. Returns the master's addresses to a slave.
+
+        A broker that goes meanwhile gets no more topics.
+        """
         before = self._living.get(who.address)
         if before is not None and before.who.name != who.name:
             self._forget(before, f"it is called {who.name} now", is_dead=False)
@@ -129,19 +156,28 @@ class Routes:
         if who.id == MASTER_ID:
             self._groups[who.name].dead = ""
             self.vanished.pop(who.name, None)
-        if who.id == MASTER_ID and (is_new or before is None or not before.version.is_same(version)):
-            for topic in topics:
-                queues = Queues(
-                    topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
-                )
-                self._topics.setdefault(topic.topic_name, {})[who.name] = queues
-        self._living[who.address] = _Living(who, now_s, version, ha_address, via)
+        is_known = before is not None and before.version is not None and before.version.is_same(version)
+        living = self._living[who.address] = _Living(who, now_s, None, ha_address, via)
+        if who.id == MASTER_ID and (is_new or not is_known):
+            yield from self._adding(living, topics)
+        living.version = version
         return None if who.id == MASTER_ID else self._master_of(who.name)
+
+    def _adding(self, living: _Living, topics: Iterable[TopicConfig]) -> Steps[None]:
+        group = self._groups[living.who.name]
+        for topic in topics:
+            queues = Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
+            self._topics.setdefault(topic.topic_name, {})[group] = queues
+            yield
+            if self._living.get(living.who.address) is not living:
+                return
 
     def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_s: float) -> bool:
         """Whether the broker is registered with this version of its topics. If so, this is a sign of life."""
         living = self._shown_at(who.address)
-        if living is None or living.who != who or not living.version.is_same(version):
+        if living is None or living.who != who or living.version is None:
+            return False
+        if not living.version.is_same(version):
             return False
         living.heard_s, living.via = now_s, via
         return True
@@ -190,20 +226,23 @@ class Routes:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, in one cluster or in all, until a broker announces it again."""
-        by_broker = self._topics.get(topic, {})
-        for name in [name for name in by_broker if cluster in (None, self._groups[name].cluster)]:
-            del by_broker[name]
-        if not by_broker:
+        by_group = self._topics.get(topic, {})
+        for group in [group for group in by_group if cluster in (None, group.cluster)]:
+            del by_group[group]
+        if not by_group:
             self._topics.pop(topic, None)
 
     def route(self, topic: str) -> TopicRoute | None:
         """The queues of a topic and the brokers that have them, or None when no broker does."""
-        by_broker = self._topics.get(topic) or self._of_cluster(topic)
-        if not by_broker:
+        by_group = {
+            group: queues for group, queues in self._topics.get(topic, {}).items() if not group.is_gone
+        }
+        by_group = by_group or self._of_cluster(topic)
+        if not by_group:
             return None
         return TopicRoute(
-            broker_datas=[self._addresses(name) for name in by_broker],
-            queue_datas=[self._shown(name, queues) for name, queues in by_broker.items()],
+            broker_datas=[self._addresses(group) for group in by_group],
+            queue_datas=[self._shown(group.name, queues) for group, queues in by_group.items()],
         )
 
     def clusters(self) -> ClusterTable:
@@ -211,7 +250,7 @@ class Routes:
         names: dict[str, list[str]] = {}
         for name, group in self._groups.items():
             names.setdefault(group.cluster, []).append(name)
-        return ClusterTable({name: self._addresses(name) for name in self._groups}, names)
+        return ClusterTable({name: self._addresses(group) for name, group in self._groups.items()}, names)
 
     def addresses_of(self, broker_name: str) -> dict[int, str]:
         """The addresses of the brokers of one name, by their ids."""
@@ -219,12 +258,20 @@ class Routes:
         return dict(group.addresses) if group is not None else {}
 
     def topics(self, cluster: str | None = None) -> TopicList:
-        if cluster is None:
-            return TopicList(list(self._topics))
-        members = {name for name, group in self._groups.items() if group.cluster == cluster}
-        return TopicList(
-            [topic for topic, by_broker in self._topics.items() if not members.isdisjoint(by_broker)]
-        )
+        """Do `naming` at once."""
+        return TopicList(at_once(self.naming(cluster)))
+
+    def naming(self, cluster: str | None = None) -> Steps[list[str]]:
+        """Return the topics of one cluster or of all."""
+        found = []
+        for topic in list(self._topics):
+            if any(
+                not group.is_gone and cluster in (None, group.cluster)
+                for group in self._topics.get(topic, ())
+            ):
+                found.append(topic)
+            yield
+        return found
 
     def system_topics(self) -> TopicList:
         """The topics named like clusters and brokers, and a broker's address for the other system topics."""
@@ -246,7 +293,7 @@ class Routes:
 
     def _join_group(self, who: BrokerId) -> bool:
         """Add a broker to its group. Returns whether it is new there."""
-        group = self._groups.setdefault(who.name, _Group(who.cluster))
+        group = self._groups.setdefault(who.name, _Group(who.name, who.cluster))
         group.cluster = who.cluster
         # A slave that became a master comes from the same address with another id.
         for stale in [
@@ -282,25 +329,34 @@ class Routes:
             group.dead = who.address
         if not group.addresses:
             del self._groups[who.name]
+            group.is_gone = True
             self._drained.discard(who.name)
-            if is_dead or group.dead:
-                topics = tuple(topic for topic, by_broker in self._topics.items() if who.name in by_broker)
-                self.vanished[who.name] = Vanished(group.cluster, group.dead or who.address, topics)
-            for by_broker in self._topics.values():
-                by_broker.pop(who.name, None)
-            self._topics = {topic: by_broker for topic, by_broker in self._topics.items() if by_broker}
+            self.later(self._removing(group, group.dead or who.address, is_dead or bool(group.dead)))
 
-    def _of_cluster(self, topic: str) -> dict[str, Queues]:
+    def _removing(self, group: _Group, address: str, is_dead: bool) -> Steps[None]:
+        """Remove the queues of a group that is gone. If it died, `vanished` gets it with its topics."""
+        topics = []
+        for topic in list(self._topics):
+            by_group = self._topics.get(topic, {})
+            if by_group.pop(group, None) is not None:
+                topics.append(topic)
+                if not by_group:
+                    del self._topics[topic]
+            yield
+        if is_dead and not self.has_master(group.name):
+            self.vanished[group.name] = Vanished(group.cluster, address, tuple(topics))
+
+    def _of_cluster(self, topic: str) -> dict[_Group, Queues]:
         """The queues of a topic named like a cluster: all its brokers have it, so tools find them by it."""
-        return {name: _CLUSTER_TOPIC for name, group in self._groups.items() if group.cluster == topic}
+        return {group: _CLUSTER_TOPIC for group in self._groups.values() if group.cluster == topic}
 
-    def _addresses(self, name: str) -> BrokerRoute:
-        group = self._groups[name]
-        return BrokerRoute(cluster=group.cluster, broker_name=name, broker_addrs=dict(group.addresses))
+    def _addresses(self, group: _Group) -> BrokerRoute:
+        return BrokerRoute(cluster=group.cluster, broker_name=group.name, broker_addrs=dict(group.addresses))
 
     def _shown(self, name: str, queues: Queues) -> QueueRoute:
         perm = queues.perm & ~Perm.WRITE if name in self._drained else queues.perm
         return QueueRoute(name, queues.read, queues.write, perm, queues.sys_flag)
 
     def _count_topics(self, broker_name: str) -> int:
-        return sum(broker_name in by_broker for by_broker in self._topics.values())
+        group = self._groups.get(broker_name)
+        return sum(group in by_group for by_group in self._topics.values()) if group is not None else 0

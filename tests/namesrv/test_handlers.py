@@ -13,7 +13,14 @@ from sparrowmq.namesrv.handlers import registered
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import ORDER_TOPICS
 from sparrowmq.protocol.requests import namesrv_headers as ask
-from sparrowmq.protocol.requests.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable, TopicRoute
+from sparrowmq.protocol.requests.bodies import (
+    DataVersion,
+    KVTable,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicRoute,
+)
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.protocol.requests.settings_text import parse
 from tests.interop.wire import Wire
@@ -102,15 +109,35 @@ async def test_a_body_that_cannot_be_read_is_refused_and_the_server_goes_on(sess
     ).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
 
 
-@pytest.mark.guards(
-    "handlers.registered: RegisterBrokerBody.of_request(body) -> RegisterBrokerBody.decode(body)"
-)
+@pytest.mark.guards("RegisterBrokerBody.reading: cls.of_request(raw) -> cls.decode(raw)")
 async def test_a_large_registration_may_not_be_in_a_dialect_which_is_slow_to_read(session):
     topics = ",".join(f'"t{number}":{{"topicName":"t{number}"}}' for number in range(1000))
     standard = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{topics}}}}}}}'.encode()
     await session.call(registration(body_crc32=0), standard)
     code, remark = await code_of(session.call(registration(body_crc32=0), b"{0:1," + standard[1:]))
     assert code == 1 and "standard JSON" in remark
+
+
+async def test_a_registration_of_thousands_of_topics_and_their_list_leave_time_for_others(session):
+    sent, turns = body(*(f"topic-{number}" for number in range(20_000))).encode(), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.create_task(others())
+    await session.call(registration(body_crc32=crc32(sent)), sent, timeout_s=60)
+    assert turns > 10  # to read and to add the topics takes 40 ms or more
+    turns = 0
+    answer = await session.call(ask.GetAllTopicListFromNameserver(), timeout_s=60)
+    beside.cancel()
+    assert turns > 5
+    assert len(TopicList.decode(answer.body).topic_list) == 20_000
+    assert (await session.call(ask.GetRoute("topic-19999"))).body == ROUTE
+    query = ask.QueryDataVersion("broker-a", ADDRESS, "DefaultCluster", 0)
+    assert not (await session.call(query, DataVersion(1).encode())).header.changed
 
 
 @given(

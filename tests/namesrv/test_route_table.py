@@ -1,5 +1,6 @@
 import pytest
 
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.namesrv.route_table import EXPIRY_S, BrokerId, Master, Routes
 from sparrowmq.protocol.requests.bodies import DataVersion, QueueRoute, TopicConfig
 
@@ -215,7 +216,7 @@ def test_draining_an_unknown_broker_is_no_error_and_changes_nothing(routes):
     assert routes.route("Orders").queue_datas[0].perm == 6
 
 
-@pytest.mark.guards("Routes.delete_topic: true name")
+@pytest.mark.guards("Routes.delete_topic: true group")
 def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
     for broker in (A, B, C):
         announce(routes, broker, "Orders", "Bills")
@@ -225,7 +226,7 @@ def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
     assert queues(routes, "Orders") == {"broker-c": 4} and routes.route("Bills") is None
 
 
-@pytest.mark.guards("Routes.route: by_broker = self._topics.get(topic)")
+@pytest.mark.guards("Routes.route: by_group or self._of_cluster(topic) -> by_group")
 def test_a_topic_named_like_the_cluster_is_on_all_its_brokers(routes):
     announce(routes, A)
     announce(routes, B)
@@ -278,3 +279,81 @@ def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
     routes.expire(lambda heard_s: 2 * EXPIRY_S - heard_s)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) >= 4 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]
+
+
+# In steps
+
+
+class Later:
+    """Keeps the steps that the table wants to be done later."""
+
+    def __init__(self, routes: Routes) -> None:
+        self.steps: list[Steps[None]] = []
+        routes.later = self.steps.append
+
+    def do(self) -> None:
+        while self.steps:
+            at_once(self.steps.pop(0))
+
+
+def begun(routes, who, count, *topics, version=1):
+    """A registration of which some topics are added."""
+    configs = [TopicConfig(name, 4, 4, 6) for name in topics]
+    steps = routes.announcing(who, configs, DataVersion(version), ha_address="", via=who, now_s=0)
+    for _ in range(count):
+        next(steps)
+    return steps
+
+
+@pytest.mark.guards(
+    "Routes.announcing: _Living(who, now_s, None, ha_address, via) -> _Living(who, now_s, version, ha_address, via)"
+)
+def test_a_registration_counts_once_all_topics_are_added(routes):
+    announce(routes, A, "Old")
+    steps = begun(routes, A, 1, "Orders", "Bills", version=2)
+    assert queues(routes, "Old") == queues(routes, "Orders") == {"broker-a": 4}
+    assert routes.route("Bills") is None
+    assert not routes.is_current(A, DataVersion(2), via=A, now_s=0)
+    assert routes.version_of(A.address) is None
+    at_once(steps)
+    assert queues(routes, "Bills") == {"broker-a": 4}
+    assert routes.is_current(A, DataVersion(2), via=A, now_s=0)
+
+
+@pytest.mark.guards("Routes._adding: self._living.get(living.who.address) is not living -> False")
+@pytest.mark.parametrize("back", [False, True])
+def test_a_broker_that_goes_while_it_registers_gets_no_more_topics(routes, back):
+    steps = begun(routes, A, 2, "One", "Two", "Three", "Four")
+    routes.lost(A)
+    if back:
+        announce(routes, A, "New", version=2)
+    at_once(steps)
+    assert list(routes._topics) == routes.topics().topic_list == (["New"] if back else [])
+    assert routes.version_of(A.address) == (DataVersion(2) if back else None)
+
+
+@pytest.mark.guards("Routes._forget: drop is_gone")
+def test_the_topics_of_a_broker_that_is_gone_are_gone_at_once_and_removed_later(routes):
+    later = Later(routes)
+    announce(routes, A, "Orders", "Bills")
+    announce(routes, B, "Orders")
+    routes.lost(A)
+    assert queues(routes, "Orders") == {"broker-b": 4} and routes.route("Bills") is None
+    assert routes.topics().topic_list == routes.topics("East").topic_list == ["Orders"]
+    assert routes.vanished == {}
+    later.do()
+    assert list(routes._topics) == ["Orders"]
+    assert set(routes.vanished["broker-a"].topics) == {"Orders", "Bills"}
+
+
+@pytest.mark.guards("Routes._removing: self.has_master(group.name) -> False")
+def test_a_broker_that_comes_back_before_its_topics_are_removed_keeps_the_new_ones(routes):
+    later = Later(routes)
+    announce(routes, A, "Orders", "Bills")
+    routes.lost(A)
+    announce(routes, A, "Orders", "New", version=2)
+    later.do()
+    assert sorted(routes.topics().topic_list) == ["New", "Orders"]
+    assert routes.vanished == {}
+    routes.delete_topic("New", "East")
+    assert routes.drain("broker-a") == 1
