@@ -30,6 +30,7 @@ from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import Steps, emptied, to_end
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.metrics.condition_kinds import NAME_SERVER_AWAY, NAME_TAKEN, UNREGISTERED
 from sparrowmq.protocol.codes import ResponseCode
@@ -43,7 +44,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     UnregisterBroker,
     if_broker,
 )
-from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, summing
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 
@@ -262,17 +263,21 @@ class Link:
         before = known if is_shown else {}
         if before is None and self._settings.is_slave:
             before = self._known_topics  # The answer to a registration has the master's address now.
-        if self._left or before is None or not self._owner.may_speak():
+        if before is None or not self._may_speak():
             return
         settings = self._settings
-        version, topics = self._topics.version, {topic.topic_name: topic for topic in self._topics.all()}
-        changed = {name: topic for name, topic in topics.items() if before.get(name) is not topic}
-        header, body = self._registration(version, changed)
+        version, topics = self._topics.version, dict(self._topics.table)
+        header, body = await to_end(self._registration(version, topics, before))
+        if not self._may_speak():
+            return
         answer = await session.call(header, body, timeout_s=self._timeout_s)
         if settings.is_slave:
             self._owner.answered(answer.header)
         if settings is self._settings:  # otherwise all topics have to be registered again
             self._known_version, self._known_topics = version, topics
+
+    def _may_speak(self) -> bool:
+        return not self._left and self._owner.may_speak()
 
     async def _what_it_knows(self, session: Session) -> dict[str, TopicConfig] | None:
         """Return the topics that this name server still knows from us; None if it knows our present version."""
@@ -304,21 +309,27 @@ class Link:
         self.rival = shown if self.is_up else ""
 
     def _registration(
-        self, version: DataVersion, topics: dict[str, TopicConfig]
-    ) -> tuple[RegisterBroker, bytes]:
+        self, version: DataVersion, topics: dict[str, TopicConfig], before: dict[str, TopicConfig]
+    ) -> Steps[tuple[RegisterBroker, bytes]]:
+        """Write the topics that have changed. Neither table changes meanwhile."""
         permission = (
             self._settings.permission & self._permitted & ~(Perm.WRITE if self._settings.drained else 0)
         )
-        if permission != Perm.READ_WRITE:
-            topics = {
-                name: msgspec.structs.replace(topic, perm=topic.perm & (permission | ~Perm.READ_WRITE))
-                for name, topic in topics.items()
-            }
-        content = RegisterBrokerBody(TopicConfigTable(version, topics))
-        body = content.encode()
+        changed = {}
+        for name, topic in topics.items():
+            if before.get(name) is not topic:
+                if permission != Perm.READ_WRITE:
+                    perm = topic.perm & (permission | ~Perm.READ_WRITE)
+                    topic = msgspec.structs.replace(topic, perm=perm)
+                changed[name] = topic
+            yield
+        content = RegisterBrokerBody(TopicConfigTable(version, changed))
+        body = yield from content.writing()
         packed = len(body) > LARGE_BODY_BYTES
         if packed:
-            body = content.pack()
+            body = yield from content.packing()
+        checksum = yield from summing(body)
+        yield from emptied(changed)
         name, address, cluster, broker_id = self._who
         header = RegisterBroker(
             name,
@@ -327,7 +338,7 @@ class Link:
             self._ha_address,
             broker_id,
             compressed=packed,
-            body_crc32=crc32(body),
+            body_crc32=checksum,
         )
         return header, body
 

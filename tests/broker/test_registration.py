@@ -254,6 +254,44 @@ async def test_many_changes_at_once_cost_few_registrations(tmp_path, script):
         assert len(script.bodies()) <= 3 and len(set.union(*script.bodies())) > 1000
 
 
+async def test_the_topics_of_a_large_broker_are_written_in_slices(tmp_path, script):
+    turn, asked = 0, []
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    def note() -> bool:
+        asked.append(turn)
+        return True
+
+    async with Announcer(tmp_path, [script.address]) as broker:
+        for number in range(20_000):
+            broker.put(f"Topic{number}")
+        # The link asks before it writes the topics, and before it sends them.
+        broker.registration.may_speak = note
+        beside = asyncio.create_task(count())
+        await broker.registration.announced()
+        beside.cancel()
+        assert len(script.bodies()[-1]) == 20_000
+        assert asked[1] - asked[0] > 10  # it takes 40 ms or more
+
+
+@pytest.mark.guards("Link._announce: false not self._may_speak() #2")
+async def test_a_master_that_loses_the_lead_while_it_writes_its_topics_does_not_announce_them(
+    tmp_path, running
+):
+    async with Announcer(tmp_path, [running.address]) as former:
+        answers = iter([True])
+        former.registration.may_speak = lambda: next(answers, False)
+        former.put("later")
+        await former.registration.announced()
+        assert queues(running, "later") is None
+        assert next(answers, None) is None, "it was asked"
+
+
 async def test_a_very_large_body_is_packed(tmp_path, running, monkeypatch):
     monkeypatch.setattr("sparrowmq.broker.registration.LARGE_BODY_BYTES", 1000)
     async with Announcer(tmp_path, [running.address]):

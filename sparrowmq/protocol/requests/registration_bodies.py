@@ -25,7 +25,7 @@ from msgspec import field
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.requests.registration_pieces import pieces
+from sparrowmq.protocol.requests.registration_pieces import joined, pieces
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import REQUEST_BYTES, Body
 
@@ -76,15 +76,29 @@ class RegisterBrokerBody(Body):
             yield
         return cls(table, json.decode_standard(pieces.next(), list[str]))
 
+    def writing(self) -> Steps[bytes]:
+        """Do `encode` in steps."""
+        told = self.topics
+        rest = RegisterBrokerBody(TopicConfigTable(told.data_version), self.filter_server_list)
+        return (yield from joined(told.topic_config_table, rest.encode()))
+
     def pack(self) -> bytes:
-        topics = self.topics.topic_config_table.values()
-        pieces = [
-            _counted(self.topics.data_version.encode()),
-            _COUNT.pack(len(topics)),
-            *(_counted(_topic_line(topic)) for topic in topics),
-            _counted(json.dumps(self.filter_server_list)),
-        ]
-        return zlib.compress(b"".join(pieces), 9)
+        """Do `packing` at once."""
+        return at_once(self.packing())
+
+    def packing(self) -> Steps[bytes]:
+        """Write the packed form."""
+        topics = self.topics.topic_config_table
+        packer = zlib.compressobj(9)
+        parts = [packer.compress(_counted(self.topics.data_version.encode()) + _COUNT.pack(len(topics)))]
+        for topic in list(topics.values()):
+            if part := packer.compress(_counted(_topic_line(topic))):
+                parts.append(part)
+            yield
+        parts.append(packer.compress(_counted(json.dumps(self.filter_server_list))))
+        yield
+        parts.append(packer.flush())
+        return b"".join(parts)
 
 
 def crc32(body: bytes | bytearray | memoryview) -> int:

@@ -1,4 +1,4 @@
-"""A large registration in JSON, read in pieces of 16 KB: 7 MB for 50,000 topics are too much for one step.
+"""A large registration in JSON, read and written in pieces of 16 KB: 7 MB for 50,000 topics are too much for one step.
 
     {"filterServerList":[],"topicConfigSerializeWrapper":{...,"topicConfigTable":{"Orders":{...},"Bills":{...}, ... }}}
     rest                                                                        ^ piece         ^ piece       ^ rest
@@ -14,6 +14,7 @@ Brokers write JSON without blanks. A large registration that has some cannot be 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from sparrowmq.loop.slices import Steps
@@ -27,6 +28,7 @@ _LAST: Final = b"}}"  # the last member, and the table
 _TRIES: Final = 16  # a topic has two such places, if it has attributes, and more only in odd texts
 _FAR_BYTES: Final = 4 * PIECE_BYTES  # the end of a table is looked for in this part of its rest
 _BACKSLASH: Final = b"\\"
+_WRITTEN_AT_ONCE: Final = 100  # topics
 
 Topics = dict[str, TopicConfig]
 
@@ -45,6 +47,19 @@ def pieces(raw: bytes) -> Steps[tuple[Topics, bytes]]:
         found, at, is_end = yield from _piece(raw, at)
         topics.update(found)
     return topics, raw[:begin] + raw[at:]
+
+
+def joined(topics: Topics, rest: bytes) -> Steps[bytes]:
+    """Write the topics into the text of a registration that has none, as `pieces` returns it."""
+    begin = rest.index(_BEGIN) + len(_BEGIN)
+    parts, members = [rest[:begin]], iter(list(topics.items()))
+    while some := dict(islice(members, _WRITTEN_AT_ONCE)):
+        if len(parts) > 1:
+            parts.append(b",")
+        parts.append(json.dumps(some)[1:-1])
+        yield
+    parts.append(rest[begin:])
+    return b"".join(parts)
 
 
 def _piece(raw: bytes, at: int) -> Steps[tuple[Topics, int, bool]]:

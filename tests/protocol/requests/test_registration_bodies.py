@@ -5,6 +5,7 @@ import zlib
 import pytest
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.requests.registration_bodies import MAX_INFLATED_BYTES, RegisterBrokerBody, crc32
 
@@ -90,3 +91,11 @@ def test_a_bomb_is_refused() -> None:
 
 def test_the_checksum_has_31_bits() -> None:
     assert crc32(b"123456789") == 0xCBF43926 & 0x7FFFFFFF
+
+
+def test_a_registration_is_written_and_packed_in_steps():
+    said = RegisterBrokerBody(table_of(1000), ["h:1"])
+    assert at_once(said.writing()) == said.encode()
+    assert sum(1 for _ in said.writing()) == 10
+    assert sum(1 for _ in said.packing()) >= 1000
+    assert at_once(RegisterBrokerBody(TopicConfigTable()).writing()) == RegisterBrokerBody().encode()
