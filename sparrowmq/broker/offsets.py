@@ -101,6 +101,13 @@ class Offsets:
             for topic, queues in topics.items()
         ]
 
+    def keys(self) -> Iterator[tuple[str, str, int]]:
+        """Yield the group, topic and queue of each offset. Offsets may change meanwhile."""
+        for group in list(self._table):
+            for topic in list(self._table.get(group, ())):
+                for queue_id in list(self.of_group(group, topic)):
+                    yield group, topic, queue_id
+
     def topics_of(self, group: str) -> set[str]:
         return set(self._table.get(group, ()))
 
@@ -109,8 +116,10 @@ class Offsets:
 
     def cloning(self, source: str, target: str, topic: str) -> Steps[None]:
         """Copy the offsets of one group in a topic to another group."""
-        for queue_id, offset in list(self.of_group(source, topic).items()):
-            self.commit(target, topic, queue_id, offset)
+        for queue_id in list(self.of_group(source, topic)):
+            offset = self.query(source, topic, queue_id)
+            if offset is not None:
+                self.commit(target, topic, queue_id, offset)
             yield
 
     def delete_group(self, group: str) -> dict[str, QueueOffsets]:

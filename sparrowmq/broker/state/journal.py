@@ -45,7 +45,7 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 1.0
-_LARGEST: Final = 1 << 20  # bytes of one record
+_LARGEST: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
 _GROWTH: Final = 4  # changes take this many times the room of a snapshot before the next one
 _LEAST_GROWTH: Final = 1 << 20
 _PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
@@ -220,6 +220,11 @@ class Journal:
         return later
 
     def _log_waiting(self) -> None:
+        if self._commits_wait and len(self._offsets.unlogged) > _OFFSETS_AT_ONCE:
+            # Pulls have committed so much that it takes several turns. Answers wait for all of it.
+            self.note_offsets(_OFFSETS_AT_ONCE)
+            asyncio.get_running_loop().call_soon(self._turn.write, self._log_waiting)
+            return
         waiting, self._waiting = self._waiting, []
         commits_wait, self._commits_wait = self._commits_wait, False
         asked = []
@@ -250,6 +255,7 @@ class Journal:
         Returns: False if the log could not take a change; then the file has it, where that counts.
         Raises: RemoteError, the change is in effect, but not safe yet.
         """
+        await self._note_most_offsets()
         self.note_offsets()
         if self._problem is not None:
             if self._rules.files_count:
@@ -311,13 +317,17 @@ class Journal:
 
     async def tend(self) -> None:
         """Write offsets, and a snapshot if one is due; other work goes on between its records."""
-        for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
-            self.note_offsets(_OFFSETS_AT_ONCE)
-            await asyncio.sleep(0)
+        await self._note_most_offsets()
         self.note_offsets()
         if self._is_due():
             for _ in self._writing():
                 await asyncio.sleep(0)
+
+    async def _note_most_offsets(self) -> None:
+        """Write the offsets that changed, but for the last few; other work goes on in between."""
+        for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
+            self.note_offsets(_OFFSETS_AT_ONCE)
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Write the last offsets."""
@@ -369,8 +379,7 @@ class Journal:
         for names in self._shares(list(groups.table), _PER_TOPIC):
             known = [group for name in names if (group := groups.get(name)) is not None]
             yield Change(groups=known, groups_version=groups.version)
-        keys = [(group, topic, queue) for group, topic, queues in self._offsets.all() for queue in queues]
-        for piece in self._of_queues(keys):
+        for piece in self._of_queues(self._offsets.keys()):
             yield Change(offsets=piece)
         if self._pops is not None:
             for steps in self._pops.snapshot():

@@ -135,12 +135,31 @@ async def test_many_offsets_are_written_in_several_steps(
         assert len(await changes_of(live)) >= before + 3
 
 
+@pytest.mark.guards("Journal.safe: drop _note_most_offsets", "Journal._log_waiting: false _OFFSETS_AT_ONCE")
+@pytest.mark.parametrize(
+    "request_", [DeleteSubscriptionGroup("others"), UpdateConsumerOffset("workers", "made", 0, 8)]
+)
+async def test_an_answer_waits_for_many_offsets_that_are_written_in_several_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: Any
+) -> None:
+    monkeypatch.setattr(journal, "PERIOD_S", 60)
+    async with live_broker(tmp_path / "live") as live:
+        await live.session.call(UpdateAndCreateTopic("made", 100, 100, perm=6))
+        for queue_id in range(100):
+            live.session.tell(UpdateConsumerOffset("workers", "made", queue_id, 7))
+        await live.session.call(QueryConsumerOffset("workers", "made", 99))
+        before = len(await changes_of(live))
+        monkeypatch.setattr(journal, "_OFFSETS_AT_ONCE", 10)
+        await live.session.call(request_)
+        assert len(await changes_of(live)) >= before + 10
+        assert len((await after_kill(live, tmp_path)).offsets["workers"]["made"]) == 100
+
+
 async def changes_of(live: Live) -> list[bytes]:
     found = live.broker.store.read(STATE_TOPIC, 0, 0, 10_000, 1 << 24)
     return [bytes(record.decode(each).body) for view in found.views for each in record.walk(view)]
 
 
-@pytest.mark.guards("Journal._log_waiting: true asked")
 async def test_commits_of_one_turn_are_one_record(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await make(live)
@@ -150,6 +169,7 @@ async def test_commits_of_one_turn_are_one_record(tmp_path: Path) -> None:
         assert len(await changes_of(live)) == before + 1
 
 
+@pytest.mark.guards("Journal._log_waiting: true asked")
 async def test_a_commit_without_an_answer_waits_for_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
