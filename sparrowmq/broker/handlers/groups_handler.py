@@ -237,9 +237,14 @@ class GroupHandler:
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
         body = b"".join((yield from table.encoding()))
         yield
+        for_c = b""
         for member in self._clients.members(header.group):
             # Unlike Java, which sends every member the format of the tool's language.
-            member.peer.tell(push, table.encode_for_c() if member.language == "CPP" else body)
+            if member.language == "CPP":
+                for_c = for_c or b"".join((yield from table.encoding_for_c()))
+                member.peer.tell(push, for_c)
+            else:
+                member.peer.tell(push, body)
             yield
         log.info(
             "group %s is reset in %s by %s: %s",

@@ -8,11 +8,12 @@ Source: the classes of org.apache.rocketmq.common.protocol, Java 4.9.8, whose ou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy, GroupSubscription
 from sparrowmq.protocol.subscription import Subscription, with_subscriptions
@@ -480,13 +481,13 @@ class ResetOffsets(Body):
         rows = json.decode(raw, _ResetRows).offset_table
         return cls({MessageQueue(row.topic, row.broker_name, row.queue_id): row.offset for row in rows})
 
-    def encode_for_c(self) -> bytes:
-        """The form without objects as keys, for requests whose language is CPP."""
-        rows = [
+    def encoding_for_c(self) -> Steps[list[bytes]]:
+        """Write the form without objects as keys, for requests whose language is CPP. Return its pieces."""
+        rows = (
             _ResetRow(mq.topic, mq.broker_name, mq.queue_id, offset)
             for mq, offset in self.offset_table.items()
-        ]
-        return _ResetRows(rows).encode()
+        )
+        return _ResetRows(cast(Any, json.Items(rows))).encoding()
 
 
 class _ResetRow(Body):

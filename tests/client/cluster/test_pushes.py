@@ -2,6 +2,7 @@ import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, ConsumerStatus, ResetOffsets
@@ -50,11 +51,12 @@ async def test_a_changed_group_is_shared_out_at_once(peer, session):
     await until(lambda: len(peer.requests(MEMBERS)) > asked)
 
 
-@pytest.mark.parametrize("form", ["encode", "encode_for_c"])
+@pytest.mark.parametrize("form", ["encoding", "encoding_for_c"])
 async def test_an_operator_moves_the_group(peer, session, consumer, form):
     queue = MessageQueue("t", "broker-a", 0)
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
-    body = getattr(ResetOffsets({queue: 42, MessageQueue("t", "elsewhere", 0): 1}), form)()
+    reset = ResetOffsets({queue: 42, MessageQueue("t", "elsewhere", 0): 1})
+    body = b"".join(at_once(getattr(reset, form)()))
     await session.call(ResetConsumerClientOffset(topic="t", group="g"), body)
     await until(lambda: 42 in [_offset(command) for command in peer.requests(RequestCode.PULL_MESSAGE)])
     commits = peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
