@@ -4,7 +4,7 @@
     sent = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")     # sent.value += 1
     figures.gauge("sparrowmq_log_end_offset", "offset behind the newest message", lambda: store.end)
 
-    /metrics            series.py reads all figures of one moment, prometheus_text.py writes them as text
+    /metrics            series.py reads all figures, in slices, and prometheus_text.py writes them as text
     OTLP                otlp.py sends the same series
     brokerStatus        broker/status.py writes some of them with the names and forms of Apache's tools
 
@@ -59,7 +59,7 @@ class Figures:
         self._by_name: dict[str, Figure] = {}
 
     def __iter__(self) -> Iterator[Figure]:
-        return iter(self._by_name.values())
+        return iter(list(self._by_name.values()))
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 from sparrowmq.metrics.build import declare_build
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.pauses import Pauses
 from sparrowmq.metrics.prometheus_text import page, process_series
-from sparrowmq.metrics.series import Series, series_of
+from sparrowmq.metrics.series import Series, all_series
 from sparrowmq.remoting.door import Door
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class MetricsPort:
     async def _read(self, figures: Figures, labels: Mapping[str, str]) -> list[Series]:
         async with self._one_at_a_time, self._lookup():
             common = {**labels, **dict(self._settings.metrics_labels)}
-            return list(series_of(figures, common, self._settings.metrics_series))
+            return await to_end(all_series(figures, common, self._settings.metrics_series))
 
     async def _metrics(self, query: Query) -> Answer:
         if self._exporter is not None and query.get("compat") == "exporter":

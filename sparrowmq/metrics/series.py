@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from typing import Final, NamedTuple, cast
 
+from sparrowmq.loop.slices import Steps
 from sparrowmq.metrics.figures import Figure, Figures, Histograms, Kind, Row, Rows
 from sparrowmq.stats import Histogram
 
@@ -65,6 +66,15 @@ def series_of(figures: Figures, common: Mapping[str, str], most: int) -> Iterato
     if left_out:
         about = "series that share the one of (others): metricsMaxSeries"
         yield Series("sparrowmq_series_left_out", "gauge", about, (*names, "family"), left_out)
+
+
+def all_series(figures: Figures, common: Mapping[str, str], most: int) -> Steps[list[Series]]:
+    """Collect `series_of`, with a step for each figure: one may have a row for each of 10,000 groups."""
+    found = []
+    for series in series_of(figures, common, most):
+        found.append(series)
+        yield
+    return found
 
 
 def _buckets(figure: Figure, seen: Histogram) -> Buckets:

@@ -46,9 +46,7 @@ def metrics_port(
         return [((cluster,), len(names)) for cluster, names in clusters.items()]
 
     figures.gauges("sparrowmq_namesrv_brokers", "brokers by cluster", ("cluster",), brokers)
-    figures.gauge(
-        "sparrowmq_namesrv_topics", "topics of all brokers", lambda: len(routes.topics().topic_list)
-    )
+    figures.gauge("sparrowmq_namesrv_topics", "topics of all brokers", lambda: routes.topic_count)
     declare_port(figures, port)
     declare_disks(figures, _folders(settings))
     declare_latencies(figures, latencies)

@@ -257,6 +257,11 @@ class Routes:
         group = self._groups.get(broker_name)
         return dict(group.addresses) if group is not None else {}
 
+    @property
+    def topic_count(self) -> int:
+        """The number of topics. Those of a group that is gone count until they are removed, within moments."""
+        return len(self._topics)
+
     def topics(self, cluster: str | None = None) -> TopicList:
         """Do `naming` at once."""
         return TopicList(at_once(self.naming(cluster)))

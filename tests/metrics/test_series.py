@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page
-from sparrowmq.metrics.series import OTHERS, series_of
+from sparrowmq.metrics.series import OTHERS, all_series, series_of
 from sparrowmq.stats import Histogram
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
@@ -112,3 +112,14 @@ def test_histograms_have_labels():
         (("node", "n"), ("what", "a")): 1,
         (("node", "n"), ("what", "b")): 0,
     }
+
+
+def test_each_figure_is_a_step_and_new_ones_may_come_meanwhile():
+    figures = Figures()
+    for number in range(10):
+        figures.gauge(f"n{number}", "a number", lambda: 1.0)
+    steps = all_series(figures, {}, 10)
+    for _ in range(5):
+        next(steps)
+    figures.gauge("late", "a number", lambda: 1.0)
+    assert sum(1 for _ in steps) == 5

@@ -18,6 +18,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple, TypeVar
 
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.message_store import MessageStore
 
@@ -78,34 +79,46 @@ class Progress:
 
     async def of_groups(self) -> list[GroupProgress]:
         """Every group in every topic of which it has offsets."""
-        return [
-            self._of(group, topic, queues) async for group, topic, queues in _unhurried(self._offsets.all())
-        ]
+        return await to_end(self._of_groups())
+
+    def _of_groups(self) -> Steps[list[GroupProgress]]:
+        found = []
+        for group, topic, offsets in self._offsets.all():
+            found.append((yield from self._of(group, topic, offsets)))
+            yield
+        return found
 
     async def waiting_since(
         self, groups: Iterable[GroupProgress], most: int
     ) -> list[tuple[GroupProgress, int]]:
         """When the oldest message was stored, in ms, that each of the groups with the greatest lags has before it."""
         behind = nlargest(most, (each for each in groups if each.lag), key=lambda each: each.lag)
-        found = [(each, self._oldest_ms(each)) async for each in _unhurried(behind, 50)]
+        found = [(each, await to_end(self._oldest_ms(each))) for each in behind]
         return [(each, stored_ms) for each, stored_ms in found if stored_ms is not None]
 
-    def _of(self, group: str, topic: str, offsets: dict[int, int]) -> GroupProgress:
-        lag = 0
-        for queue_id, offset in offsets.items():
+    def _of(self, group: str, topic: str, offsets: dict[int, int]) -> Steps[GroupProgress]:
+        lag = committed = 0
+        for queue_id in list(offsets):
+            offset = offsets.get(queue_id, 0)
+            committed += offset
             queue = self._store.queues.get(topic, queue_id)
             if queue is not None:
                 lag += max(queue.max_offset - offset, 0)  # of an offset ahead of its queue nothing is left
-        return GroupProgress(group, topic, sum(offsets.values()), lag)
+            yield
+        return GroupProgress(group, topic, committed, lag)
 
-    def _oldest_ms(self, each: GroupProgress) -> int | None:
-        times = []
-        for queue_id, offset in self._offsets.of_group(each.group, each.topic).items():
+    def _oldest_ms(self, each: GroupProgress) -> Steps[int | None]:
+        oldest_ms = None
+        for queue_id in list(self._offsets.of_group(each.group, each.topic)):
             queue = self._store.queues.get(each.topic, queue_id)
-            if queue is not None and offset < queue.max_offset:
+            offset = self._offsets.query(each.group, each.topic, queue_id)
+            if queue is not None and offset is not None and offset < queue.max_offset:
                 first = max(offset, queue.min_offset)
-                times.append(self._store.store_time(each.topic, queue_id, first))
-        return min((stored_ms for stored_ms in times if stored_ms is not None), default=None)
+                stored_ms = self._store.store_time(each.topic, queue_id, first)
+                if stored_ms is not None and (oldest_ms is None or stored_ms < oldest_ms):
+                    oldest_ms = stored_ms
+            yield
+        return oldest_ms
 
 
 async def _unhurried(items: Iterable[T], at_once: int = _AT_ONCE) -> AsyncIterator[T]:

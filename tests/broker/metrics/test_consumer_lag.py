@@ -60,3 +60,15 @@ async def test_the_oldest_message_before_a_group_is_the_first_that_is_kept(store
     found = {each.group: when for each, when in await progress.waiting_since(groups, 10)}
     assert found == {"first": times[0], "second": times[1]}
     assert [each.group for each, _ in await progress.waiting_since(groups, 1)] == ["first"]
+
+
+async def test_a_group_with_thousands_of_queues_is_looked_up_in_slices(stores, offsets):
+    store = stores.open()
+    for queue_id in range(1000):
+        store.queues.obtain("Orders", queue_id)
+        offsets.commit("g", "Orders", queue_id, 2)
+    progress = Progress(store, offsets)
+    assert sum(1 for _ in progress._of_groups()) >= 1000
+    [found] = await progress.of_groups()
+    assert (found.committed, found.lag) == (2000, 0)
+    assert sum(1 for _ in progress._oldest_ms(found)) >= 1000
