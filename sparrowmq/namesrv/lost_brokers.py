@@ -12,6 +12,7 @@ import logging
 from typing import Final
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import to_end
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.route_table import Routes
 from sparrowmq.protocol.names import LOST_BROKERS
@@ -50,7 +51,8 @@ class LostBrokers:
         for name, gone in list(self._routes.vanished.items()):
             if name not in self._written:
                 lost = LostBroker(gone.cluster, gone.address, self._clock.now_ms(), list(gone.topics))
-                await self._values.put(LOST_BROKERS, name, lost.encode().decode())
+                written = b"".join(await to_end(lost.encoding()))  # it may have 50,000 topics
+                await self._values.put(LOST_BROKERS, name, written.decode())
                 self._written.add(name)
                 log.warning(
                     "broker %s is lost; if it does not come back: `sparrowmq broker forget %s`", name, name

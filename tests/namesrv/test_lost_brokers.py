@@ -1,5 +1,7 @@
 """Brokers that died are remembered, those that were stopped are not."""
 
+import asyncio
+
 import pytest
 
 from sparrowmq.namesrv.kv import KeyValues
@@ -83,3 +85,26 @@ async def test_a_broker_that_an_operator_forgot_stays_forgotten(routes, values):
     routes.lost(A)
     await watch.look()
     assert list(values.namespace(LOST_BROKERS)) == ["broker-a"]
+
+
+async def test_the_topics_of_a_large_lost_broker_are_written_in_slices(routes, tmp_path):
+    turn, put_at = 0, []
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    class Noted(KeyValues):
+        async def put(self, namespace: str, key: str, value: str) -> None:
+            put_at.append(turn)
+            await super().put(namespace, key, value)
+
+    announce(routes, A, *(f"topic-{number}" for number in range(50_000)))
+    routes.lost(A)
+    beside = asyncio.create_task(count())
+    found = await remembered(routes, Noted(tmp_path / "kv.json"))
+    beside.cancel()
+    assert len(found["broker-a"].topics) == 50_000
+    assert put_at[0] > 3  # it takes 20 ms or more
