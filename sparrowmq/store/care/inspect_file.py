@@ -68,7 +68,8 @@ _LEAST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
 _MOST_BEHIND_BODY: Final = (
     TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
 )
-_PIECE: Final = re.compile(rf"\d{{{NAME_DIGITS}}}-\d{{{NAME_DIGITS}}}\.[a-z]+")  # as recovery names them
+# The names that recovery gives to pieces of the log in set-aside.
+PIECE: Final = re.compile(rf"\d{{{NAME_DIGITS}}}-\d{{{NAME_DIGITS}}}\.[a-z]+")
 _TRANSACTION: Final = {
     SysFlag.PREPARED: "prepared",
     SysFlag.COMMIT: "committed",
@@ -138,7 +139,7 @@ def described(file: StoreFile, start: int | None) -> Described:
         return "checkpoint", _checkpoint(file)
     if name in ("abort", "lock"):
         return f"{name}, {file.size} bytes", _marker(file)
-    if _PIECE.fullmatch(name):
+    if PIECE.fullmatch(name):
         return LogFile(file).described(start)
     if parse_offset_name(name) is not None:
         return _queue(file, start) if _is_queue(file) else LogFile(file).described(start)
@@ -173,6 +174,15 @@ class Part(NamedTuple):
     message: StoredMessage | None = None  # None for a blank, and for bytes without the shape of a record
 
 
+class Stretch(NamedTuple):
+    """The bytes of the log from offset `begin` to `end`: a part, or the unused rest of the file."""
+
+    begin: int
+    end: int
+    part: Part
+    is_unused: bool = False
+
+
 class LogFile:
     """A file of the log, or a piece of it from set-aside."""
 
@@ -202,31 +212,35 @@ class LogFile:
             position += size
         return self.begin + position, stored_ms
 
-    def _lines(self, offset: int, is_chosen: bool) -> Iterator[Line]:
-        records = damaged = 0
+    def stretches(self, offset: int) -> Iterator[Stretch]:
+        """Yield each record, each blank and each damage from an offset on, and the unused rest of the file."""
         used: int | None = None
         while offset < self.end:
             part = self._part(offset - self.begin)
-            following = offset + part.size
-            if not part.problem:
-                records += part.message is not None
-                yield offset, f"{_message(part.message)}, sound" if part.message else _blank(part.size)
-            else:
+            end = offset + part.size
+            if part.problem:
                 used = self.begin + self.file.used() if used is None else used
                 if offset >= used:
-                    yield offset, f"unused up to {self.end}"
-                    break
-                following = self._resume(offset, part) or used
-                if is_chosen:
-                    yield (
-                        offset,
-                        f"no sound record begins here: {part.problem}; up to {following} there is none",
-                    )
-                else:
-                    damaged += 1
-                    said = f" ({_message(part.message)})" if part.message else ""
-                    yield offset, f"DAMAGED up to {following}: {part.problem}{said}"
-            offset, is_chosen = following, False
+                    yield Stretch(offset, self.end, part, is_unused=True)
+                    return
+                end = self._resume(offset, part) or used
+            yield Stretch(offset, end, part)
+            offset = end
+
+    def _lines(self, offset: int, is_chosen: bool) -> Iterator[Line]:
+        records = damaged = 0
+        for at, end, part, is_unused in self.stretches(offset):
+            if is_unused:
+                yield at, f"unused up to {end}"
+            elif not part.problem:
+                records += part.message is not None
+                yield at, f"{_message(part.message)}, sound" if part.message else _blank(part.size)
+            elif is_chosen and at == offset:
+                yield at, f"no sound record begins here: {part.problem}; up to {end} there is none"
+            else:
+                damaged += 1
+                said = f" ({_message(part.message)})" if part.message else ""
+                yield at, f"DAMAGED up to {end}: {part.problem}{said}"
         yield (
             None,
             count(records, "sound record") + (f", damage in {count(damaged, 'place')}" if damaged else ""),
