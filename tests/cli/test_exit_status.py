@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 import pytest
@@ -14,7 +15,9 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.testing.background import BackgroundCluster
+from tests.records import encoded
 
+PIECE: Final = f"{0:020d}-{1:020d}.forked"  # has a message of the topic `absent`
 # Each command, with arguments that are right and name nothing that is there.
 COMMANDS = {
     "broker config": "absent",
@@ -72,6 +75,7 @@ COMMANDS = {
     "doctor": "--topic absent",
     "bench consume": "absent --seconds 1",
     "bench send": "absent --seconds 1",
+    "store resend": f"{PIECE} --yes",
 }
 # Without a name of something absent these are answered by any cluster with a broker.
 LISTS = ("broker list", "topic list", "group list", "cluster show", "acl list", "connection list")
@@ -96,6 +100,13 @@ def empty(cluster: BackgroundCluster, tmp_path_factory: pytest.TempPathFactory) 
     cluster.run(namesrv.__aenter__())
     yield namesrv.address
     cluster.run(namesrv.__aexit__(None, None, None))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commands run in a folder with a piece of a log."""
+    (tmp_path / PIECE).write_bytes(encoded("absent"))
+    monkeypatch.chdir(tmp_path)
 
 
 def run(namesrv: str, name: str, words: str) -> Result:

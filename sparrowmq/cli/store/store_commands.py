@@ -11,6 +11,7 @@ import click
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.settings_sources import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.store.log_copy import LogCopy
+from sparrowmq.cli.store.resend_command import resend
 from sparrowmq.cli.terminal.asking import F, credentials_of, reporting, showing_who, tls_of
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
@@ -39,6 +40,9 @@ def _of_broker(command: F) -> F:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
     """Look into a message store, check it, copy it, repair it."""
+
+
+store.add_command(resend)
 
 
 @store.command()

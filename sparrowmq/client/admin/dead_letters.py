@@ -28,7 +28,7 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 
-_BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
+BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _TRIES: Final = 16
 # What said when it should come, and where it waited for that.
 WAITED: Final = frozenset(
@@ -108,7 +108,7 @@ async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
 def packed_again(stored: StoredMessage, group: str) -> Packed:
     """Return a dead letter for its group's retry topic, as if it had never failed."""
     kept = {name: value for name, value in stored.properties.items() if name not in WAITED | COMMITTED}
-    flags = stored.sys_flag & _BODY_FLAGS
+    flags = stored.sys_flag & BODY_FLAGS
     # Its own limit, or a group without retries would have it among the dead letters at once.
     return Packed(
         names.retry_topic(group),

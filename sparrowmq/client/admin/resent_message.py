@@ -1,0 +1,216 @@
+"""A message that left the log, as it is sent again: where it goes, with what, and which messages do not go.
+
+    orders                 sent, also what a transaction committed, and what a staged batch published
+    SCHEDULE_TOPIC_XXXX    sent to the topic where the message was to go; at once if its time is over
+    rmq_sys_wheel_timer    likewise; not if a recall of the message is there, too. A recall alone is not sent: the
+                           cluster does not say if it still waits for the message
+    %RETRY%billing         sent with the number of its tries: the group has not handled this message yet. Of several
+                           tries only the last one
+    %DLQ%billing           sent: the message is there for people, and nothing else says that it failed
+    half messages          not sent, as an open transaction has no result. The same for the records of how they ended
+    a request              not sent: its sender has stopped waiting, and may have repeated it
+    X_REPLY_TOPIC          not sent: answers to such requests
+    rmq_sys_..., traces    not sent: records of the broker itself. A new master has its own topics, groups and offsets.
+                           A writer stages a batch again that was not committed
+    batch queues of 5.x    not sent: such a record has several messages in a form that no producer sends
+
+A message keeps its body, tag, keys, flag, its unique id and the properties of its producer. The properties that a
+broker added are left out, and so are those that would make it wait or be half a message again. A message without a
+unique id gets its offset id as one: consumers already know it by that id, and a second run finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from sparrowmq.client.admin.dead_letters import BODY_FLAGS, COMMITTED, WAITED
+from sparrowmq.client.sending.packed import Packed
+from sparrowmq.protocol.delay_levels import DelayLevels, level_of
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import (
+    CHECK_MAX_TIME_TOPIC,
+    DLQ,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    REPLY_SUFFIX,
+    RETRY,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dlq_topic,
+    group_of,
+    is_internal,
+    is_system_topic,
+    retry_topic,
+)
+
+_WAITING: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+_TRANSACTIONS: Final = (HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
+_PARKED: Final = frozenset({*_WAITING, HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+# Written by a broker, or only for the first send.
+_GONE: Final = (
+    WAITED
+    | COMMITTED
+    | {
+        Property.WAIT,
+        Property.CLUSTER,
+        Property.TRAN_OWNER,
+        Property.TIMER_ENQUEUE_MS,
+        Property.TIMER_DEQUEUE_MS,
+        Property.TIMER_ROLL_TIMES,
+        Property.POP_CK,
+        Property.POP_CK_OFFSET,
+        Property.FIRST_POP_TIME,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.FORWARD_QUEUE_ID,
+        Property.INNER_MULTI_QUEUE_OFFSET,
+    }
+)
+_DELAYS: Final = frozenset(
+    {Property.DELAY, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS}
+)
+
+
+class LeftOut(Enum):
+    """The reason why a record is not sent."""
+
+    HALF = "half messages, and records of how transactions ended"
+    OPEN = "committed messages whose transaction the cluster has still open; run this again when it has ended"
+    REQUEST = "requests that want an answer: their senders have stopped waiting"
+    ANSWER = "answers to requests: the clients that asked have stopped waiting"
+    RECALL = "recalls of messages that were to come later"
+    RECALLED = "messages that were recalled"
+    COPY = "second copies, or earlier tries, of messages in these files"
+    PACKED = "records of a batch queue, which no producer can send"
+    OWN = "records of the broker itself: topics, groups, offsets, staged batches, traces"
+
+
+Key: TypeAlias = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A stored message that can be sent again.
+
+    Attributes:
+        topic, queue_id: where its producer sent it.
+        level: the delay level by which it waited; 0 for others.
+        due_ms: the time for which it waited; 0 for others.
+    """
+
+    stored: StoredMessage
+    topic: str
+    queue_id: int
+    level: int = 0
+    due_ms: int = 0
+
+    @property
+    def unique_id(self) -> str:
+        """The id by which it can be found: its own, or the one of its place in the log that it left."""
+        return self.stored.message_id
+
+    @property
+    def key(self) -> Key:
+        """The same for another copy of the message, and for another try of it."""
+        return self.topic, self.unique_id, self.stored.body_crc, len(self.stored.body)
+
+    @property
+    def recall(self) -> str:
+        """The text by which a recall names it; "" if none can. Source: TimerMessageStore, Java 5.3."""
+        return f"{self.topic}+{self.unique_id}" if self.due_ms else ""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it was a half message before."""
+        return self.stored.properties.get(Property.TRAN_MSG, "").lower() == "true"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics where it may be, if it is there already."""
+        found = [self.topic]
+        is_retry = self.topic.startswith(RETRY)
+        if is_retry or self.level or self.due_ms or not _DELAYS.isdisjoint(self.stored.properties):
+            found += _WAITING
+        if is_retry:
+            found.append(dlq_topic(self.topic.removeprefix(RETRY)))
+        return tuple(found)
+
+    def is_in(self, found: StoredMessage) -> bool:
+        """Return whether a found record is this message, or a later try of it.
+
+        An id is only a claim: another client can have sent another message with it.
+        """
+        topic = found.properties.get(Property.REAL_TOPIC) if found.topic in _PARKED else found.topic
+        is_there = topic == self.topic or topic == self.topic.replace(RETRY, DLQ, 1)
+        return (
+            is_there
+            and found.unique_key == self.unique_id
+            and found.body == self.stored.body
+            and found.reconsume_times >= self.stored.reconsume_times
+        )
+
+    def packed(self, now_ms: int, delays: DelayLevels, *, has_timers: bool) -> Packed:
+        """Return it for a send.
+
+        Args:
+            delays: the delay levels of the broker that gets it.
+            has_timers: whether that broker delivers at any time. Otherwise it may come later, by a delay level.
+        """
+        stored = self.stored
+        kept = {name: value for name, value in stored.properties.items() if name not in _GONE}
+        kept[Property.UNIQ_KEY] = self.unique_id
+        due_ms = self.due_ms or (
+            delays.deliver_timestamp_ms(self.level, stored.store_timestamp_ms) if self.level else 0
+        )
+        if due_ms > now_ms and has_timers:
+            kept[Property.TIMER_DELIVER_MS] = str(due_ms)
+        elif due_ms > now_ms:
+            levels = range(1, delays.max + 1)
+            kept[Property.DELAY] = str(
+                next((level for level in levels if delays.delay_ms(level) >= due_ms - now_ms), delays.max)
+            )
+        group, tries = group_of(self.topic), stored.reconsume_times
+        topic, most = self.topic, None
+        if group is not None:
+            # A try that was due comes, even above the group's limit. A retry without tries left is a dead letter: the
+            # broker makes its topic if there is none.
+            topic, most = retry_topic(group), 0 if self.topic.startswith(DLQ) else tries + 1
+        return Packed(
+            *(topic, stored.body, properties.render(kept), stored.sys_flag & BODY_FLAGS, stored.flag),
+            reconsume_times=tries,
+            max_reconsume_times=most,
+        )
+
+
+def resent(stored: StoredMessage) -> Resent | LeftOut:
+    """Return how a record of the log is sent again, or why it is not."""
+    found, topic, queue_id = stored.properties, stored.topic, stored.queue_id
+    level = due_ms = 0
+    if topic in _WAITING:
+        if Property.TIMER_DEL_UNIQKEY in found:
+            return LeftOut.RECALL
+        if topic == SCHEDULE_TOPIC:
+            level = level_of(queue_id)
+        else:
+            due_ms = _number(found.get(Property.TIMER_OUT_MS, ""))
+        topic, queue_id = found.get(Property.REAL_TOPIC, topic), _number(found.get(Property.REAL_QID, ""))
+    state = stored.sys_flag & SysFlag.TRANSACTION_MASK
+    if topic in _TRANSACTIONS or state in (SysFlag.PREPARED, SysFlag.ROLLBACK):
+        return LeftOut.HALF
+    if is_internal(topic) or is_system_topic(topic):
+        return LeftOut.OWN
+    if stored.sys_flag & (SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP):
+        return LeftOut.PACKED
+    if topic.endswith(REPLY_SUFFIX):
+        return LeftOut.ANSWER
+    if Property.REPLY_TO_CLIENT in found:
+        return LeftOut.REQUEST
+    return Resent(stored, topic, queue_id, level, due_ms)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
