@@ -71,14 +71,15 @@ LOG_FENCED: Final = Kind(
 LOG_CUT: Final = Kind(
     "log_cut",
     Severity.WARNING,
-    "look for messages with `sparrowmq store inspect STORE/set-aside/FILE`; producers have to send again what matters. "
-    "Delete the files then, which says that you have seen it; a slave or a backup may have these messages",
+    "a slave or a backup may have these messages. Otherwise run, on the broker's machine, "
+    "`sparrowmq store resend STORE/set-aside/*.lost --delete`: it shows what can be read, asks, sends the messages "
+    "again that the cluster lacks, and deletes the files, which ends this",
 )
 FORKED_MESSAGES: Final = Kind(
     "forked_messages",
     Severity.WARNING,
-    "look at them with `sparrowmq store inspect STORE/set-aside/FILE`; producers have to send again what matters. "
-    "Delete the files then, which says that you have seen it",
+    "run, on the broker's machine, `sparrowmq store resend STORE/set-aside/*.forked --delete`: it shows the messages, "
+    "asks, sends those again that the cluster lacks, and deletes the files, which ends this",
 )
 INDEX_INCOMPLETE: Final = Kind(
     "index_incomplete",

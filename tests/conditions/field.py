@@ -26,6 +26,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Final, Self
 
@@ -262,8 +263,8 @@ class Field:
 
     # What an operator does ------------------------------------------------------------------------------------------
 
-    def run(self, *arguments: str, may_fail: bool = False) -> str:
-        """Run a command of sparrowmq; return what it prints."""
+    def run(self, *arguments: str, may_fail: bool = False, answer: str = "") -> str:
+        """Run a command of sparrowmq, and answer its question; return what it prints."""
         environment = {
             **os.environ,
             "NAMESRV_ADDR": self.namesrv,
@@ -273,7 +274,13 @@ class Field:
         }
         command = [sys.executable, "-m", "sparrowmq", *arguments]
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
+            command,
+            env=environment,
+            input=answer,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            check=False,
         )
         assert may_fail or done.returncode == 0, (arguments, done.stdout, done.stderr)
         return done.stdout + done.stderr
@@ -282,14 +289,17 @@ class Field:
         """Create a topic at one broker only."""
         Target(OURS, self.namesrv, broker.address).create_topic(topic)
 
-    def follow(self, remedy: Remedy, word: str, **names: str) -> None:
-        """Run the command of a remedy that has this word, with names in place of FILE and others."""
+    def follow(self, remedy: Remedy, word: str, **names: str) -> str:
+        """Run the command of a remedy as a shell does, with names in place of some words, and say yes to its question.
+
+        Returns: what it prints.
+        """
         command = next(text for text in _QUOTED.findall(remedy.text) if word in text)
         for each, name in names.items():
             command = command.replace(each, name)
         program, *words = shlex.split(command)
         assert program == "sparrowmq", command
-        self.run(*words)
+        return self.run(*[each for word in words for each in sorted(glob(word)) or [word]], answer="y\n")
 
     def doctor(self) -> tuple[int, list[Remedy]]:
         """Return the exit status of doctor, and what is wrong."""

@@ -40,8 +40,12 @@ def a_master_that_died_with_messages_of_its_own(field: Field) -> Course:
     remedy = yield
     (file,) = (first.store / "set-aside").glob("*.forked")
     assert file.name in remedy.what
-    field.follow(remedy, "store inspect", FILE=file.name)
-    file.unlink()
+    until(lambda: _in_sync(field), OVER_S, lambda: f"not in sync: {_group(field)}")
+    count = _count_of_forked(field)
+    shown = json.loads(field.run("store", "resend", str(file), "--dry-run", "-o", "json"))
+    assert shown["would_send"] > 0
+    assert f"sent {shown['would_send']} messages again" in field.follow(remedy, "store resend")
+    assert _count_of_forked(field) == count + shown["would_send"] and not file.exists()
 
 
 @cause("no_master", "group-e", is_slow=True, needs="etcd")
@@ -59,6 +63,11 @@ def a_member_that_lacks_what_the_dead_master_has(field: Field) -> Course:
     )
     assert "(in sync: 2)" in field.run("cluster", may_fail=True)
     second.start_again()
+
+
+def _count_of_forked(field: Field) -> int:
+    rows = json.loads(field.run("topic", "show", "Forked", "-o", "json"))["queues"]
+    return sum(each["max_offset"] - each["min_offset"] for each in rows)
 
 
 def _count_in_log(broker: FieldBroker, text: bytes) -> int:
