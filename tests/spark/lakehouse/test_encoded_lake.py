@@ -23,6 +23,7 @@ from sparrowmq.testing.background import BackgroundCluster
 from tests.schemas.fake_registry import FakeRegistry
 from tests.spark.lakehouse.lakes import PlainWorkers, rows_of, running, send, settings
 from tests.spark.lakehouse.test_rounds import has_all, numbers, until
+from tests.spark.pipelines.lake.tables import rows_of as rows_in
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -92,6 +93,35 @@ def test_avro_bodies_become_rows_and_each_schema_is_asked_for_once(namesrv, regi
         "schema 99: the registry has no schemas/ids/99 (code 40403)",
         "the body begins with the byte 123, not with 0 and the id of a schema",
     ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_avro_bodies_are_in_the_partitions_of_their_fields(namesrv, registry, topic, tmp_path, kind):
+    first, second = registry.add("old", OLD), registry.add("new", NEW)
+    found = settings(
+        namesrv,
+        tmp_path,
+        {
+            topic: {
+                "mode": "avro",
+                "registry": registry.url,
+                "format": kind,
+                "partition": "place, bucket(2, id)",
+            }
+        },
+    )
+    send(namesrv, {topic: [avro(first, OLD, id=at) for at in range(4)]})
+    with running(found) as rounds:
+        until(rounds, has_all(rounds, topic))
+        send(namesrv, {topic: [avro(second, NEW, id=4, place="x"), avro(second, NEW, id=5, place="y" * 300)]})
+        until(rounds, has_all(rounds, topic))
+        figures = rounds.tables[topic].figures
+        until(rounds, lambda: figures.read == 6)
+    state = tmp_path / f"{topic}.state"
+    rows = rows_in(kind, tmp_path / topic, state)
+    assert sorted((row["id"], row["place"]) for row in rows) == [*((at, None) for at in range(4)), (4, "x")]
+    (error,) = rows_in(kind, tmp_path / f"{topic}.errors", state / "errors")
+    assert error["reason"] == "place is too long for a partition"
 
 
 @pytest.mark.guards(

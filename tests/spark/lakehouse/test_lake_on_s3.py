@@ -34,7 +34,7 @@ def namesrv(tmp_path_factory):
 class Remote:
     """A topic, the settings of its table on S3, and what a reader of the format finds there."""
 
-    def __init__(self, kind, folder):
+    def __init__(self, kind, folder, partition="day"):
         self.topic = f"s{uuid.uuid4().hex[:12]}"
         self.kind = "iceberg" if kind == "catalog" else kind
         self.state = folder / "state"
@@ -43,6 +43,7 @@ class Remote:
             "state": f"{self.state}/{{topic}}",
             "format": self.kind,
             "mode": "json",
+            "partition": partition,
         }
         self.catalog = None
         if kind == "catalog":
@@ -62,9 +63,14 @@ class Remote:
         return sorted(self.seen().column("id").to_pylist())
 
 
+@pytest.fixture(params=["day", "bucket(4, id), hour"])
+def partition(request):
+    return request.param
+
+
 @pytest.fixture(params=[*KINDS_AT_LENGTH, "catalog"])
-def remote(request, s3, tmp_path):
-    return Remote(request.param, tmp_path)
+def remote(request, s3, tmp_path, partition):
+    return Remote(request.param, tmp_path, partition)
 
 
 def test_topics_become_tables_on_s3_and_in_a_catalog(namesrv, remote, tmp_path):
@@ -107,9 +113,9 @@ def test_a_state_that_is_an_older_copy_doubles_and_loses_nothing(namesrv, remote
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, monkeypatch, kind):
+def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, monkeypatch, kind, partition):
     """Killed after the table had the batch, and before that was noted; and before the table had it."""
-    remote = Remote(kind, tmp_path)
+    remote = Remote(kind, tmp_path, partition)
     send(namesrv, {remote.topic: numbers(9)})
     found = settings(namesrv, tmp_path, {remote.topic: remote.section})
     add = KeptTable._add

@@ -13,8 +13,8 @@ import pytest
 
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
+from sparrowmq.spark.pipelines.tables.begun_table import read_begun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ def _seen_by_its_own(kind: str, path: Path, state: Path) -> pa.Table:
 def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> dict[str, pa.Table]:
     """A table by who reads it: deltalake or pyiceberg, if it is of their format, and Spark and DuckDB."""
     if kind == "parquet":
-        return {"spark": read_table(spark, path).toArrow(), "duckdb": duckdb_rows(path)}
+        return {"spark": read_begun(spark, path).toArrow(), "duckdb": duckdb_rows(path)}
     own = _seen_by_its_own(kind, path, state)
     if kind == "delta":
         from deltalake import DeltaTable
@@ -86,7 +86,7 @@ def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> di
         duckdbs = duckdb.from_arrow(DeltaTable(str(path)).to_pyarrow_dataset()).to_arrow_table()
     else:
         duckdbs = duckdb.from_arrow(own).to_arrow_table()
-    return {"own": own, "spark": read_table(spark, path).toArrow(), "duckdb": duckdbs}
+    return {"own": own, "spark": read_begun(spark, path).toArrow(), "duckdb": duckdbs}
 
 
 def duckdb_rows(path: Path) -> pa.Table:
