@@ -116,21 +116,6 @@ class Routes:
         self._topics: dict[str, dict[_Group, Queues]] = {}
         self._drained: set[str] = set()
 
-    def announce(
-        self,
-        who: BrokerId,
-        topics: Iterable[TopicConfig],
-        version: DataVersion,
-        *,
-        ha_address: str,
-        via: object,
-        now_s: float,
-    ) -> Master | None:
-        """Do `announcing` at once."""
-        return at_once(
-            self.announcing(who, topics, version, ha_address=ha_address, via=via, now_s=now_s),
-        )
-
     def announcing(
         self,
         who: BrokerId,
@@ -261,10 +246,6 @@ class Routes:
     def topic_count(self) -> int:
         """The number of topics. Those of a group that is gone count until they are removed, within moments."""
         return len(self._topics)
-
-    def topics(self, cluster: str | None = None) -> TopicList:
-        """Do `naming` at once."""
-        return TopicList(at_once(self.naming(cluster)))
 
     def naming(self, cluster: str | None = None) -> Steps[list[str]]:
         """Return the topics of one cluster or of all."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Final
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.slices import Steps
@@ -25,8 +24,6 @@ from sparrowmq.store.queues.queue_ends import QueueEnds
 from sparrowmq.store.queues.queue_table import QueueTable
 
 log = logging.getLogger(__name__)
-
-_NONE: Final = ()
 
 
 class Deletion:
@@ -60,7 +57,7 @@ class Deletion:
         Raises: StoreFailed, the deletion cannot be written.
         """
         self._intake.dispatch()
-        return self._take_out(topic, self._log.end, _NONE)
+        return self._take_out(topic, self._log.end, ())
 
     def steps(self, topic: str, before: int) -> Steps[None]:
         """The steps that delete the queues whose last message is before a log offset. Other queues are of a new topic.

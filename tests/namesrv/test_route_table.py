@@ -12,9 +12,15 @@ C = BrokerId("West", "broker-c", 0, "10.0.0.4:10911")
 
 def announce(routes, who, *topics, version=1, via=None, now_s=0):
     configs = [TopicConfig(name, 4, 4, 6) for name in topics]
-    return routes.announce(
-        who, configs, DataVersion(version), ha_address=f"ha-{who.address}", via=via or who, now_s=now_s
-    )
+    return say(routes, who, configs, DataVersion(version), f"ha-{who.address}", via or who, now_s)
+
+
+def say(routes, who, configs, version, ha_address, via, now_s):
+    return at_once(routes.announcing(who, configs, version, ha_address=ha_address, via=via, now_s=now_s))
+
+
+def names(routes, cluster=None):
+    return at_once(routes.naming(cluster))
 
 
 def queues(routes, topic):
@@ -46,8 +52,8 @@ def test_a_topic_that_no_broker_has_has_no_route(routes):
 
 def test_each_broker_has_its_own_number_of_queues_and_permission(routes):
     version = DataVersion(1)
-    routes.announce(A, [TopicConfig("T", 8, 4, 6)], version, ha_address="", via=A, now_s=0)
-    routes.announce(B, [TopicConfig("T", 2, 2, 4, topic_sys_flag=3)], version, ha_address="", via=B, now_s=0)
+    say(routes, A, [TopicConfig("T", 8, 4, 6)], version, "", A, 0)
+    say(routes, B, [TopicConfig("T", 2, 2, 4, topic_sys_flag=3)], version, "", B, 0)
     assert routes.route("T").queue_datas == [
         QueueRoute("broker-a", 8, 4, 6),
         QueueRoute("broker-b", 2, 2, 4, 3),
@@ -56,16 +62,16 @@ def test_each_broker_has_its_own_number_of_queues_and_permission(routes):
 
 def test_a_new_version_changes_topics_and_the_same_one_does_not(routes):
     announce(routes, A, "T", version=1)
-    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(1), ha_address="", via=A, now_s=1)
+    say(routes, A, [TopicConfig("T", 9, 9)], DataVersion(1), "", A, 1)
     assert queues(routes, "T") == {"broker-a": 4}
-    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(2), ha_address="", via=A, now_s=2)
+    say(routes, A, [TopicConfig("T", 9, 9)], DataVersion(2), "", A, 2)
     assert queues(routes, "T") == {"broker-a": 9}
 
 
 def test_a_registration_of_a_single_topic_adds_it_to_the_others(routes):
     announce(routes, A, "One", "Two", version=1)
     announce(routes, A, "Three", version=2)
-    assert sorted(routes.topics().topic_list) == ["One", "Three", "Two"]
+    assert sorted(names(routes)) == ["One", "Three", "Two"]
 
 
 def test_a_single_topic_is_taken_from_a_broker_that_was_not_here_before(routes):
@@ -119,7 +125,7 @@ def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes)
 def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
     announce(routes, A, "Orders")
     twin = A._replace(address="10.9.9.9:10911")
-    routes.announce(twin, [TopicConfig("Orders", 9, 9)], DataVersion(5), ha_address="", via="twin", now_s=0)
+    say(routes, twin, [TopicConfig("Orders", 9, 9)], DataVersion(5), "", "twin", 0)
     assert queues(routes, "Orders") == {"broker-a": 9}
     announce(routes, A, "Orders")
     assert queues(routes, "Orders") == {"broker-a": 4}
@@ -136,7 +142,7 @@ def test_a_broker_that_says_goodbye_takes_its_topics_along(routes):
     announce(routes, B, "Orders")
     routes.leave(A)
     assert queues(routes, "Orders") == {"broker-b": 4}
-    assert routes.route("Bills") is None and routes.topics().topic_list == ["Orders"]
+    assert routes.route("Bills") is None and names(routes) == ["Orders"]
 
 
 def test_a_broker_is_gone_with_its_connection(routes):
@@ -194,7 +200,7 @@ def test_a_drained_broker_takes_no_messages_until_it_is_undrained(routes):
 
 
 def test_undraining_gives_no_permission_that_the_topic_never_had(routes):
-    routes.announce(A, [TopicConfig("T", 1, 1, 4)], DataVersion(1), ha_address="", via=A, now_s=0)
+    say(routes, A, [TopicConfig("T", 1, 1, 4)], DataVersion(1), "", A, 0)
     routes.drain("broker-a")
     routes.undrain("broker-a")
     assert routes.route("T").queue_datas[0].perm == 4
@@ -253,9 +259,9 @@ def test_the_table_of_clusters_has_all_brokers(routes):
 def test_topics_are_listed_for_all_and_for_one_cluster(routes):
     announce(routes, A, "Orders")
     announce(routes, C, "Orders", "Bills")
-    assert routes.topics().topic_list == ["Orders", "Bills"]
-    assert routes.topics("East").topic_list == ["Orders"]
-    assert routes.topics("Nowhere").topic_list == []
+    assert names(routes) == ["Orders", "Bills"]
+    assert names(routes, "East") == ["Orders"]
+    assert names(routes, "Nowhere") == []
 
 
 def test_topics_of_the_system_are_named_like_clusters_and_brokers(routes):
@@ -328,7 +334,7 @@ def test_a_broker_that_goes_while_it_registers_gets_no_more_topics(routes, back)
     if back:
         announce(routes, A, "New", version=2)
     at_once(steps)
-    assert list(routes._topics) == routes.topics().topic_list == (["New"] if back else [])
+    assert list(routes._topics) == names(routes) == (["New"] if back else [])
     assert routes.version_of(A.address) == (DataVersion(2) if back else None)
 
 
@@ -339,7 +345,7 @@ def test_the_topics_of_a_broker_that_is_gone_are_gone_at_once_and_removed_later(
     announce(routes, B, "Orders")
     routes.lost(A)
     assert queues(routes, "Orders") == {"broker-b": 4} and routes.route("Bills") is None
-    assert routes.topics().topic_list == routes.topics("East").topic_list == ["Orders"]
+    assert names(routes) == names(routes, "East") == ["Orders"]
     assert routes.vanished == {}
     later.do()
     assert list(routes._topics) == ["Orders"]
@@ -353,7 +359,7 @@ def test_a_broker_that_comes_back_before_its_topics_are_removed_keeps_the_new_on
     routes.lost(A)
     announce(routes, A, "Orders", "New", version=2)
     later.do()
-    assert sorted(routes.topics().topic_list) == ["New", "Orders"]
+    assert sorted(names(routes)) == ["New", "Orders"]
     assert routes.vanished == {}
     routes.delete_topic("New", "East")
     assert routes.drain("broker-a") == 1

@@ -10,21 +10,16 @@ A broker may have 200,000 queues, so the look-up lets the loop serve requests in
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import nlargest
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.message_store import MessageStore
-
-T = TypeVar("T")
-
-_AT_ONCE: Final = 2000
 
 
 class GroupProgress(NamedTuple):
@@ -69,12 +64,16 @@ class Progress:
 
     async def of_topics(self) -> tuple[dict[str, int], dict[str, int]]:
         """Of each topic, the sum of its queues' ends, and the bytes of its messages since the start."""
+        return await to_end(self._of_topics())
+
+    def _of_topics(self) -> Steps[tuple[dict[str, int], dict[str, int]]]:
         ends: dict[str, int] = defaultdict(int)
         sizes: dict[str, int] = defaultdict(int)
-        async for queue in _unhurried(self._store.queues):
+        for queue in list(self._store.queues):
             if queue.topic != STATE_TOPIC:
                 ends[queue.topic] += queue.max_offset
                 sizes[queue.topic] += queue.added_bytes
+            yield
         return ends, sizes
 
     async def of_groups(self) -> list[GroupProgress]:
@@ -119,10 +118,3 @@ class Progress:
                     oldest_ms = stored_ms
             yield
         return oldest_ms
-
-
-async def _unhurried(items: Iterable[T], at_once: int = _AT_ONCE) -> AsyncIterator[T]:
-    for number, item in enumerate(list(items), 1):
-        yield item
-        if number % at_once == 0:
-            await asyncio.sleep(0)
