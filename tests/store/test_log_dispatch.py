@@ -275,7 +275,10 @@ def test_a_record_that_is_replayed_alone_takes_nothing_from_its_queue(floor: Flo
     assert floor.drain() == [0, 100, 200]
 
 
-def test_a_lower_number_tells_that_the_topic_was_made_anew(floor: Floor):
+@pytest.mark.guards(
+    "Dispatch._make_ready: queue_offset < queue.next_offset or queue.is_empty -> queue.is_empty"
+)
+def test_a_queue_begins_again_with_the_lower_offset_of_a_new_topic(floor: Floor):
     for number in range(3):
         floor.replay(number, 100 * number)
     floor.replay(0, 300)

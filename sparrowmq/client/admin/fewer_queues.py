@@ -39,7 +39,8 @@ async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> d
         progress = (await group_progress(servers, address, group, topic)).offset_table
         for queue in left.keys() & progress.keys():
             row = progress[queue]
-            counts[group] = counts.get(group, 0) + max(row.broker_offset - row.consumer_offset, 0)
+            next_offset = max(row.consumer_offset, left[queue].min_offset)  # older messages are gone
+            counts[group] = counts.get(group, 0) + max(row.broker_offset - next_offset, 0)
             consumed.add(queue)
     counts[""] = sum(left[queue].max_offset - left[queue].min_offset for queue in left.keys() - consumed)
     return counts

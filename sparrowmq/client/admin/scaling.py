@@ -176,7 +176,8 @@ class Scaling:
                 await put_group(self._servers, target, groups[group])
             progress = (await group_progress(self._servers, target, group, topic)).offset_table
             for queue, each in ranges.items():
-                if queue not in progress:
+                # A broker answers 0, or no row, for a queue in which the group has committed nothing.
+                if queue not in progress or progress[queue].consumer_offset <= each.min_offset:
                     await commit_offset(self._servers, target, group, queue, each.min_offset)
         opened = msgspec.structs.replace(there.get(topic, config), perm=Perm.READ_WRITE)
         await put_topic(self._servers, target, opened)

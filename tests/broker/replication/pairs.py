@@ -79,9 +79,9 @@ class Pair:
         files = sorted(path.glob("0*")) if path.exists() else []
         return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
 
-    async def same(self) -> None:
+    async def same(self, limit_s: float = 30) -> None:
         """Return when the slave's log is its master's."""
-        await until(lambda: self.log("slave") == self.log("master") != b"", limit_s=30)
+        await until(lambda: self.log("slave") == self.log("master") != b"", limit_s=limit_s)
 
 
 @asynccontextmanager

@@ -118,7 +118,7 @@ async def test_a_slave_goes_on_where_it_was_when_either_of_them_comes_back(tmp_p
 
 
 @pytest.mark.guards("Replica.run: drop on_lost")
-async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> None:
+async def test_a_slave_soon_follows_its_master_to_another_address(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
         await both.start("slave")
@@ -129,7 +129,7 @@ async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> 
         both.master_settings = replace(both.master_settings, port=moved)
         await both.start("master")
         await both.send(b"two")
-        await both.same()
+        await both.same(limit_s=15)
 
 
 async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: Path) -> None:

@@ -150,9 +150,6 @@ async def test_a_topic_that_is_deleted_and_made_anew_is_so_at_the_slave(tmp_path
         assert await both.bodies("slave") == [b"new"]
 
 
-@pytest.mark.guards(
-    "Dispatch._make_ready: queue_offset < queue.next_offset or queue.is_empty -> queue.is_empty"
-)
 async def test_a_topic_that_is_made_anew_at_once_begins_anew_at_the_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,10 +181,15 @@ async def test_with_a_master_whose_log_differs_nothing_is_taken(
         both.master_settings = replace(both.master_settings, store_path=tmp_path / "another")
         await both.start("master")
         await both.send(b"theirs", "strange")
+        master = await both.session("master")
+        await master.call(UpdateAndCreateSubscriptionGroup(), GroupConfig("g").encode())
+        await master.call(SetRequestMode(), RequestMode("strange", "g", POP, 2).encode())
         await both.start("slave")
         await until(lambda: "is not followed any more" in caplog.text)
         await asyncio.sleep(0.3)
         assert "strange" not in (await topics(both, "slave")).topic_config_table
+        modes = await (await both.session("slave")).call(GetAllRequestModes())
+        assert RequestModeTable.decode(modes.body).message_request_mode_map == {}
         assert await both.bodies("slave") == [b"ours"]
 
 

@@ -33,6 +33,8 @@ async def test_a_broker_is_empty_when_each_group_has_consumed_all_of_it(two, adm
     with pytest.raises(ConfigError, match=r"cannot be stopped yet: group billing lacks 4 messages.*undrain"):
         await leaving(0.0).run()
     emptied = asyncio.create_task(leaving().run())
+    await asyncio.sleep(3)
+    assert not emptied.done()
     await consume(two, 8)
     await emptied
     assert (await leaving().look()).left == ""

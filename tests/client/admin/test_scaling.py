@@ -11,6 +11,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, StillUnread
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 
 SOON = Waits(settle_s=0.6, limit_s=0.0)
 PATIENT = replace(SOON, limit_s=60.0)
@@ -113,8 +114,14 @@ async def test_a_topic_moves_when_its_messages_are_consumed(two, admin, scaling)
     await admin.delete_topic("orders")
     await make_at_one(admin, "broker-0")
     await fill(two, 4)
+    await consume(two, 4)
+    await fill(two, 4)
     with pytest.raises(StillUnread):
         await scaling(SOON).move("orders", "broker-0", "broker-1")
+    target = (await admin.servers.all_masters())["broker-1"]
+    for number in range(2):
+        committed = QueryConsumerOffset("billing", "orders", number, set_zero_if_not_found=False)
+        assert (await admin.servers.ask(target, committed)).header.offset == 0
     assert set(await shares(admin)) == {"broker-0", "broker-1"}
     moving = asyncio.create_task(scaling().move("orders", "broker-0", "broker-1"))
     await consume(two, 4)
