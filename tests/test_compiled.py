@@ -85,6 +85,7 @@ def test_a_wheel_has_no_record_and_runs_what_it_holds(copy: Path):
     assert kinds(copy) == "py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_PIP, reason="needs pip, which a .venv that uv made has not")
 def test_a_compiled_wheel_holds_them(copy: Path, tmp_path: Path):
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]

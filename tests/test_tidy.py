@@ -7,6 +7,7 @@ import each other. Each test lists every offence as `file:line: what`, so that o
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -68,6 +69,15 @@ WRITING_MODE = re.compile(r"[rbt]*[wax+][rbt+]*")
 MACHINE_PATH = re.compile(r"(?:^|[^\w.])/(?:root|work|farm|Users)/[A-Za-z]")
 
 Offence = tuple[Path, int, str]  # where, and what is wrong there
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_search_for_garbage() -> Iterator[None]:
+    """Two million nodes stay until the end: to look through them again and again takes longer than to make them."""
+    gc.disable()
+    yield
+    tree.cache_clear()
+    gc.enable()
 
 
 def name_of(file: Path) -> str:

@@ -47,7 +47,11 @@ async def violations_in_both(visit):
 
 
 @pytest.mark.parametrize(
-    "width", [pytest.param(WIDE, id="wide"), pytest.param(PHONE, id="phone", marks=pytest.mark.nightly)]
+    "width",
+    [
+        pytest.param(WIDE, id="wide", marks=pytest.mark.slow),
+        pytest.param(PHONE, id="phone", marks=pytest.mark.nightly),
+    ],
 )
 async def test_axe_finds_nothing_on_any_page(visit, stage, width):
     boss = await visit("boss", width=width)
@@ -58,6 +62,7 @@ async def test_axe_finds_nothing_on_any_page(visit, stage, width):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 async def test_axe_finds_nothing_in_what_opens_on_a_page(visit, stage):
     boss = await visit("boss")
     page = boss.page

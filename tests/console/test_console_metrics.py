@@ -67,6 +67,7 @@ async def test_without_a_cluster_it_is_healthy_and_not_ready():
         assert status == 503 and "127.0.0.1:1" in said
 
 
+@pytest.mark.slow
 def test_the_command_says_where_its_metrics_are():
     words = ["console", "-n", "127.0.0.1:1", "--port", "0", "--metrics-port", "0"]
     with subprocess.Popen(

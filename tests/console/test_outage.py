@@ -141,6 +141,7 @@ async def test_a_master_that_dies_is_shown_in_red_with_all_that_suffers(chromium
             await boss.sees("broker broker-b is forgotten", "Nothing is wrong")
 
 
+@pytest.mark.slow
 async def test_a_dead_master_whose_slave_lives_is_no_healthy_cluster(chromium, tmp_path: Path):
     with OurNamesrv() as namesrv:
         broker = {"brokerName": "broker-b", "slaveReadEnable": "true"}
@@ -166,6 +167,7 @@ async def test_a_dead_master_whose_slave_lives_is_no_healthy_cluster(chromium, t
                     await boss.sees("broker broker-b: no_master", "at least since", "4 queues cannot be used")
 
 
+@pytest.mark.slow
 async def test_a_condition_of_a_broker_is_shown_with_its_remedy(chromium, tmp_path: Path):
     with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path / "a", {"brokerName": "broker-a"}):
         await fill(namesrv.address)

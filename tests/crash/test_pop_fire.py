@@ -25,7 +25,7 @@ async def test_pops_under_fire(tmp_path: Path, flush: str, kills: int) -> None:
 @pytest.mark.parametrize(
     ("flush", "kills"),
     [
-        ("ASYNC_FLUSH", 2),
+        pytest.param("ASYNC_FLUSH", 2, marks=pytest.mark.slow),
         pytest.param("SYNC_FLUSH", 8, marks=pytest.mark.slow),
         pytest.param("ASYNC_FLUSH", 200, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)]),
     ],

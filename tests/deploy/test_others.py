@@ -64,6 +64,7 @@ def start(words: list[str], log: Path, stack: ExitStack, **environment: str) -> 
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_the_pods_of_a_broker_are_a_master_and_its_slave(tmp_path):
     names, *pods = free_ports(5)
     file = tmp_path / "broker.conf"

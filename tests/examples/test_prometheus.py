@@ -81,6 +81,7 @@ def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watched]
         yield Watched(tmp_path, stack, disk, request.param)
 
 
+@pytest.mark.slow
 async def test_a_healthy_cluster_has_no_alert_and_what_happens_to_it_has_one(watched: Watched) -> None:
     prometheus = watched.prometheus
     async with connect(watched.namesrv) as mq, used(mq):

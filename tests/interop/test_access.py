@@ -191,6 +191,7 @@ async def _create(namesrv: str, *topics: str) -> None:
             await admin.create_topic(topic, exist_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_mqadmin_signs_and_changes_accounts(ours: Target) -> None:
     with Admin() as admin:

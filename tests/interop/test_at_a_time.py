@@ -29,6 +29,7 @@ async def test_a_message_comes_at_its_time_and_can_be_recalled_where_brokers_kno
     assert min(each.store_timestamp_ms for each in received) >= at.timestamp() * 1000 - early_ms - 1
 
 
+@pytest.mark.slow
 async def test_brokers_that_know_levels_only_are_sent_no_other_delay(target, mq, topic):
     later = mq.send(topic, b"later", delay="15s")
     if target.name == "apache-4.9.7":

@@ -81,6 +81,7 @@ async def test_our_client_answers_java_and_java_answers_ours(target, java, topic
             assert (await mq.request(topic, b"from ours", timeout_s=20)).body == b"re: from ours"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 async def test_what_java_traces_is_read(target, topic, group, version):
     # A consumer of 5.x reports only messages that their broker has stored with its region, as only 5.x's brokers do.
@@ -105,6 +106,7 @@ async def test_what_java_traces_is_read(target, topic, group, version):
         assert (after.group, after.request_id, after.is_success) == (group, before.request_id, True)
 
 
+@pytest.mark.slow
 async def test_a_traced_transaction_looks_the_same_from_java_and_from_ours(target, topic, group):
     """Half message and end, but for what each message has of its own: its ids, and times."""
     tag, keys, body = "paid", "key-1 key-2", "half"
@@ -162,6 +164,7 @@ def test_other_compressions_pass_through(target, topic, group, compression):
     assert received["size"] < 2000
 
 
+@pytest.mark.slow
 def test_a_client_sends_by_the_port_of_the_vip_channel(tmp_path):
     conf = {"fastListenPort": free_ports(3)[0]}
     jvm = ["-Dcom.rocketmq.sendMessageWithVIPChannel=true"]

@@ -127,6 +127,7 @@ def test_progress_is_kept_for_a_group_and_taken_up(filled):
         assert plan.starts(bounds, otherwise="latest") == ends
 
 
+@pytest.mark.slow
 def test_rows_that_a_repeated_task_sends_have_the_ids_that_they_had(filled):
     options = parse(SinkOptions, {**filled.options, "topic": "R", "deliveryGuarantee": "idempotent"})
     rows = pa.table({"body": [str(number) for number in range(1200)]})

@@ -89,6 +89,7 @@ def test_the_quick_start_reads_a_topic_copies_it_and_streams_it_to_a_table(tmp_p
     assert list((tmp_path / "orders_table").glob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_the_example_counts_a_topic_into_another(cluster, lasting, monkeypatch, capsys):
     monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv)
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "sales"])

@@ -200,6 +200,7 @@ def test_tags_filter_and_a_users_schema_prunes(topic, spark):
     assert {(row.body, row.tags) for row in reader.load().collect() if row.body == "30"} == {("30", "open")}
 
 
+@pytest.mark.slow
 def test_a_stream_is_limited_goes_on_after_a_restart_and_repeats_an_unfinished_batch(topic, tmp_path):
     topic.send(0, 100)
     batches: dict[int, list[int]] = {}
@@ -222,6 +223,7 @@ def test_a_stream_is_limited_goes_on_after_a_restart_and_repeats_an_unfinished_b
     assert everything(again) == list(range(100, 130))
 
 
+@pytest.mark.slow
 def test_lost_data_ends_a_stream_or_is_passed_over(spark, peer, tmp_path):
     peer.store("T", 0, [b"%d" % number for number in range(50)])
     options = {"nameServer": peer.address, "topic": "T", "retries": "1", "retryIntervalMs": "1"}
@@ -459,6 +461,7 @@ def test_a_topic_can_look_like_kafkas(topic):
     assert {(header.key, bytes(header.value)) for header in row.headers} >= {("KEYS", b"k")}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.guards("Plan.numbered: drop return Offsets(offsets, offsets.incarnations, numbered")
 def test_partitions_are_unique_over_brokers_and_a_copy_has_the_same(spark, tmp_path):

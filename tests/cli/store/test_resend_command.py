@@ -174,6 +174,7 @@ def test_damage_is_passed_over_and_counted(tmp_path: Path) -> None:
     assert not piece.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.guards("resend_command._send_all: drop say(")
 def test_an_interrupted_run_is_gone_on_with_and_no_message_comes_twice(tmp_path: Path) -> None:
     async def many(mq: Client) -> str:

@@ -86,6 +86,7 @@ async def test_when_nobody_takes_it_that_is_an_error(peer, retries):
 INTERVALS_S = [10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3600, 7200]
 
 
+@pytest.mark.slow
 @pytest.mark.covers("S-RETRY-01", "S-RETRY-05", "S-RETRY-06")
 @pytest.mark.covers("S-RETRY-02", breaks="later.retry_rules: FIRST_RETRY_LEVEL = 2")
 async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_then_it_is_dead(tmp_path):

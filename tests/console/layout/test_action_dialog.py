@@ -51,6 +51,7 @@ async def test_a_result_that_comes_after_its_page_was_left_is_shown_on_the_page_
     await boss.sees("sent 3 dead letters to billing again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 async def test_the_text_of_each_button_can_be_read(visit, dark):
     boss = await visit("boss", dark=dark)
@@ -76,6 +77,7 @@ async def test_the_text_of_each_button_can_be_read(visit, dark):
     assert {each: round(ratio, 1) for each, ratio in ratios.items() if ratio < 4.5} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 async def test_the_text_of_notices_can_be_read(visit, dark):
     boss = await visit("boss", dark=dark)

@@ -18,6 +18,7 @@ from tests.spark.pipelines.tables.test_retries import make
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
+@pytest.mark.slow
 def test_table_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send_bodies([b'{"id":1}', b"no json"])

@@ -48,6 +48,7 @@ def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_p
     assert sorted(int(row["body"]) for row in rows) == list(range(320))
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
     topic.send(0, 10)
     with pytest.raises(ConfigError, match="was not begun by the pipeline `table`"):

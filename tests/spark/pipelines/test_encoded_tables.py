@@ -112,6 +112,7 @@ def test_avro_bodies_are_rows_with_the_columns_of_their_schemas(topic, run, tmp_
     ]
 
 
+@pytest.mark.slow
 def test_protobuf_bodies_are_rows_with_the_columns_of_their_message(topic, run, tmp_path, registry):
     registry.add("money", MONEY, "PROTOBUF")
     needed = [{"name": "shop/money.proto", "subject": "money", "version": 1}]

@@ -90,6 +90,7 @@ def test_a_topic_that_was_made_again_is_copied_from_its_first_message(topic, cop
     assert bodies == sorted([*range(100), *range(300)])
 
 
+@pytest.mark.slow
 def test_a_group_goes_on_in_the_other_cluster(topic, copy, far):
     topic.send(0, 100)
     with sync.connect(topic.options["nameServer"]) as mq:

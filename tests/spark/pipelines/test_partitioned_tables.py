@@ -72,6 +72,7 @@ def test_spark_writes_and_reads_each_value_of_a_partition(topic, run, tmp_path, 
     assert rows == expected | {100: "DE", 101: "7"}
 
 
+@pytest.mark.slow
 def test_spark_reads_only_the_folders_of_a_condition(topic, run, tmp_path):
     topic.send_bodies(BODIES)
     run("parquet", partition="country, hour")
@@ -98,6 +99,7 @@ def test_deltas_log_and_icebergs_manifests_choose_the_files_of_a_condition(topic
     assert iceberg.scan("id = 3").to_arrow().column("country").to_pylist() == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["raw", "schema"])
 def test_other_modes_have_partitions_too(topic, run, tmp_path, mode):
     topic.send_bodies(BODIES)
@@ -128,6 +130,7 @@ def test_a_table_in_one_folder_goes_on_and_is_published_without_columns_of_its_o
     )
 
 
+@pytest.mark.slow
 def test_a_partition_that_does_not_fit_is_refused_before_anything_is_written(topic, run, tmp_path):
     topic.send_bodies(BODIES)
     for given, why in (

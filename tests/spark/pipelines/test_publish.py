@@ -71,6 +71,7 @@ def test_rows_are_not_sent_again_when_the_targets_retention_has_removed_them(top
     assert sorted(int(row.body) for row in copy.read().collect()) == list(range(120, 150))
 
 
+@pytest.mark.slow
 def test_all_rows_are_sent_again_to_a_target_that_was_made_again(topic, where, tmp_path):
     topic.send(0, 40)
     table(topic.name, tmp_path / "t", once=True, **where)

@@ -45,6 +45,7 @@ def test_the_tables_of_a_query_are_topics(topic, ask):
     assert sum(report.offsets[topic.name]["broker-0"].values()) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.guards("sql._view: drop span.of")
 @pytest.mark.parametrize(
     "query",

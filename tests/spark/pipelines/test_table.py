@@ -125,6 +125,7 @@ def test_raw_tables_have_all_of_each_message(topic, run, tmp_path):
     assert not (tmp_path / "table.errors").exists()
 
 
+@pytest.mark.slow
 def test_a_table_is_gone_on_with_as_it_was_begun(topic, run, tmp_path):
     topic.send(0, 10)
     run("parquet")
@@ -176,6 +177,7 @@ def test_a_table_begins_once_though_spark_forgets_its_first_batches(topic, tmp_p
     assert begin_of(tmp_path / "t") == begin
 
 
+@pytest.mark.slow
 def test_a_first_start_that_fails_leaves_the_folder_to_another(topic, tmp_path):
     given = {"name_server": topic.options["nameServer"], "once": True, "spark": topic.spark}
     given["say"] = lambda _: None
@@ -218,6 +220,7 @@ def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_bodies_in_each_compression_are_rows_to_all_readers(topic, run, tmp_path, monkeypatch):
     pytest.importorskip("lz4")
     pytest.importorskip("zstandard")

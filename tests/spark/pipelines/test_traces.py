@@ -27,6 +27,7 @@ def reports(number):
     return [traces.encode(sent).encode(), (traces.encode(begun) + traces.encode(ended)).encode()]
 
 
+@pytest.mark.slow
 def test_latencies_are_those_of_the_steps_of_each_message(topic, tmp_path):
     topic.send_bodies(
         [body for number in range(1, 101) for body in reports(number)] + [b"Pub\x01no trace\x02"]

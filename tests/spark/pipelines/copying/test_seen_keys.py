@@ -46,6 +46,7 @@ def test_a_message_of_a_queue_that_is_behind_repeats_a_younger_one():
     assert decide(batch, {b"a": [3500]}, 3000) == ({QUEUE: frozenset({0, 1})}, [(b"b", 5000)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_messages_in_any_batches_pass_as_in_one(tmp_path, seed):
     chance = random.Random(seed)

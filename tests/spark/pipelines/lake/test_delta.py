@@ -39,6 +39,7 @@ def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):
     assert other.last_batch() == -1
 
 
+@pytest.mark.slow
 @pytest.mark.guards("TinyFiles.add: drop merge")
 @pytest.mark.parametrize(
     "commits", [250, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]

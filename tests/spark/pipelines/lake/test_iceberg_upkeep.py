@@ -24,8 +24,7 @@ from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY
 from tests.spark.pipelines.lake.tables import Table
 
 _MORE = [
-    250,
-    pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    500,
     pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(6 * 3600)]),
 ]
 
@@ -51,6 +50,7 @@ def metadata_bytes(table: Table) -> int:
     return sum(Path(path.removeprefix("file://")).stat().st_size for path in needed)
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Upkeep.committed: drop _merge")
 @pytest.mark.guards("iceberg_upkeep.drop_snapshots: drop ExpireSnapshots")
 @pytest.mark.parametrize("commits", _MORE)
@@ -144,6 +144,7 @@ def test_a_tag_keeps_its_snapshot(tmp_path):
     assert found.scan(snapshot_id=tagged).to_arrow().num_rows == 2
 
 
+@pytest.mark.slow
 def test_large_files_are_not_merged(tmp_path, monkeypatch):
     for module in (iceberg_upkeep, merging):
         monkeypatch.setattr(module, "TINY_BYTES", 10)

@@ -49,6 +49,7 @@ def test_a_staged_file_that_somebody_removed_is_no_lost_row(table):
         table.open().commit(0, staged)
 
 
+@pytest.mark.slow
 def test_only_the_last_commits_are_kept(table):
     for batch in range(12):
         table.add(batch, batch)

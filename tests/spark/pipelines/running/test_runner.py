@@ -146,6 +146,7 @@ def test_a_pause_that_is_no_time_is_refused(topic, tmp_path):
         runner.stream(topic.options, lambda _rows, _batch: "", str(tmp_path / "checkpoint"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("limits")
 def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
     topic.send(0, 1000)
@@ -205,6 +206,7 @@ def test_a_stream_goes_on_from_its_checkpoint_after_a_failure_that_passes(topic,
     assert "it is restarted" in failed
 
 
+@pytest.mark.slow
 @pytest.mark.guards("Failure.is_permanent: return False")
 @pytest.mark.parametrize(
     "error", [ConfigError("it is wrong"), RowsLost("3 rows are gone"), TypeError("a bug")]

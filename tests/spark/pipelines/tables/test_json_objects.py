@@ -60,6 +60,7 @@ def test_numbers_are_as_they_are_written():
     assert as_json(found) == '{"a":1.50,"b":18446744073709551617,"c":-0.0,"d":1e400}'
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON))
 def test_all_json_is_read_as_the_standard_library_reads_it(value):
     for text in json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1):

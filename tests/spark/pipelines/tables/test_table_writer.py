@@ -152,6 +152,7 @@ def test_columns_that_could_not_be_kept_are_not_in_use(tmp_path, monkeypatch):
     assert settled.fields == {"a": "bigint"}
 
 
+@pytest.mark.slow
 @pytest.mark.guards("TableProgress.columns: batch <= lake.last_batch() -> False")
 def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with(
     topic, tmp_path, monkeypatch
