@@ -2,9 +2,6 @@
 
     STATE/replaced.json      each file, relative to the table, and when it was replaced
 
-Times are those of the wall clock at the start, plus what has passed since. So a wall clock that jumps forward during a
-run takes no time from readers.
-
 The notes of a table that was copied, or is reached by another path, mean its own files.
 A run that dies between a commit and the note leaves files that no note has. The next merge of the table finds these.
 """
@@ -37,11 +34,7 @@ class ReplacedFiles:
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._ahead_s = self.clock() - self.monotonic()
-        self._notes = UnusedFiles(self.state / "replaced.json", self._now_s)
-
-    def _now_s(self) -> float:
-        return self.monotonic() + self._ahead_s
+        self._notes = UnusedFiles(self.state / "replaced.json", self.clock, self.monotonic)
 
     @property
     def may_go(self) -> bool:
@@ -61,7 +54,7 @@ class ReplacedFiles:
         A restored table has files again that were noted: they stay, and are noted no more.
         """
         if self.may_go:
-            now_s = max(self._now_s(), self.clock())  # a lake notes the wall clock's time of a snapshot
+            now_s = max(self._notes.now_s(), self.clock())  # a lake notes the wall clock's time of a snapshot
             needed = [*lake.retire(now_s - self.stay_s), *lake.paths()]
             with suppress(OSError):
                 self._notes.remove(self._delete, self.stay_s, {self._name(path) for path in needed})

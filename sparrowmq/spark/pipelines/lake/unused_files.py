@@ -2,7 +2,9 @@
 
     {"file:///lake/orders/data/_day=…/3f….parquet": 1769904000.0}      when that was noted, in seconds since 1970
 
-The notes are kept in a file over restarts. A note of a clock that was ahead counts as one of now.
+The notes are kept in a file over restarts. A note of a clock that was ahead counts as one of now. Times are those of
+the wall clock at the start, plus what has passed since. So a wall clock that jumps forward during a run takes no time
+from readers.
 """
 
 from __future__ import annotations
@@ -21,15 +23,25 @@ from sparrowmq import snapshot
 class UnusedFiles:
     """The notes of one table, in the file `path`."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
-        self._clock = clock
+        self._monotonic = monotonic
+        self._ahead_s = clock() - monotonic()
         self._since: dict[str, float] = snapshot.load(path, dict[str, float]) or {}
+
+    def now_s(self) -> float:
+        """Return the time that notes are compared with, in seconds since 1970."""
+        return self._monotonic() + self._ahead_s
 
     def note(self, files: Iterable[str]) -> None:
         """Note files, in memory; `remove` and `keep` write them down."""
         for file in files:
-            self._since.setdefault(file, self._clock())
+            self._since.setdefault(file, self.now_s())
 
     def forget(self, files: Iterable[str]) -> None:
         """Drop the notes of files, in memory."""
@@ -43,10 +55,10 @@ class UnusedFiles:
     def has_older(self, stay_s: float) -> bool:
         """Whether a file was noted so long ago that it may go."""
         self._set_back()
-        return min(self._since.values(), default=math.inf) <= self._clock() - stay_s
+        return min(self._since.values(), default=math.inf) <= self.now_s() - stay_s
 
     def _set_back(self) -> None:
-        now_s = self._clock()
+        now_s = self.now_s()
         if max(self._since.values(), default=now_s) > now_s:
             self._since = {file: min(since_s, now_s) for file, since_s in self._since.items()}
 
@@ -66,7 +78,7 @@ class UnusedFiles:
         """
         self._set_back()
         self._since = {file: since for file, since in self._since.items() if file not in needed}
-        before = self._clock() - stay_s
+        before = self.now_s() - stay_s
         by_age = sorted(self._since, key=self._since.__getitem__)
         at_once = 0 if most is None else len(by_age) - most
         try:

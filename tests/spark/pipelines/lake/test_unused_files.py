@@ -19,26 +19,27 @@ def clock():
     return Clock()
 
 
+@pytest.mark.guards("UnusedFiles.remove: self._since[file] > before -> False")
 @pytest.mark.guards("UnusedFiles.keep: drop snapshot.save")
 def test_files_go_when_they_have_stayed_for_long_enough_also_after_a_restart(tmp_path, clock):
     path = tmp_path / "state" / "unused.json"
     gone: list[str] = []
-    notes = UnusedFiles(path, clock)
+    notes = UnusedFiles(path, clock, clock)
     notes.note(["a"])
     clock.now_s += 60
     notes.note(["a", "b"])
     notes.keep()
-    notes = UnusedFiles(path, clock)
+    notes = UnusedFiles(path, clock, clock)
     assert not notes.has_older(61) and notes.has_older(60)
     notes.remove(gone.append, 60)
     assert gone == ["a"] and not notes.has_older(60)
     clock.now_s += 60
-    UnusedFiles(path, clock).remove(gone.append, 60)
-    assert gone == ["a", "b"] and not UnusedFiles(path, clock).has_older(0)
+    UnusedFiles(path, clock, clock).remove(gone.append, 60)
+    assert gone == ["a", "b"] and not UnusedFiles(path, clock, clock).has_older(0)
 
 
 def test_files_that_are_needed_stay_and_the_oldest_go_where_there_are_too_many(tmp_path, clock):
-    notes = UnusedFiles(tmp_path / "unused.json", clock)
+    notes = UnusedFiles(tmp_path / "unused.json", clock, clock)
     gone: list[str] = []
     for name in "abcde":
         notes.note([name])
@@ -51,7 +52,7 @@ def test_files_that_are_needed_stay_and_the_oldest_go_where_there_are_too_many(t
 
 
 def test_a_file_that_cannot_be_removed_is_tried_again_and_one_that_is_gone_is_not(tmp_path, clock):
-    notes, tried = UnusedFiles(tmp_path / "unused.json", clock), []
+    notes, tried = UnusedFiles(tmp_path / "unused.json", clock, clock), []
 
     def delete(file):
         tried.append(file)
@@ -63,7 +64,7 @@ def test_a_file_that_cannot_be_removed_is_tried_again_and_one_that_is_gone_is_no
     notes.note(["gone", "busy", "last"])
     with pytest.raises(PermissionError):
         notes.remove(delete, 0)
-    notes = UnusedFiles(tmp_path / "unused.json", clock)
+    notes = UnusedFiles(tmp_path / "unused.json", clock, clock)
     notes.remove(delete, 0)
     assert tried == ["gone", "busy", "busy", "last"]
 
@@ -71,7 +72,7 @@ def test_a_file_that_cannot_be_removed_is_tried_again_and_one_that_is_gone_is_no
 def test_a_file_that_was_noted_by_a_clock_that_was_ahead_goes_as_if_it_was_noted_now(tmp_path, clock):
     gone: list[str] = []
     clock.now_s += 1e9
-    notes = UnusedFiles(tmp_path / "unused.json", clock)
+    notes = UnusedFiles(tmp_path / "unused.json", clock, clock)
     notes.note(["a"])
     notes.keep()
     clock.now_s -= 1e9
