@@ -1,6 +1,6 @@
 """What holds for every test: which run side by side, and what may not pass unseen on CI.
 
-`./run test` has a worker more than processors (ADR 0008). A file's tests stay together in one of them, so that what a
+`./run test` has more workers than processors (ADR 0008). A file's tests stay together in one of them, so that what a
 module's fixture starts is started once, and so do the files that share a session's fixture. What takes longest begins
 first, or the other workers would wait for it at the end.
 On CI a skipped test is an error unless its reason says what that machine really lacks.
