@@ -59,7 +59,7 @@ from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated.recognition import Repeats
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
-from sparrowmq.broker.replication.namesakes import namesakes
+from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_number
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
@@ -350,7 +350,7 @@ class Broker:
             role, is_over = self._slave(store, state, delayed, registration, pool, figures)
         else:
             timed = TimedDelivery(store, writer, at_time, clock, figures)
-            role, is_over = self._master(store, delayed, timed, transactions, figures)
+            role, is_over = self._master(store, delayed, timed, transactions, pool, figures)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
         stored = storage(store, self._turn, clock, figures, partial(_refuse_writes, registration, topics))
         times = store.intake.put_times
@@ -465,15 +465,16 @@ class Broker:
         delayed: DelayedDelivery,
         timed: TimedDelivery,
         transactions: Transactions,
+        pool: Pool,
         figures: Figures,
     ) -> tuple[list[Part], IsOver]:
         save_offsets_s, save_delays_s = self._save_periods_s
         parts = [delayed.part(save_delays_s), timed.part(), transactions.part(save_offsets_s)]
         if self._slaves is not None:
-            rules, in_sync = primary_rules(self.settings), self.term.in_sync if self.term else None
-            if self.term is not None:
-                rules = replace(rules, shipping=replace(rules.shipping, epoch=self.term.epoch))
-            primary = Primary(store, self._slaves, self._clock, rules, figures, in_sync, self._tls)
+            epoch, in_sync = (self.term.epoch, self.term.in_sync) if self.term else (None, None)
+            rules = primary_rules(self.settings, epoch)
+            names = partial(namesakes_by_number, self.settings, self.address, pool)
+            primary = Primary(store, self._slaves, self._clock, rules, figures, in_sync, self._tls, names)
             parts.append(primary.part())
             self._ha_status = lambda _: primary.status()
         return parts, timed.is_over
@@ -541,10 +542,7 @@ class Broker:
             yield kinds.NO_MASTER, self.term.problem
 
     def _told(self) -> dict[str, str]:
-        """The lines of `brokerStatus` about replication and conditions.
-
-        The names are ours; no tool of Apache reads them.
-        """
+        """The lines of `brokerStatus` about replication and conditions; no tool of Apache reads them."""
         term, replica = self.term, self._replica
         table = term.told() if term is not None else {}
         problem = (term.problem() if term is not None else "") or (

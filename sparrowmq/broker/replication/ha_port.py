@@ -109,7 +109,8 @@ def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Door:
     return Door(settings.ha_bind or settings.bind_address, settings.ha_port or beside, "haListenPort")
 
 
-def primary_rules(settings: BrokerSettings) -> PrimaryRules:
+def primary_rules(settings: BrokerSettings, epoch: int | None = None) -> PrimaryRules:
+    """Return the rules of a master; `epoch` is that of an elected one."""
     return PrimaryRules(
         settings.role is BrokerRole.SYNC_MASTER,
         settings.slave_timeout_ms / 1000,
@@ -119,6 +120,7 @@ def primary_rules(settings: BrokerSettings) -> PrimaryRules:
             settings.ha_heartbeat_ms / 1000,
             settings.ha_silence_ms / 1000,
             settings.ha_secret,
+            epoch,
         ),
     )
 

@@ -5,6 +5,7 @@ A master of a fixed role does not know the addresses of its slaves otherwise: sl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
@@ -17,7 +18,12 @@ TIMEOUT_S: Final = 3.0
 
 
 async def namesakes(settings: BrokerSettings, own: str, pool: Pool) -> list[str]:
-    """Return the addresses of the others, the master's first; none if no name server answers.
+    """Return the addresses of the others, the master's first; none if no name server answers."""
+    return list((await namesakes_by_number(settings, own, pool)).values())
+
+
+async def namesakes_by_number(settings: BrokerSettings, own: str, pool: Pool) -> dict[int, str]:
+    """Return the addresses of the others by their brokerId, the master's first; none if no name server answers.
 
     Args:
         own: the address of this broker.
@@ -30,6 +36,20 @@ async def namesakes(settings: BrokerSettings, own: str, pool: Pool) -> list[str]
         except SparrowError:
             continue
         addresses = known.broker_addrs if known is not None and known.cluster == settings.cluster else {}
-        if others := [addresses[number] for number in sorted(addresses) if addresses[number] != own]:
+        others = {number: at for number, at in sorted(addresses.items()) if at != own}
+        if others:
             return others
-    return []
+    return {}
+
+
+def slave_of(host: str, member: int | None, known: Mapping[int, str]) -> tuple[int, str] | None:
+    """Return the number and the address of the slave whose connection comes from a host; None if that is open.
+
+    Args:
+        member: its number, if it has introduced itself as a member of a group.
+        known: the addresses of the slaves, by their numbers.
+    """
+    if member is not None and member in known:
+        return member, known[member]
+    there = [(number, at) for number, at in known.items() if at.rpartition(":")[0].strip("[]") == host]
+    return there[0] if len(there) == 1 else None

@@ -14,11 +14,14 @@ Source: HAService and CommitLog.submitReplicaRequest, Java 4.9.7.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.replication.namesakes import slave_of
 from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.broker.replication.slave_link import ShippingRules, SlaveLink
 from sparrowmq.errors import NoSlaveNear
@@ -38,6 +41,7 @@ from sparrowmq.store.store_settings import Flush
 MOST_LINKS: Final = 64  # connections at once, from any hosts
 _BACKLOG: Final = 16
 BEHIND_S: Final = 30.0
+NAMES_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Primary:
         door: the bound port for slaves.
         in_sync: the members in sync, if the master is elected.
         tls: decides by the first byte whether a connection is encrypted; without it none is.
+        known: returns the addresses of the brokers of the same name, by their brokerId.
     Attributes:
         replicated: the offset up to which at least one slave has the log.
     """
@@ -76,6 +81,7 @@ class Primary:
         figures: Figures,
         in_sync: InSync | None = None,
         tls: ServerTls | None = None,
+        known: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
     ) -> None:
         self.replicated = in_sync.replicated if in_sync is not None else Watermark()
         self.links: set[SlaveLink] = set()
@@ -86,6 +92,7 @@ class Primary:
         self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
         self._in_sync = in_sync
         self._tls = tls
+        self._known = known
         self._most = 0  # slaves that followed at the same time
         if in_sync is not None:
             in_sync.shipped = self._shipped
@@ -113,7 +120,8 @@ class Primary:
             (SLAVE_GONE, self._slave_gone),
             (SLAVE_BEHIND, self._slave_behind),
         )
-        return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks), probes=probes)
+        chores = (Chore("slaves", period_s, self.look), Chore("names of slaves", NAMES_S, self.name_slaves))
+        return Part(chores=chores, tasks=tuple(tasks), probes=probes)
 
     def status(self) -> HaStatus:
         """Return the state of each slave."""
@@ -137,13 +145,14 @@ class Primary:
 
     def _slave_behind(self) -> str:
         """Return which slave is far behind; "" if none is."""
-        (address,), lag_s = max(self._lags(), key=lambda row: row[1], default=(("",), 0.0))
-        behind = dict(self._behind()).get((address,), 0)
-        return (
-            f"slave {address} lacks {behind} bytes, the oldest since {lag_s:.0f} s"
-            if lag_s > BEHIND_S
-            else ""
-        )
+        now_ms = self._clock.now_ms()
+        lags = [
+            (lag_s(self._store, link.acked, now_ms), self._shipped.value - link.acked, link.who)
+            for link in self.links
+            if link.acked is not None
+        ]
+        late_s, lacks, who = max(lags, default=(0.0, 0, ""))
+        return f"{who} lacks {lacks} bytes, the oldest since {late_s:.0f} s" if late_s > BEHIND_S else ""
 
     def _is_alone(self) -> bool:
         """Whether an elected master is alone in sync, and so waits for no slave."""
@@ -152,6 +161,17 @@ class Primary:
     async def run(self) -> None:
         """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""
         await self._door.serve(self._opening, _BACKLOG, self.links)
+
+    async def name_slaves(self) -> None:
+        """Find out which registered brokers the connections belong to, because a slave does not say it."""
+        nameless = [link for link in self._following() if link.registered is None]
+        if not nameless or self._known is None:
+            return
+        known = {number: address for number, address in (await self._known()).items() if number}
+        hosts = Counter(link.host for link in self._following())
+        for link in nameless:
+            if link.member is not None or hosts[link.host] == 1:
+                link.registered = slave_of(link.host, link.member, known)
 
     def look(self) -> None:
         """Send heartbeats, and close silent connections."""
@@ -219,14 +239,14 @@ class Primary:
     def _lags(self) -> Rows:
         now_ms = self._clock.now_ms()
         return [
-            ((link.address,), lag_s(self._store, link.acked, now_ms))
+            ((link.label,), lag_s(self._store, link.acked, now_ms))
             for link in self._following()
             if link.acked is not None
         ]
 
     def _behind(self) -> Rows:
         return [
-            ((link.address,), self._shipped.value - link.acked)
+            ((link.label,), self._shipped.value - link.acked)
             for link in self._following()
             if link.acked is not None
         ]

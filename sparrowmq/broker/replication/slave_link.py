@@ -71,6 +71,7 @@ class SlaveLink(asyncio.Protocol):
     Attributes:
         acked: the offset up to which the slave has the log, by its last report; None until the first one.
         is_confirmed: whether a later report than the first one has come.
+        registered: its brokerId and its address as a broker, once they are known.
         member: the member's id, where the master is elected; None until the slave sends it.
         position: the offset from which it is sent next.
         speed: bytes that were sent in each second between the last two looks.
@@ -86,6 +87,7 @@ class SlaveLink(asyncio.Protocol):
         ended: Callable[[SlaveLink], None],
     ) -> None:
         self.address = "?"
+        self.registered: tuple[int, str] | None = None
         self.acked: int | None = None
         self.is_confirmed = False
         self.member: int | None = None
@@ -155,8 +157,26 @@ class SlaveLink(asyncio.Protocol):
             self._waiter.cancel()
             self._waiter = None
         if self.acked is not None:
-            log.info("the slave at %s has gone", self.address)
+            log.info("%s has gone", self.who)
         self._ended(self)
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0]
+
+    @property
+    def label(self) -> str:
+        """The address of the slave as operators know it, or else of its connection."""
+        return self.address if self.registered is None else self.registered[1]
+
+    @property
+    def who(self) -> str:
+        """The slave as doctor names it, or else its connection."""
+        return (
+            f"the slave at {self.address}"
+            if self.registered is None
+            else "slave {} at {}".format(*self.registered)
+        )
 
     # Calls of the owner ---------------------------------------------------------------------------------------------
 
@@ -175,7 +195,7 @@ class SlaveLink(asyncio.Protocol):
         """Disconnect the slave at once."""
         if self._transport is not None:
             if why is not None:
-                log.warning("the slave at %s is let go: %s", self.address, why)
+                log.warning("%s is let go: %s", self.who, why)
             self._transport.abort()
             self._transport = None
 
@@ -295,7 +315,7 @@ class SlaveLink(asyncio.Protocol):
     def _part(self, why: str) -> None:
         """Disconnect the slave after it has received all sent bytes."""
         if self._transport is not None:
-            log.warning("the slave at %s is let go: %s", self.address, why)
+            log.warning("%s is let go: %s", self.who, why)
             self._transport.close()
 
     def _send_heartbeat(self) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.namesakes import namesakes
+from sparrowmq.broker.replication.namesakes import namesakes, slave_of
 from tests.broker.replication.pairs import pair
 from tests.interop.apache import free_ports
 
 
-@pytest.mark.guards("namesakes.namesakes: known.cluster == settings.cluster -> True")
+@pytest.mark.guards("namesakes.namesakes_by_number: known.cluster == settings.cluster -> True")
 async def test_the_others_of_the_same_name_and_cluster_are_found_at_the_first_name_server_that_answers(
     tmp_path: Path,
 ) -> None:
@@ -26,3 +26,20 @@ async def test_the_others_of_the_same_name_and_cluster_are_found_at_the_first_na
         assert await namesakes(replace(settings, namesrv=(away,)), master, both.pool) == []
         assert await namesakes(replace(settings, cluster="another"), master, both.pool) == []
         assert await namesakes(replace(settings, name="another"), master, both.pool) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "member", "expected"),
+    [
+        ("10.0.0.2", None, (1, "10.0.0.2:10911")),
+        ("::1", None, (2, "[::1]:10911")),
+        ("10.0.0.3", None, None),
+        ("10.0.0.4", None, None),
+        ("10.0.0.9", 3, (3, "10.0.0.4:10911")),
+    ],
+)
+def test_a_slave_is_known_by_its_number_or_by_a_host_that_no_other_slave_has(
+    host: str, member: int | None, expected: tuple[int, str] | None
+) -> None:
+    known = {1: "10.0.0.2:10911", 2: "[::1]:10911", 3: "10.0.0.4:10911", 4: "10.0.0.4:10921"}
+    assert slave_of(host, member, known) == expected

@@ -13,15 +13,19 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.replication import primary
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.protocol.requests.admin_headers import GetHaStatus
 from sparrowmq.protocol.requests.ha_bodies import HaStatus
 from sparrowmq.protocol.requests.headers import SendMessageReply
+from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
+from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.store_settings import Flush
 from tests.broker.live import Live, live_broker
-from tests.broker.metrics.visits import ON, samples
+from tests.broker.metrics.visits import ON, samples, visit
 from tests.broker.replication.slaves import ScriptedSlave, slave_at
 from tests.broker.test_safety import Held
 from tests.broker.told import shows
@@ -122,7 +126,7 @@ async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -
                 pass
 
 
-@pytest.mark.guards("Primary._slave_behind: lag_s > BEHIND_S -> False")
+@pytest.mark.guards("Primary._slave_behind: late_s > BEHIND_S -> False")
 async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +138,30 @@ async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
         await shows(live.broker, "slave_behind")
         slave.report(offset + len(content))
         await shows(live.broker)
+
+
+@pytest.mark.guards("Primary.name_slaves: not nameless or self._known is None -> True")
+async def test_a_slave_that_is_far_behind_is_named_by_its_address_as_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(primary, "BEHIND_S", 0.1)
+    monkeypatch.setattr(primary, "NAMES_S", 0.05)
+    async with master(tmp_path, role=BrokerRole.ASYNC_MASTER, **ON) as live, following(live) as slave:
+        pool = Pool(SystemClock())
+        session = await pool.session(live.cluster.namesrv)
+        registration = RegisterBroker("broker-0", "127.0.0.1:9", "DefaultCluster", "", 1)
+        await session.call(registration, RegisterBrokerBody().encode())
+        await live.send(b"one")
+        await slave.piece()
+        async with asyncio.timeout(20):
+            while (
+                "slave 1 at 127.0.0.1:9 lacks "
+                not in (await visit(live.broker.metrics_address, "/readyz"))[1]
+            ):
+                pass
+        labels = (await samples(live.broker.metrics_address, "slave"))["sparrowmq_slave_behind_bytes"]
+        assert set(labels) == {("127.0.0.1:9",)}
+        pool.close()
 
 
 async def test_a_send_that_waits_long_for_its_slave_is_told_in_the_log(
