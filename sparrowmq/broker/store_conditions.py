@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -12,7 +14,7 @@ from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics import condition_kinds as kinds
-from sparrowmq.metrics.condition_kinds import Probe
+from sparrowmq.metrics.condition_kinds import Kind, Probe
 from sparrowmq.metrics.disks import disk_use, with_logs
 from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, pieces
 from sparrowmq.store.message_store import MessageStore
@@ -82,8 +84,17 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.LOG_FENCED, lambda: _fenced(store)),
         (kinds.LOG_CUT, lost),
         (kinds.FORKED_MESSAGES, forked),
-        (kinds.INDEX_INCOMPLETE, lacks_keys),
+        (_index_incomplete(store), lacks_keys),
     )
+
+
+def _index_incomplete(store: MessageStore) -> Kind:
+    """Return the kind, which follows from a full disk of the log only if the index is on that disk."""
+    layout = store.settings.layout
+    with suppress(OSError):
+        if os.stat(layout.index).st_dev != os.stat(layout.commit_log).st_dev:
+            return replace(kinds.INDEX_INCOMPLETE, follows=())
+    return kinds.INDEX_INCOMPLETE
 
 
 def _fenced(store: MessageStore) -> str:

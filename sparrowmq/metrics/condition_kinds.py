@@ -23,6 +23,7 @@ class Kind:
     severity: Severity
     remedy: str  # what an operator does about it; NAME, ADDRESS, STORE and CONF stand for those of the broker
     is_unready: bool = False  # whether /readyz says no while it lasts
+    follows: tuple[str, ...] = ()  # the kinds of which each, at the same server, is its cause
 
 
 # A function that returns what is wrong now; "" if nothing is.
@@ -85,11 +86,13 @@ INDEX_INCOMPLETE: Final = Kind(
     "index_incomplete",
     Severity.WARNING,
     "free some space for index files; the index is filled by itself then",
+    follows=("disk_full",),
 )
 STATE_NOT_LOGGED: Final = Kind(
     "state_not_logged",
     Severity.CRITICAL,
     "free some space; until then a failover forgets the last changes of topics, groups and offsets",
+    follows=("disk_full",),
 )
 STATE_NOT_SAVED: Final = Kind(
     "state_not_saved",
@@ -101,6 +104,11 @@ DELIVERY_LATE: Final = Kind(
     "delivery_late",
     Severity.WARNING,
     "do what the text says; the messages wait on the disk, and are delivered by themselves then",
+    follows=(
+        "store_failed",
+        "disk_full",
+        "disk_hangs",
+    ),
 )
 TRANSACTIONS_OPEN: Final = Kind(
     "transactions_open",
@@ -135,6 +143,7 @@ SLAVE_GONE: Final = Kind(
     "slave_gone",
     Severity.WARNING,
     "start the slave again; if it is gone for good, restart this broker, which forgets it then",
+    follows=("no_slave",),
 )
 SLAVE_BEHIND: Final = Kind(
     "slave_behind",
@@ -146,6 +155,10 @@ MASTER_NOT_FOLLOWED: Final = Kind(
     "master_not_followed",
     Severity.CRITICAL,
     "do what the text says: this slave or member copies nothing until then; docs/operate/replication.md has the cases",
+    follows=(
+        "store_failed",
+        "disk_full",
+    ),
 )
 NO_MASTER: Final = Kind(
     "no_master",

@@ -106,6 +106,7 @@ class Conditions:
                 what=each.what,
                 since_ms=each.since_ms,
                 remedy=self._remedy(each.kind),
+                cause=next((name for name in each.kind.follows if name in self._now), None),
             )
             .encode()
             .decode()

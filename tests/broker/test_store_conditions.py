@@ -37,6 +37,19 @@ def test_a_sound_store_has_no_condition(stores: Stores) -> None:
     assert said(stores.open(), ManualClock()) == {}
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_an_incomplete_index_follows_from_the_full_disk_of_the_log_if_it_is_there(
+    stores: Stores, is_same: bool
+) -> None:
+    store = stores.open()
+    index = Path(store.settings.layout.index)
+    if not is_same:
+        index.rename(index.with_name("moved"))
+        index.symlink_to("/proc")  # a file system of its own
+    kinds = {kind.name: kind for kind, _ in store_probes(store, ManualClock())}
+    assert kinds["index_incomplete"].follows == (("disk_full",) if is_same else ())
+
+
 @pytest.mark.guards("store_conditions.store_probes.full: store.intake.full -> None")
 def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
     store = stores.open()

@@ -12,9 +12,11 @@ from sparrowmq import snapshot
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import less_than_all
 from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,
     DRAINED,
+    INDEX_INCOMPLETE,
     LOG_FENCED,
     STATE_NOT_SAVED,
 )
@@ -55,6 +57,16 @@ async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
     assert await conditions.ready() == "ok\ndrained: it takes no messages\n"
     assert figures.value("sparrowmq_ready") == 1
     assert "drained: it takes no messages. What to do: " in caplog.text and "disk_full is over" in caplog.text
+
+
+def test_a_condition_names_the_other_one_from_which_it_follows() -> None:
+    said = {"disk_full": "no room"}
+    conditions = Conditions(ManualClock(), Figures())
+    conditions.watch([(DISK_FULL, lambda: said["disk_full"]), (INDEX_INCOMPLETE, lambda: "it lacks keys")])
+    told = told_conditions(conditions.told())
+    assert (told["index_incomplete"].cause, told["disk_full"].cause) == ("disk_full", None)
+    said["disk_full"] = ""
+    assert told_conditions(conditions.told())["index_incomplete"].cause is None
 
 
 @pytest.mark.guards("Conditions.told: self._remedy(each.kind) -> each.kind.remedy")

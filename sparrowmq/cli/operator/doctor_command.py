@@ -18,6 +18,7 @@ from sparrowmq.client.admin.findings import Finding, Verdict
 
 _SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.WRONG: "red"}
+_EFFECT: Final = "effect"  # of what is wrong above
 _FEWEST_FILES: Final = 4096
 
 
@@ -34,8 +35,8 @@ def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verb
     if is_for_people():
         _tell(findings, verbose)
     else:
-        rows = [(each.verdict.value, each.what, each.check, each.mend) for each in findings]
-        table(("VERDICT", "WHAT", "CHECK", "MEND"), rows)
+        rows = [(each.verdict.value, each.what, each.check, each.mend, each.cause) for each in findings]
+        table(("VERDICT", "WHAT", "CHECK", "MEND", "CAUSE"), rows)
     sys.exit(1 if any(each.verdict is Verdict.WRONG for each in findings) else 0)
 
 
@@ -51,13 +52,25 @@ def _tell(findings: list[Finding], verbose: bool) -> None:
     for each in findings:
         if each.verdict is Verdict.OK and not verbose:
             continue
-        sign = click.style(f"{_SIGNS[each.verdict]:8}", fg=_COLOURS[each.verdict], bold=True)
+        is_effect = bool(each.cause) and each.verdict is not Verdict.OK
+        word = _EFFECT if is_effect else _SIGNS[each.verdict]
+        sign = click.style(f"{word:8}", fg=_COLOURS[each.verdict], bold=not is_effect)
         click.echo(f"{sign} {each.what}")
         if verbose:
             click.echo(f"         check: {each.check}")
-        if each.mend:
+        if each.mend and (verbose or not is_effect):
             click.echo(f"         fix:   {each.mend}")
-    counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in Verdict}
-    click.echo(
-        f"{counts[Verdict.WRONG]} wrong, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} things are well"
-    )
+    click.echo(_sum(findings))
+
+
+def _sum(findings: list[Finding]) -> str:
+    counts = {
+        verdict: sum(
+            each.verdict is verdict and (each.verdict is Verdict.OK or not each.cause) for each in findings
+        )
+        for verdict in Verdict
+    }
+    effects = len(findings) - sum(counts.values())
+    more = f", {effects} effects" if effects else ""
+    wrong, warnings, well = counts[Verdict.WRONG], counts[Verdict.WARNING], counts[Verdict.OK]
+    return f"{wrong} wrong, {warnings} warnings{more}, {well} things are well"

@@ -23,7 +23,8 @@ from dataclasses import replace
 from typing import Final
 
 from sparrowmq.client.admin import groups, topic_order, topics
-from sparrowmq.client.admin.findings import Finding, Verdict, of_conditions
+from sparrowmq.client.admin.consequences import DIED, HEADLESS, NO_ANSWER, Sign
+from sparrowmq.client.admin.findings import Finding, Verdict, of_conditions, with_causes
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
 from sparrowmq.client.admin.operations.group_operations import group_connections
 from sparrowmq.client.admin.operations.namesrv_operations import (
@@ -61,11 +62,21 @@ async def examine(
     now_ms: Callable[[], int],
     expected: Collection[str] = (),
 ) -> list[Finding]:
-    """Return the findings of the cluster, and of a topic and a group if they are named.
+    """Return the findings of the cluster, and of a topic and a group if they are named; causes come first.
 
     Args:
         expected: names of brokers that have to be registered.
     """
+    return with_causes(await _examined(servers, topic, group, now_ms, expected))
+
+
+async def _examined(
+    servers: Servers,
+    topic: str | None,
+    group: str | None,
+    now_ms: Callable[[], int],
+    expected: Collection[str],
+) -> list[Finding]:
     found, answers = await _name_servers(servers)
     if not answers:
         return found
@@ -109,7 +120,9 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
     }
     for address, table in tables.items():
         with suppress(SparrowError):  # Not every account may ask.
-            found += of_conditions(f"name server {address}", await conditions_of_namesrv(servers, address))
+            found += of_conditions(
+                f"name server {address}", await conditions_of_namesrv(servers, address), address=address
+            )
         what = f"name server {address} knows {len(table.broker_addr_table)} brokers"
         found.append(Finding(Verdict.OK, what, f"asked {address} for all brokers (106)"))
     if len(set(known.values())) > 1:
@@ -138,7 +151,8 @@ async def _no_name_server(address: str, error: SparrowError) -> Finding:
     if isinstance(error, NetworkError):
         hanging, is_hanging = await remedy(address, error)
         mend = hanging if is_hanging else f"start it there with `mqnamesrv`, or {mend}"
-    return Finding(Verdict.WRONG, f"name server {address} does not answer", check, mend)
+    what = f"name server {address} does not answer"
+    return Finding(Verdict.WRONG, what, check, mend, sign=Sign(NO_ANSWER, "", address, False, what))
 
 
 # Brokers ------------------------------------------------------------------------------------------------------------
@@ -158,7 +172,8 @@ async def _absent(
             f"`sparrowmq broker forget {name}`"
         )
         check = "asked the name servers which brokers went without a goodbye (219)"
-        found.append(Finding(Verdict.WRONG, what, check, mend, broker=name, stops=True))
+        sign = Sign(DIED, name, each.address, True, what)
+        found.append(Finding(Verdict.WRONG, what, check, mend, name, True, sign))
     start = "start it again; or correct {} if it is gone for good"
     wanted = {name: (f"broker {name} is not registered, and it is expected", "--expect") for name in expected}
     for name, ordered in (await topic_order.brokers_of_all(servers)).items():
@@ -192,7 +207,8 @@ def _no_master(place: BrokerPlace, found: list[Finding]) -> Finding:
     )
     check = "asked the name servers for all brokers (106)"
     what = f"broker {place.name} has no master"
-    return Finding(Verdict.WRONG, what, check, mend, broker=place.name, stops=True)
+    sign = Sign(HEADLESS, place.name, "", True, what)
+    return Finding(Verdict.WRONG, what, check, mend, place.name, True, sign)
 
 
 async def _member(
@@ -206,7 +222,8 @@ async def _member(
     except NetworkError as error:
         mend, is_hanging = await remedy(address, error)
         what = f"{who} hangs" if is_hanging else f"{who} cannot be reached"
-        return [Finding(Verdict.WRONG, what, check, mend, broker=name, stops=is_master)]
+        sign = Sign(NO_ANSWER, name, address, is_master, what)
+        return [Finding(Verdict.WRONG, what, check, mend, name, is_master, sign)]
     except AccessDenied as error:
         what = f"{who} refuses the account: {error}"
         return [Finding(Verdict.WRONG, what, check, _ACCOUNT, broker=name)]
@@ -218,10 +235,11 @@ async def _member(
     settings: dict[str, str] = {}
     with suppress(SparrowError):  # Not everybody may see them.
         settings = await broker_settings(servers, address)
-    conditions = of_conditions(who, status)
-    found += [replace(each, broker=name, stops=each.stops and is_master) for each in conditions]
-    found += _disk(who, status, _disk_full(settings)) + _clock(who, status, now_ms())
-    found += _busy(who, status, settings) + _permission(who, status, settings)
+    found += of_conditions(who, status, name, address, is_master)
+    found += _disk(who, status, _disk_full(settings)) + _permission(who, status, settings)
+    more = (("clock", _clock(who, status, now_ms())), ("busy", _busy(who, status, settings)))
+    for kind, judged in more:
+        found += [replace(each, sign=Sign(kind, name, address, is_master, each.what)) for each in judged]
     if is_master:
         found += await _old_clients(who, address, settings, servers.timeout_s)
     return found

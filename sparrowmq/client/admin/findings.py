@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+from sparrowmq.client.admin.consequences import Sign, causes, trees
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
@@ -31,6 +32,8 @@ class Finding:
         mend: the solution; "" where none is needed.
         broker: the name of the broker that it is about; "" where it is about none.
         stops: whether this broker takes no messages because of it.
+        sign: what the rules of consequences.py read of it.
+        cause: the result of the finding from which this one follows; "" if it follows from none.
     """
 
     verdict: Verdict
@@ -39,6 +42,8 @@ class Finding:
     mend: str = ""
     broker: str = ""
     stops: bool = False
+    sign: Sign | None = None
+    cause: str = ""
 
 
 def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
@@ -53,12 +58,29 @@ def told_conditions(status: Mapping[str, str]) -> dict[str, ToldCondition]:
     return found
 
 
-def of_conditions(who: str, status: Mapping[str, str]) -> list[Finding]:
-    """Return a finding for each condition in which a broker does less than people expect."""
+def of_conditions(
+    who: str, status: Mapping[str, str], broker: str = "", address: str = "", is_master: bool = True
+) -> list[Finding]:
+    """Return a finding for each condition in which a server does less than people expect."""
     found = []
     for name, each in told_conditions(status).items():
         since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         what = f"{who}: {each.what} ({name}, since {since})"
         check = f"{CONDITION}{name} of its brokerStatus"
-        found.append(Finding(Verdict.WRONG, what, check, each.remedy, stops=name in STOPPING))
+        sign = Sign(name, broker, address, is_master, each.what, each.cause or "")
+        stops = is_master and name in STOPPING
+        found.append(Finding(Verdict.WRONG, what, check, each.remedy, broker, stops, sign))
     return found
+
+
+def with_causes(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings, each cause before what follows from it, which names the cause."""
+    signed = [(at, each.sign) for at, each in enumerate(findings) if each.sign is not None]
+    found: list[int | None] = [None] * len(findings)
+    for (at, _), cause in zip(signed, causes([sign for _, sign in signed]), strict=True):
+        found[at] = None if cause is None else signed[cause][0]
+    named = [
+        each if cause is None else replace(each, cause=findings[cause].what)
+        for each, cause in zip(findings, found, strict=True)
+    ]
+    return [named[at] for tree in trees(found) for at in tree]

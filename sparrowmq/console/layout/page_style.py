@@ -67,6 +67,7 @@ body.body--dark a.link { color: #5eead4; }
   .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
 }
 .trouble-critical { border-left: 4px solid #dc2626; } .trouble-warning { border-left: 4px solid #ca8a04; }
+.trouble-effect { margin-left: 1.5rem; width: calc(100% - 1.5rem); }
 .trouble-badge { padding: 0 .5rem; border-radius: .25rem; font-size: .8rem; font-weight: 600; }
 .trouble-critical .trouble-badge { background: #b91c1c; color: #fff; }
 .trouble-warning .trouble-badge { background: #facc15; color: #1f2937; }

@@ -49,17 +49,20 @@ def trouble_panel(of: Callable[[View, T], Sequence[Trouble]]) -> Part[T]:
 
 def _card(view: View, trouble: Trouble) -> None:
     color = "trouble-critical" if trouble.is_critical else "trouble-warning"
-    with ui.card().classes(f"w-full gap-1 {color}").props("flat bordered").mark("trouble"):
+    indent = " trouble-effect" if trouble.cause else ""
+    with ui.card().classes(f"w-full gap-1 {color}{indent}").props("flat bordered").mark("trouble"):
         with ui.row().classes("items-center gap-2"):
             ui.label("critical" if trouble.is_critical else "warning").classes("trouble-badge")
-            ui.label(f"{trouble.who}: {trouble.name}").classes("font-semibold")
+            ui.label(trouble.title).classes("font-semibold")
             ui.label(since_text(trouble)).classes("text-sm")
         ui.label(trouble.what).classes("whitespace-pre-wrap")
         if trouble.topics:
             _names(view, f"{trouble.queues:,} queues cannot be used, of the topics", "topics", trouble.topics)
         if trouble.groups:
             _names(view, "Groups that consume them:", "groups", trouble.groups)
-        if trouble.remedy:
+        if trouble.cause:
+            ui.label(f"This is an effect of {trouble.cause}").classes("text-sm")
+        elif trouble.remedy:
             ui.label(f"What to do: {trouble.remedy}").classes("text-sm whitespace-pre-wrap")
 
 

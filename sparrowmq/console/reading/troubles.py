@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from sparrowmq.client.admin.consequences import HEADLESS, Sign, causes, trees
 from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.operations.topic_operations import groups_of_topic, topic_table
 from sparrowmq.client.cluster.route import MASTER
@@ -33,6 +34,8 @@ _MOST_TOPICS: Final = 50  # of which groups are asked for
 _CRITICAL: Final = "critical"
 _AWAY: Final = ("no_answer", "no_master", "missing")
 
+_SIGNS: Final = {"no_master": HEADLESS}  # the condition of this name is another one
+_NO_SIGN: Final = Sign("", "", "", False, "")
 _LOOK: Final = "see whether it runs, and start it again"
 _REMEDIES: Final = {
     "no_answer": "see whether its process hangs, and whether this machine reaches its port; restart it if it hangs",
@@ -55,6 +58,8 @@ class Trouble:
         is_older: it was there when the console looked for the first time.
         queues, topics: what cannot be used because of it, of applications.
         groups: that consume these topics.
+        sign: what the rules of consequences.py read of it.
+        cause: the broker and the name of the trouble from which this one follows; "" if it follows from none.
     """
 
     name: str
@@ -68,6 +73,12 @@ class Trouble:
     queues: int = 0
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    sign: Sign | None = None
+    cause: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.who}: {self.name}"
 
 
 @dataclass(slots=True)
@@ -107,12 +118,21 @@ class Troubles:
         return self._lost
 
     def of_broker(self, broker: str) -> list[Trouble]:
-        return [each for each in self._now if each.broker in (broker, "")]
+        return self._with_causes([each for each in self._now if each.broker in (broker, "")])
 
     def of_topics(self, topics: Iterable[str]) -> list[Trouble]:
         """The troubles that keep some topics from being used."""
         wanted = set(topics)
-        return [each for each in self._now if not each.broker or not wanted.isdisjoint(each.topics)]
+        return self._with_causes(
+            [each for each in self._now if not each.broker or not wanted.isdisjoint(each.topics)]
+        )
+
+    def _with_causes(self, found: Sequence[Trouble]) -> list[Trouble]:
+        """Return these, and the troubles from which they follow, which have the remedies."""
+        titles = {each.title for each in found}
+        while more := {each.cause for each in self._now if each.title in titles and each.cause} - titles:
+            titles |= more
+        return [each for each in self._now if each.title in titles]
 
     def left_out(self, topic: str, silent: Iterable[str] = ()) -> dict[str, int]:
         """The brokers whose messages of a topic cannot be read, and the number of its queues there; 0 if unknown.
@@ -141,7 +161,7 @@ class Troubles:
             brokers = await self._look.look_again()
         except NetworkError as error:
             who = f"name server {self._look.servers.namesrv}"
-            self._settle([self._trouble("no_name_server", True, "", who, str(error))])
+            self._settle([self._trouble("no_name_server", True, "", who, str(error), "")])
             raise
         await self.update(brokers)
         return brokers
@@ -155,7 +175,7 @@ class Troubles:
             if all(each.number != MASTER for each in members):
                 slaves = ", ".join(each.address for each in members)
                 what = f"no broker of this name is the master; registered are only slaves ({slaves})"
-                found.append(self._trouble("no_master", True, name, f"broker {name}", what))
+                found.append(self._trouble("no_master", True, name, f"broker {name}", what, ""))
         registered = {each.name for each in brokers}
         for lost in self._lost:
             is_master = lost.number == MASTER
@@ -167,16 +187,19 @@ class Troubles:
                 continue
             what = f"it was registered at {lost.address}, and is no more"
             is_critical = lost.name not in registered
-            found.append(self._trouble("missing", is_critical, lost.name, _who(lost), what))
+            found.append(
+                self._trouble("missing", is_critical, lost.name, _who(lost), what, lost.address, is_master)
+            )
         await self._learn_topics(brokers)
         self._settle([await self._with_sufferers(each, brokers) for each in found])
 
     def _of(self, broker: BrokerNow) -> list[Trouble]:
-        who, is_master = _who(broker), broker.number == MASTER
-        if isinstance(broker.silence, NetworkError):
-            return [self._trouble("no_answer", is_master, broker.name, who, str(broker.silence))]
+        who, is_master, at = _who(broker), broker.number == MASTER, broker.address
         if broker.silence is not None:
-            return [self._trouble("refused", False, broker.name, who, str(broker.silence))]
+            name, is_critical = "refused", False
+            if isinstance(broker.silence, NetworkError):
+                name, is_critical = "no_answer", is_master
+            return [self._trouble(name, is_critical, broker.name, who, str(broker.silence), at, is_master)]
         return [
             Trouble(
                 name,
@@ -186,16 +209,27 @@ class Troubles:
                 told.what,
                 told.remedy,
                 told.since_ms,
+                sign=Sign(name, broker.name, at, is_master, told.what, told.cause or ""),
             )
             for name, told in told_conditions(broker.figures).items()
         ]
 
-    def _trouble(self, name: str, is_critical: bool, broker: str, who: str, what: str) -> Trouble:
+    def _trouble(
+        self,
+        name: str,
+        is_critical: bool,
+        broker: str,
+        who: str,
+        what: str,
+        address: str,
+        is_master: bool = True,
+    ) -> Trouble:
         begun = self._since.setdefault((name, who), (self._clock.now_ms(), not self._has_looked))
-        return Trouble(name, is_critical, broker, who, what, _REMEDIES[name], *begun)
+        sign = Sign(_SIGNS.get(name, name), broker, address, is_master, what)
+        return Trouble(name, is_critical, broker, who, what, _REMEDIES[name], *begun, sign=sign)
 
     def _settle(self, found: Sequence[Trouble]) -> None:
-        self._now = tuple(sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who)))
+        self._now = with_causes(found)
         lasting = {(each.name, each.who) for each in found}
         self._since = {key: begun for key, begun in self._since.items() if key in lasting}
         self._has_looked = True
@@ -255,15 +289,8 @@ class Troubles:
         table = self._table(trouble.broker)
         topics = {name: each for name, each in sorted(table.items()) if self._look.kind_of(name) == "topic"}
         groups = await self._groups_of(trouble.broker, topics, brokers)
-        return Trouble(
-            trouble.name,
-            trouble.is_critical,
-            trouble.broker,
-            trouble.who,
-            trouble.what,
-            trouble.remedy,
-            trouble.since_ms,
-            trouble.is_older,
+        return replace(
+            trouble,
             queues=sum(max(each.read_queue_nums, each.write_queue_nums) for each in topics.values()),
             topics=tuple(topics),
             groups=groups,
@@ -289,6 +316,23 @@ class Troubles:
         groups = tuple(sorted({group for each in answers.values() for group in each}))
         self._groups[broker] = self._clock.monotonic(), groups
         return groups
+
+
+def with_causes(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
+    """Return the worst and oldest first, and what follows from a trouble after it."""
+    ranked = sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who))
+    causes_of = causes([each.sign or _NO_SIGN for each in ranked])
+    named = [
+        each if cause is None else replace(each, cause=ranked[cause].title)
+        for each, cause in zip(ranked, causes_of, strict=True)
+    ]
+    # A warning can have critical consequences: then it is as urgent as they are.
+    order = [[named[at] for at in tree] for tree in trees(causes_of)]
+    return tuple(each for tree in sorted(order, key=_is_mild) for each in tree)
+
+
+def _is_mild(tree: Sequence[Trouble]) -> bool:
+    return not any(each.is_critical for each in tree)
 
 
 def _who(broker: BrokerNow) -> str:

@@ -82,6 +82,7 @@ class ToldCondition(Body):
     what: str = ""
     since_ms: int = 0
     remedy: str = ""
+    cause: str | None = None  # the name of the condition of the same server that it follows from
 
 
 class LostBroker(Body):

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
+from sparrowmq.cli.operator.doctor_command import _tell
+from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
 from tests.crash.not_here import skipped_without
@@ -52,7 +54,21 @@ def test_a_script_gets_an_object_for_each_finding(cluster):
     said = doctor(cluster, "--output", "json", "--group", "missing")
     found = json.loads(said.output)
     assert said.exit_code == 1 and {each["verdict"] for each in found} >= {"ok", "wrong"}
-    assert all(set(each) == {"verdict", "what", "check", "mend"} for each in found)
+    assert all(set(each) == {"verdict", "what", "check", "mend", "cause"} for each in found)
+
+
+def test_an_effect_comes_after_its_cause_without_a_remedy_of_its_own(capsys):
+    cause = Finding(Verdict.WRONG, "the disk is full", "asked", "free some space")
+    effect = Finding(Verdict.WRONG, "no slave follows", "asked", "start it", cause=cause.what)
+    _tell([cause, effect], verbose=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "WRONG    the disk is full",
+        "         fix:   free some space",
+        "effect   no slave follows",
+        "1 wrong, 0 warnings, 1 effects, 0 things are well",
+    ]
+    _tell([effect], verbose=True)
+    assert "fix:   start it" in capsys.readouterr().out
 
 
 def test_without_a_name_server_it_says_so():

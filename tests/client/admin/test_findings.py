@@ -1,6 +1,13 @@
 """What a broker tells by its conditions becomes findings."""
 
-from sparrowmq.client.admin.findings import STOPPING, Verdict, of_conditions, told_conditions
+from sparrowmq.client.admin.findings import (
+    STOPPING,
+    Finding,
+    Verdict,
+    of_conditions,
+    told_conditions,
+    with_causes,
+)
 from sparrowmq.metrics.condition_kinds import KINDS
 
 TOLD = {
@@ -21,3 +28,23 @@ def test_a_condition_is_a_finding_with_its_begin_and_its_remedy():
 
 def test_the_conditions_in_which_a_broker_takes_nothing_are_those_of_its_readyz():
     assert {kind.name for kind in KINDS if kind.is_unready} == STOPPING
+
+
+def test_an_effect_names_its_cause_and_comes_after_it():
+    slave = {
+        "condition.master_not_followed": '{"what":"no room","cause":"disk_full"}',
+        "condition.disk_full": '{"what":"no room"}',
+    }
+    master = {"condition.no_slave": '{"what":"no slave follows"}'}
+    well = Finding(Verdict.OK, "broker b answers", "asked")
+    found = with_causes(
+        [well, *of_conditions("a", master, "a", "h:1"), *of_conditions("s", slave, "a", "h:2", False)]
+    )
+    assert [each.sign.name if each.sign else "" for each in found] == [
+        "",
+        "disk_full",
+        "master_not_followed",
+        "no_slave",
+    ]
+    assert [each.cause for each in found] == ["", "", found[1].what, found[2].what]
+    assert not found[1].stops, "a slave takes no messages anyway"

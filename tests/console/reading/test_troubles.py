@@ -47,6 +47,19 @@ async def test_a_condition_has_what_the_broker_says(troubles):
     assert (first.what, first.remedy, first.since_ms, first.is_older) == ("it failed", "restart it", 5, False)
 
 
+async def test_an_effect_names_its_cause_and_comes_after_it_also_on_the_pages_that_suffer(troubles):
+    no_slave = ToldCondition(severity="critical", what="no slave follows", since_ms=1, remedy="start it")
+    full = ToldCondition(severity="warning", what="no room", since_ms=9, remedy="free some")
+    drained = ToldCondition(severity="warning", what="it is drained", since_ms=2, remedy="undrain it")
+    master = broker("a", figures={CONDITION + "no_slave": no_slave.encode().decode()})
+    slave = broker("a", 1, figures={CONDITION + "disk_full": full.encode().decode()})
+    other = broker("b", figures={CONDITION + "drained": drained.encode().decode()})
+    await troubles.update([master, slave, other])
+    assert [each.name for each in troubles.now()] == ["disk_full", "no_slave", "drained"], "it is urgent"
+    assert [each.cause for each in troubles.now()] == ["", "broker a (slave 1) at a:1: disk_full", ""]
+    assert [each.name for each in troubles._with_causes([troubles.now()[1]])] == ["disk_full", "no_slave"]
+
+
 async def test_a_master_that_does_not_answer_is_critical_and_a_slave_is_not(troubles, clock):
     await troubles.update([broker("a"), broker("a", 1)])
     await clock.advance(HOUR_S)
