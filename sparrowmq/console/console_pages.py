@@ -152,7 +152,7 @@ async def _draw(view: View, page: Page, place: ui.column) -> bool:
                 ui.label("The console cannot show this page").classes("font-semibold")
                 ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
                 ui.label("`sparrowmq doctor` finds the reason.").classes("text-sm opacity-70")
-            TroublePanel(view, [each for each in view.samples.troubles.now() if each.is_critical])
+            TroublePanel(view, [each for each in view.samples.troubles.now() if each.is_urgent])
     return True
 
 

@@ -179,6 +179,27 @@ async def test_a_condition_of_a_broker_is_shown_with_its_remedy(chromium, tmp_pa
                 await boss.sees(": drained", "What to do: when it shall take messages again")
                 assert await boss.page.locator(".trouble-warning").count() == 1
                 await boss.page.locator(".alarm.is-warning").wait_for()
+                await boss.page.get_by_role("button", name="Copy sparrowmq broker undrain broker-a").click()
+                await boss.sees("copied: command")
                 await admin.undrain("broker-a")
             await boss.page.locator(".trouble-warning").wait_for(state="detached")
             await boss.page.locator(".alarm").wait_for(state="hidden")
+
+
+async def test_dead_name_servers_are_the_causes_and_hide_no_other_condition(chromium, tmp_path: Path):
+    with OurNamesrv() as one, OurNamesrv() as other:
+        both = f"{one.address};{other.address}"
+        with OurBroker(both, tmp_path / "a", {"brokerName": "broker-a"}), console(both) as url:
+            boss = await logged_in(chromium, url)
+            await boss.go("conditions")
+            await boss.sees("Nothing is wrong")
+            assert one.process is not None and other.process is not None
+            one.process.kill()
+            dead = f"name server {one.address}: name_server_dead"
+            await boss.sees(dead, ": name_server_away", f"This is an effect of {dead}")
+            await boss.page.locator(".alarm.is-warning", has_text="1").wait_for()
+            async with Admin(other.address) as admin:
+                await admin.drain("broker-a")
+            await boss.sees(": drained")
+            other.process.kill()
+            await boss.sees(": no_name_server", ": unregistered", ": drained")

@@ -66,8 +66,8 @@ def _alarm(view: View) -> None:
         label = ui.label()
 
     def show() -> None:
-        found = view.samples.troubles.now()
-        critical = sum(each.is_critical for each in found)
+        found = [each for each in view.samples.troubles.now() if not each.cause]
+        critical = sum(each.is_urgent for each in found)
         link.classes(replace="alarm is-critical" if critical else "alarm is-warning")
         link.set_visibility(bool(found))
         link.props["aria-label"] = f"{critical} critical conditions, {len(found) - critical} warnings"

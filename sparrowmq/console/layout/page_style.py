@@ -68,6 +68,10 @@ body.body--dark a.link { color: #5eead4; }
 }
 .trouble-critical { border-left: 4px solid #dc2626; } .trouble-warning { border-left: 4px solid #ca8a04; }
 .trouble-effect { margin-left: 1.5rem; width: calc(100% - 1.5rem); }
+.remedy { margin: 0; } .remedy > * { display: inline; white-space: pre-wrap; overflow-wrap: anywhere; }
+.command { font-family: ui-monospace, monospace; background: rgba(128, 128, 128, .18); border: 0; color: inherit;
+  border-radius: .25rem; padding: .1rem .35rem; cursor: copy; text-align: left; }
+.command > * { display: inline; }
 .trouble-badge { padding: 0 .5rem; border-radius: .25rem; font-size: .8rem; font-weight: 600; }
 .trouble-critical .trouble-badge { background: #b91c1c; color: #fff; }
 .trouble-warning .trouble-badge { background: #facc15; color: #1f2937; }

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final, TypeVar
 
 from nicegui import ui
 
+from sparrowmq.client.admin.findings import STOPPING
 from sparrowmq.console.layout.described_page import Part, Update
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.reading.troubles import Trouble
 
 T = TypeVar("T")
+_AWAY: Final = frozenset({"no_answer", "no_master", "missing", "unregistered"})
+_REFUSING: Final = STOPPING - _AWAY | {"disk_hangs"}
+_MOST_EFFECTS: Final = 4  # that are shown without a click
 _SHOWN: Final = 8  # names of topics or groups
 
 
@@ -33,10 +39,32 @@ class TroublePanel:
         self._place.clear()
         self._place.set_visibility(bool(troubles or self._healthy))
         with self._place:
-            for each in troubles:
-                _card(self._view, each)
+            topics_of = {each.title: each.topics for each in troubles}
+            for tree in _trees(troubles):
+                _card(self._view, tree[0], shows_topics=True)
+                with _below(len(tree) - 1):
+                    for each in tree[1:]:
+                        _card(self._view, each, shows_topics=each.topics != topics_of.get(each.cause))
             if not troubles and self._healthy:
                 ui.label(self._healthy).classes("text-sm opacity-80")
+
+
+def _trees(troubles: Sequence[Trouble]) -> list[list[Trouble]]:
+    """Return each cause with its effects, which come after it."""
+    found: list[list[Trouble]] = []
+    for each in troubles:
+        if each.cause and found:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _below(count: int) -> AbstractContextManager[object]:
+    """Return the place of the effects of a trouble, which many of them share folded."""
+    if count <= _MOST_EFFECTS:
+        return nullcontext()
+    return ui.expansion(f"{count} effects").classes("w-full")
 
 
 def trouble_panel(of: Callable[[View, T], Sequence[Trouble]]) -> Part[T]:
@@ -47,23 +75,45 @@ def trouble_panel(of: Callable[[View, T], Sequence[Trouble]]) -> Part[T]:
     return draw
 
 
-def _card(view: View, trouble: Trouble) -> None:
-    color = "trouble-critical" if trouble.is_critical else "trouble-warning"
+def _card(view: View, trouble: Trouble, *, shows_topics: bool) -> None:
+    color = "trouble-critical" if trouble.is_urgent else "trouble-warning"
     indent = " trouble-effect" if trouble.cause else ""
     with ui.card().classes(f"w-full gap-1 {color}{indent}").props("flat bordered").mark("trouble"):
         with ui.row().classes("items-center gap-2"):
-            ui.label("critical" if trouble.is_critical else "warning").classes("trouble-badge")
+            ui.label("critical" if trouble.is_urgent else "warning").classes("trouble-badge")
             ui.label(trouble.title).classes("font-semibold")
             ui.label(since_text(trouble)).classes("text-sm")
         ui.label(trouble.what).classes("whitespace-pre-wrap")
-        if trouble.topics:
-            _names(view, f"{trouble.queues:,} queues cannot be used, of the topics", "topics", trouble.topics)
-        if trouble.groups:
+        if trouble.topics and shows_topics:
+            _names(view, suffering_text(trouble), "topics", trouble.topics)
+        if trouble.groups and shows_topics:
             _names(view, "Groups that consume them:", "groups", trouble.groups)
         if trouble.cause:
             ui.label(f"This is an effect of {trouble.cause}").classes("text-sm")
         elif trouble.remedy:
-            ui.label(f"What to do: {trouble.remedy}").classes("text-sm whitespace-pre-wrap")
+            _remedy(view, trouble.remedy)
+
+
+def _remedy(view: View, text: str) -> None:
+    """Draw a remedy, in which commands are between backticks; a click copies a command."""
+    with ui.element("p").classes("remedy text-sm"):
+        for at, part in enumerate(f"What to do: {text}".split("`")):
+            if at % 2:
+                with ui.element("button").props('type="button"').classes("command") as button:
+                    ui.label(part)
+                button.props["aria-label"] = f"Copy {part}"
+                button.on("click", partial(view.copy, "command", part))
+            elif part:
+                ui.label(part)
+
+
+def suffering_text(trouble: Trouble) -> str:
+    """Return what the topics of a broker suffer."""
+    if trouble.name in _AWAY:
+        return f"{trouble.queues:,} queues cannot be used, of the topics"
+    if trouble.name in _REFUSING:
+        return f"{trouble.queues:,} queues take no messages, but can be read, of the topics"
+    return f"{trouble.queues:,} queues are at this broker, of the topics"
 
 
 def _names(view: View, words: str, place: str, names: Sequence[str]) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.layout.described_page import Description, Page, heading, section
-from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns, Link, Table, link
+from sparrowmq.console.layout.tables import NO_ANSWER, UP, Badge, Column, Columns, Link, Table, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.reading.cluster_view import BrokerNow
 
@@ -46,13 +47,25 @@ def broker_link(broker: BrokerNow) -> Link:
     return link(broker.name, "cluster", broker.name, at=broker.address)
 
 
+def state_of(broker: BrokerNow) -> Badge:
+    """Return whether a broker answers, and if so its worst condition."""
+    if broker.silence is not None:
+        return NO_ANSWER
+    told = told_conditions(broker.figures)
+    worst = sorted(told, key=lambda name: (told[name].severity != "critical", told[name].since_ms))
+    if not worst:
+        return UP
+    more = f" +{len(told) - 1}" if len(told) > 1 else ""
+    return Badge(worst[0] + more, "red-9" if told[worst[0]].severity == "critical" else "deep-orange-10")
+
+
 COLUMNS: Final[Columns[BrokerRow]] = (
     Column("Cluster", lambda row: row.broker.cluster, is_wide=True),
     Column("Broker", lambda row: broker_link(row.broker)),
     Column("Role", lambda row: row.broker.role),
     Column("Address", lambda row: row.broker.address, is_wide=True),
     Column("Version", lambda row: row.broker.figures.get("brokerVersionDesc"), is_wide=True),
-    Column("State", lambda row: UP if row.broker.silence is None else NO_ANSWER),
+    Column("State", lambda row: state_of(row.broker)),
     Column("In per second", lambda row: row.broker.in_per_second, is_number=True),
     Column("Out per second", lambda row: row.broker.out_per_second, is_number=True, is_wide=True),
     Column("Log lag", lambda row: row.behind, is_number=True, is_wide=True),

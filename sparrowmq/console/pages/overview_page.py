@@ -11,10 +11,10 @@ from nicegui import ui
 from sparrowmq.console.history.samples import PERIOD_S, Rate
 from sparrowmq.console.layout.charts import lines
 from sparrowmq.console.layout.described_page import Description, Page, Update, heading, section
-from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns
+from sparrowmq.console.layout.tables import Column, Columns
 from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.pages.cluster_page import broker_link
+from sparrowmq.console.pages.cluster_page import broker_link, state_of
 from sparrowmq.console.pages.trends import Trends
 from sparrowmq.console.reading.cluster_view import BrokerNow
 
@@ -22,7 +22,7 @@ _COLUMNS: Final[Columns[BrokerNow]] = (
     Column("Broker", broker_link),
     Column("Role", lambda each: each.role),
     Column("Address", lambda each: each.address, is_wide=True),
-    Column("State", lambda each: UP if each.silence is None else NO_ANSWER),
+    Column("State", state_of),
     Column("In per second", lambda each: each.in_per_second, is_number=True),
     Column("Out per second", lambda each: each.out_per_second, is_number=True),
     Column("In today", lambda each: each.received_today, is_number=True, is_wide=True),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
@@ -170,6 +170,17 @@ class Look:
     async def brokers(self) -> list[BrokerNow]:
         """Every broker with its figures; one that does not answer has none."""
         return await self._brokers(self.servers)
+
+    async def at_once(self, known: Sequence[BrokerNow]) -> list[BrokerNow]:
+        """Ask brokers whose addresses are known, when no name server names them."""
+
+        async def one(broker: BrokerNow) -> BrokerNow:
+            try:
+                return replace(broker, figures=await broker_figures(self._patient, broker.address))
+            except SparrowError as error:
+                return replace(broker, silence=error)
+
+        return list(await asyncio.gather(*map(one, known)))
 
     async def _brokers(self, servers: CountedServers) -> list[BrokerNow]:
         async def one(place: BrokerPlace, number: int, address: str) -> BrokerNow:

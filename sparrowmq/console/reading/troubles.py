@@ -4,6 +4,7 @@
     no_answer     a broker is registered, and does not answer
     no_master     only slaves of a name are registered
     missing       fewer brokers of a name are registered than the console has seen, or none
+    name_server_dead    a name server does not answer, and another one does
     no_name_server
 
 The console looks every few seconds, whether a page is open or not. It remembers the brokers that it has seen, because
@@ -18,8 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.client.admin.consequences import HEADLESS, Sign, causes, trees
+from sparrowmq.client.admin.consequences import HEADLESS, NO_ANSWER, Sign, causes, trees
 from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.operations.namesrv_operations import conditions_of_namesrv
 from sparrowmq.client.admin.operations.topic_operations import groups_of_topic, topic_table
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.console.reading.cluster_view import BrokerNow, Look
@@ -34,7 +36,8 @@ _MOST_TOPICS: Final = 50  # of which groups are asked for
 _CRITICAL: Final = "critical"
 _AWAY: Final = ("no_answer", "no_master", "missing")
 
-_SIGNS: Final = {"no_master": HEADLESS}  # the condition of this name is another one
+# The names in the rules of consequences.py; the condition no_master is another one.
+_SIGNS: Final = {"no_master": HEADLESS, "no_name_server": NO_ANSWER, "name_server_dead": NO_ANSWER}
 _NO_SIGN: Final = Sign("", "", "", False, "")
 _LOOK: Final = "see whether it runs, and start it again"
 _REMEDIES: Final = {
@@ -42,6 +45,7 @@ _REMEDIES: Final = {
     "no_master": f"{_LOOK}; or make a slave the master (docs/operate/replication.md)",
     "missing": f"{_LOOK}; if it was removed for good, an administrator forgets it on the page Conditions",
     "refused": "start the console with an account that may, by --access-key and --secret-key",
+    "name_server_dead": "start it again with `mqnamesrv`; brokers and clients use the others meanwhile",
     "no_name_server": "start one with `mqnamesrv`, or start the console with the right addresses (-n)",
 }
 
@@ -75,6 +79,16 @@ class Trouble:
     groups: tuple[str, ...] = ()
     sign: Sign | None = None
     cause: str = ""
+    has_critical_effects: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.is_critical or self.has_critical_effects
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether all topics and brokers suffer."""
+        return self.name == "no_name_server"
 
     @property
     def title(self) -> str:
@@ -118,13 +132,13 @@ class Troubles:
         return self._lost
 
     def of_broker(self, broker: str) -> list[Trouble]:
-        return self._with_causes([each for each in self._now if each.broker in (broker, "")])
+        return self._with_causes([each for each in self._now if each.broker == broker or each.is_everywhere])
 
     def of_topics(self, topics: Iterable[str]) -> list[Trouble]:
         """The troubles that keep some topics from being used."""
         wanted = set(topics)
         return self._with_causes(
-            [each for each in self._now if not each.broker or not wanted.isdisjoint(each.topics)]
+            [each for each in self._now if each.is_everywhere or not wanted.isdisjoint(each.topics)]
         )
 
     def _with_causes(self, found: Sequence[Trouble]) -> list[Trouble]:
@@ -160,16 +174,38 @@ class Troubles:
         try:
             brokers = await self._look.look_again()
         except NetworkError as error:
-            who = f"name server {self._look.servers.namesrv}"
-            self._settle([self._trouble("no_name_server", True, "", who, str(error), "")])
+            who, address = f"name server {self._look.servers.namesrv}", self._look.name_servers[0]
+            nobody = self._trouble("no_name_server", True, "", who, str(error), address, is_master=False)
+            await self.update(await self._look.at_once(self._known()), [nobody])
             raise
-        await self.update(brokers)
+        await self.update(brokers, await self._of_name_servers())
         return brokers
 
-    async def update(self, brokers: Sequence[BrokerNow]) -> None:
+    def _known(self) -> list[BrokerNow]:
+        """The brokers that the console has seen, without their figures."""
+        return [
+            BrokerNow(seen.cluster, name, number, address, {}, None)
+            for name, seen in self._names.items()
+            for address, (number, _) in seen.last.items()
+        ]
+
+    async def _of_name_servers(self) -> list[Trouble]:
+        """Return the troubles of single name servers. At least one of them answers."""
+        servers = self._look.servers
+        answers, failures = await servers.each_namesrv(lambda at: conditions_of_namesrv(servers, at))
+        found = [
+            self._trouble("name_server_dead", False, "", f"name server {at}", str(error), at, is_master=False)
+            for at, error in failures.items()
+            if isinstance(error, NetworkError)
+        ]
+        for at, figures in answers.items():
+            found += _told(figures, "", f"name server {at}", at)
+        return found
+
+    async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
         """Find what is wrong, given the brokers that are registered."""
         self._remember(brokers)
-        found = [trouble for each in brokers for trouble in self._of(each)]
+        found = [*of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
         for name in sorted({each.name for each in brokers}):
             members = [each for each in brokers if each.name == name]
             if all(each.number != MASTER for each in members):
@@ -200,19 +236,7 @@ class Troubles:
             if isinstance(broker.silence, NetworkError):
                 name, is_critical = "no_answer", is_master
             return [self._trouble(name, is_critical, broker.name, who, str(broker.silence), at, is_master)]
-        return [
-            Trouble(
-                name,
-                told.severity == _CRITICAL,
-                broker.name,
-                who,
-                told.what,
-                told.remedy,
-                told.since_ms,
-                sign=Sign(name, broker.name, at, is_master, told.what, told.cause or ""),
-            )
-            for name, told in told_conditions(broker.figures).items()
-        ]
+        return _told(broker.figures, broker.name, who, at, is_master)
 
     def _trouble(
         self,
@@ -318,6 +342,25 @@ class Troubles:
         return groups
 
 
+def _told(
+    figures: Mapping[str, str], broker: str, who: str, address: str, is_master: bool = True
+) -> list[Trouble]:
+    """Return the conditions that a server tells."""
+    return [
+        Trouble(
+            name,
+            told.severity == _CRITICAL,
+            broker,
+            who,
+            told.what,
+            told.remedy,
+            told.since_ms,
+            sign=Sign(name, broker, address, is_master, told.what, told.cause or ""),
+        )
+        for name, told in told_conditions(figures).items()
+    ]
+
+
 def with_causes(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
     """Return the worst and oldest first, and what follows from a trouble after it."""
     ranked = sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who))
@@ -326,13 +369,13 @@ def with_causes(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
         each if cause is None else replace(each, cause=ranked[cause].title)
         for each, cause in zip(ranked, causes_of, strict=True)
     ]
-    # A warning can have critical consequences: then it is as urgent as they are.
-    order = [[named[at] for at in tree] for tree in trees(causes_of)]
-    return tuple(each for tree in sorted(order, key=_is_mild) for each in tree)
-
-
-def _is_mild(tree: Sequence[Trouble]) -> bool:
-    return not any(each.is_critical for each in tree)
+    found_trees = [[named[at] for at in tree] for tree in trees(causes_of)]
+    # A warning with critical effects, such as a lost slave, is as urgent as they are.
+    urgent = [
+        [replace(tree[0], has_critical_effects=any(each.is_critical for each in tree[1:])), *tree[1:]]
+        for tree in found_trees
+    ]
+    return tuple(each for tree in sorted(urgent, key=lambda tree: not tree[0].is_urgent) for each in tree)
 
 
 def _who(broker: BrokerNow) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.cluster_page import behind, differences, percent
+from sparrowmq.console.pages.cluster_page import behind, differences, percent, state_of
 from sparrowmq.console.reading.cluster_view import BrokerNow
 from sparrowmq.errors import BrokerUnreachable
 
@@ -33,3 +33,17 @@ async def test_the_cluster_shows_masters_and_the_slave_and_what_differs(visit):
     vera = await visit("vera")
     await vera.go("cluster")
     await vera.sees("slave 1", "Settings that differ", "0 B")
+
+
+async def test_the_state_of_a_broker_is_its_worst_condition():
+    def state(silence=None, **conditions):
+        figures = {
+            f"condition.{name}": f'{{"severity":"{severity}"}}' for name, severity in conditions.items()
+        }
+        found = state_of(BrokerNow("c", "b", 0, "a:1", figures, silence))
+        return found.text, found.color
+
+    assert state() == ("up", "green-9")
+    assert state(drained="warning") == ("drained", "deep-orange-10")
+    assert state(drained="warning", disk_full="critical") == ("disk_full +1", "red-9")
+    assert state(BrokerUnreachable("b", "x"), disk_full="critical") == ("no answer", "red-9")

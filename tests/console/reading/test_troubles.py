@@ -57,6 +57,8 @@ async def test_an_effect_names_its_cause_and_comes_after_it_also_on_the_pages_th
     await troubles.update([master, slave, other])
     assert [each.name for each in troubles.now()] == ["disk_full", "no_slave", "drained"], "it is urgent"
     assert [each.cause for each in troubles.now()] == ["", "broker a (slave 1) at a:1: disk_full", ""]
+    assert [each.is_urgent for each in troubles.now()] == [True, True, False]
+    assert troubles.left_out("t") == {}, "a slave with a full disk hides no message"
     assert [each.name for each in troubles._with_causes([troubles.now()[1]])] == ["disk_full", "no_slave"]
 
 
