@@ -61,7 +61,7 @@ def a_member_that_lacks_what_the_dead_master_has(field: Field) -> Course:
         "start the members that the text names as in sync",
         "`sparrowmq cluster` shows what each",
     )
-    assert "(in sync: 2)" in field.run("cluster", may_fail=True)
+    assert f"(in sync: 2 at {field.more['member-e'].address})" in field.run("cluster", may_fail=True)
     second.start_again()
 
 

@@ -129,7 +129,7 @@ def test_a_broker_that_is_set_to_do_less_says_so(changes: dict[str, Any], words:
 
 
 @pytest.mark.guards(
-    "Primary._slave_gone: count < self._most -> False", "Primary._no_slave: 'no slave follows' -> ''"
+    "Primary._slave_gone: count == self._most -> True", "Primary._no_slave: 'no slave follows' -> ''"
 )
 async def test_a_slave_that_is_missing_shows_at_its_master_and_a_missing_master_at_its_slave(
     tmp_path: Path,

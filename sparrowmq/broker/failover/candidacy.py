@@ -66,6 +66,7 @@ class Candidacy:
         self._vacant: float | None = None  # since when there is no master
         self._first_proved: int | None = None  # the first settled epoch that etcd had since the start
         self._was_out = False  # out of sync at some time since the start
+        self._seen: dict[int, str] = {}  # the addresses at which members led or ran last
         self._failed = ""
         self._failed_at = 0.0
         self._chosen: int | None = None  # the version of the state for which an operator chose us
@@ -74,6 +75,7 @@ class Candidacy:
         """Note what etcd has now."""
         if leader is not None:
             self._vacant = None
+            self._seen[leader.member] = leader.address
         elif self._vacant is None:
             self._vacant = self._clock.monotonic()
         if state is not None:
@@ -120,13 +122,14 @@ class Candidacy:
             end: the end of its log.
             others: the other members that run.
         """
+        self._seen |= {each.member: each.address for each in others}
         if self._failed and self._clock.age(self._failed_at) < COOLDOWN_S:
             return Reason(f"it could not start as the master: {self._failed}")
         if self.is_chosen(version):
             return None
         if state is None:
             return self._without_state(others)
-        in_sync = ", ".join(map(str, state.in_sync))
+        in_sync = ", ".join(map(self._named, state.in_sync))
         if self._member not in state.in_sync:
             return Reason(f"there is no master, and this member is not in sync (in sync: {in_sync})")
         doubt = state.doubt(self._member, self._own, end)
@@ -180,6 +183,9 @@ class Candidacy:
         if not problem or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
             return None
         return Reason(f"other members go first: {problem}")
+
+    def _named(self, member: int) -> str:
+        return f"{member} at {self._seen[member]}" if member in self._seen else str(member)
 
     def _without_state(self, others: Collection[Present]) -> Reason | None:
         """Return the reason if etcd does not know the group, and this store or another one was part of an epoch."""

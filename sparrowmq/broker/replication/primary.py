@@ -94,6 +94,9 @@ class Primary:
         self._tls = tls
         self._known = known
         self._most = 0  # slaves that followed at the same time
+        self._gone: set[str] = (
+            set()
+        )  # the slaves that have left since all followed, as far as they were known
         if in_sync is not None:
             in_sync.shipped = self._shipped
             in_sync.log_end = lambda: store.end
@@ -135,13 +138,22 @@ class Primary:
         return SlaveState(link.address, acked, lacks, is_near, link.speed, link.position)
 
     def _no_slave(self) -> str:
-        return "" if self._following() or not self._rules.is_sync or self._is_alone() else "no slave follows"
+        if self._following() or not self._rules.is_sync or self._is_alone():
+            return ""
+        return f"no slave follows{self._without()}"
 
     def _slave_gone(self) -> str:
-        """Return which part of the slaves is missing that followed at the same time."""
+        """Return which of the slaves is missing that followed at the same time."""
         count = len(self._following())
         self._most = max(self._most, count)
-        return f"{count} of {self._most} slaves follow" if count < self._most else ""
+        if count == self._most:
+            self._gone.clear()
+            return ""
+        return f"{count} of {self._most} slaves follow{self._without()}"
+
+    def _without(self) -> str:
+        gone = sorted(self._gone - {link.who for link in self._following()})
+        return f"; gone: {', '.join(gone)}" if gone else ""
 
     def _slave_behind(self) -> str:
         """Return which slave is far behind; "" if none is."""
@@ -226,6 +238,8 @@ class Primary:
     def _ended(self, link: SlaveLink) -> None:
         if link in self.links:
             self.links.discard(link)
+            if link.registered is not None:
+                self._gone.add(link.who)
             if self._in_sync is not None:
                 if link.member is not None and link.acked is not None:
                     self._in_sync.left(link.member)

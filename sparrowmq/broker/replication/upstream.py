@@ -158,7 +158,7 @@ class Upstream(asyncio.Protocol):
         of_master, shown = self._said[:HELLO_SIZE], self._said[HELLO_SIZE:whole]
         secret = self._secret or ""
         if not replication.is_proof(secret, "master", self._hello, of_master, shown):
-            raise RemoteProtocolError("its haSecret is another one; both need the same")
+            raise RemoteProtocolError("the master has another haSecret than this slave; both need the same")
         self._transport.write(replication.proof(secret, "slave", self._hello, of_master))
         self._hello = b""
         self._begin()

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,8 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover import candidacy
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
-from sparrowmq.broker.failover.group_state import Leader
+from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.replication import ha_port
 from sparrowmq.broker.replication.ha_port import port_for_slaves
@@ -216,3 +218,17 @@ async def test_an_operator_gives_up_what_only_lost_members_have(members: Members
     assert await members.bodies(2) == [b"both"]
     state = await members.state()
     assert (state.epoch, len(state.begins), state.in_sync) == (2, 1, (2,))
+
+
+@pytest.mark.guards("Candidacy.look: drop self._seen[leader.member]")
+async def test_members_in_sync_are_named_with_the_addresses_where_they_were_last(tmp_path: Path) -> None:
+    found = Candidacy(1, "broker-a", 4, OwnEpoch.load(tmp_path), ManualClock())
+    state = GroupState(epoch=3, line="x", leader=2, in_sync=(2, 3, 4), begins=((3, 0),))
+    leader = Leader(member=2, epoch=3, store="s", address="10.0.0.2:10911", shipping="10.0.0.2:10912")
+    found.look(leader, state)
+    found.look(None, state)
+    present = Present(member=3, store="s", address="10.0.0.3:10911", epoch=3, line="x")
+    reason = found.reason(state, 1, 0, [present])
+    assert reason is not None and reason.what.endswith(
+        "(in sync: 2 at 10.0.0.2:10911, 3 at 10.0.0.3:10911, 4)"
+    )

@@ -141,12 +141,16 @@ async def test_a_slave_that_is_far_behind_shows_until_it_has_caught_up(
 
 
 @pytest.mark.guards("Primary.name_slaves: not nameless or self._known is None -> True")
-async def test_a_slave_that_is_far_behind_is_named_by_its_address_as_a_broker(
+async def test_a_slave_that_is_behind_or_gone_is_named_by_its_address_as_a_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(primary, "BEHIND_S", 0.1)
     monkeypatch.setattr(primary, "NAMES_S", 0.05)
     async with master(tmp_path, role=BrokerRole.ASYNC_MASTER, **ON) as live, following(live) as slave:
+
+        async def ready() -> str:
+            return (await visit(live.broker.metrics_address, "/readyz"))[1]
+
         pool = Pool(SystemClock())
         session = await pool.session(live.cluster.namesrv)
         registration = RegisterBroker("broker-0", "127.0.0.1:9", "DefaultCluster", "", 1)
@@ -154,13 +158,14 @@ async def test_a_slave_that_is_far_behind_is_named_by_its_address_as_a_broker(
         await live.send(b"one")
         await slave.piece()
         async with asyncio.timeout(20):
-            while (
-                "slave 1 at 127.0.0.1:9 lacks "
-                not in (await visit(live.broker.metrics_address, "/readyz"))[1]
-            ):
+            while "slave 1 at 127.0.0.1:9 lacks " not in await ready():
                 pass
         labels = (await samples(live.broker.metrics_address, "slave"))["sparrowmq_slave_behind_bytes"]
         assert set(labels) == {("127.0.0.1:9",)}
+        slave.writer.close()
+        async with asyncio.timeout(20):
+            while "0 of 1 slaves follow; gone: slave 1 at 127.0.0.1:9\n" not in await ready():
+                pass
         pool.close()
 
 

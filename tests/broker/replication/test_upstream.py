@@ -367,7 +367,7 @@ async def test_a_master_with_another_secret_or_none_is_left(
 ) -> None:
     async with following(store, master, secret="Xq3") as (link, slave):
         assert not await slave.introduce("another")
-        assert await slave.has_left() and "its haSecret is another one" in str(link.error)
+        assert await slave.has_left() and "another haSecret than this slave" in str(link.error)
     async with following(store, master, secret="Xq3") as (link, slave):
         slave.ship(0)
         assert await slave.has_left() and "it shows no secret" in str(link.error)
