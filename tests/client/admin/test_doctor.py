@@ -152,6 +152,12 @@ def test_a_clock_is_compared_with_ours(off_s, words):
     assert words in found.what
 
 
+def test_a_clock_that_went_back_behind_the_start_of_the_broker_is_compared_with_ours():
+    status = {"bootTimestamp": "1700000000000", "runtime": "[ -1 days, 23 hours, 1 minutes, 0 seconds ]"}
+    (found,) = _clock("broker a", status, 1_700_000_000_000 + 60_000)
+    assert found.what == "the clock of broker a is 3600 s behind"
+
+
 async def test_a_topic_that_no_broker_has_is_told_in_the_words_of_java(tmp_path):
     async with Cluster(tmp_path) as cluster, Admin(cluster.namesrv) as admin:
         found = wrong(await admin.examine("missing"), "No route info of this topic")
