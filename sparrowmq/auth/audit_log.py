@@ -39,7 +39,6 @@ from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
-FILE: Final = "audit.log"
 WRITE_PERIOD_S: Final = 1.0
 SIZE_BYTES: Final = 64 << 20
 KEPT_FILES: Final = 4  # older ones

@@ -81,10 +81,10 @@ class AccessControl:
             assert users is not None
             self.guard = Guard([self._user_check(settings, users, topic_at)])
         if self.guard is not None:
-            from sparrowmq.auth.audit_log import FILE, Audit
+            from sparrowmq.auth.audit_log import Audit
 
-            path = settings.audit_path or settings.store_path / FILE
-            self.audit = Audit(path if settings.audit_log else None, clock or SystemClock())
+            path = settings.audit_file if settings.audit_log else None
+            self.audit = Audit(path, clock or SystemClock())
 
     @property
     def accounts(self) -> Mapping[str, Account | User]:

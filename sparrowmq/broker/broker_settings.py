@@ -313,6 +313,10 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
         return self.acl or self.authentication
 
     @property
+    def audit_file(self) -> Path:
+        return self.audit_path or self.store_path / "audit.log"
+
+    @property
     def bind_address(self) -> str:
         """The address to listen on: `bind`, else all addresses if `ip` is a public one."""
         return self.bind or (self.ip if is_loopback(self.ip) else EVERYWHERE)

@@ -70,4 +70,9 @@ def less_than_all(settings: BrokerSettings) -> str:
 
 def named_in_remedies(settings: BrokerSettings, file: Path | None) -> dict[str, str]:
     """Return what words in remedies stand for at a broker with these settings, which its file keeps."""
-    return {"NAME": settings.name, "STORE": str(settings.store_path), "CONF": str(file or "")}
+    return {
+        "NAME": settings.name,
+        "STORE": str(settings.store_path),
+        "CONF": str(file or ""),
+        "AUDIT": str(settings.audit_file),
+    }

@@ -21,6 +21,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
 
 HANGS_S: Final = 10.0
+_NO_ROOM: Final = 0.995
 NEARLY: Final = 0.05  # below the share of the disk from which no message is taken
 # The consequence of a full disk, by the files on it, if the log is on another disk.
 _WHEN_FULL: Final = {
@@ -30,6 +31,8 @@ _WHEN_FULL: Final = {
 
 
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
+    layout = store.settings.layout
+
     def failed() -> str:
         failure = store.flushed.error
         return str(failure) if failure is not None and not isinstance(failure.__cause__, DiskFull) else ""
@@ -51,11 +54,14 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         what = f"{used:.0%} of the disk of {folder} is used"
         if files == "commitlog":
             return f"{what}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
-        return f"{what}; when it is full, {_WHEN_FULL.get(files, 'its files cannot be written')}"
+        when = "so" if used >= _NO_ROOM else "when it is full,"
+        return f"{what}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_share_of(folder)}"
 
     def hangs() -> str:
         age_s = 0.0 if failed() else lag_s(store, store.flushed.value, clock.now_ms())
-        return f"for {age_s:.0f} s no message came to the disk" if age_s > HANGS_S else ""
+        return (
+            f"for {age_s:.0f} s no message came to the disk of {layout.commit_log}" if age_s > HANGS_S else ""
+        )
 
     def forked() -> str:
         names = ", ".join(piece.name for piece in _kept(store, FORKED))
@@ -89,12 +95,13 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
 
 
 def _index_incomplete(store: MessageStore) -> Kind:
-    """Return the kind, which follows from a full disk of the log only if the index is on that disk."""
-    layout = store.settings.layout
+    """Return the kind, which follows from what is reported about the disk that the index is on."""
+    layout, is_apart = store.settings.layout, False
     with suppress(OSError):
-        if os.stat(layout.index).st_dev != os.stat(layout.commit_log).st_dev:
-            return replace(kinds.INDEX_INCOMPLETE, follows=())
-    return kinds.INDEX_INCOMPLETE
+        is_apart = os.stat(layout.index).st_dev != os.stat(layout.commit_log).st_dev
+    return (
+        replace(kinds.INDEX_INCOMPLETE, follows=("disk_nearly_full",)) if is_apart else kinds.INDEX_INCOMPLETE
+    )
 
 
 def _fenced(store: MessageStore) -> str:
@@ -131,6 +138,15 @@ def _share_of_log(store: MessageStore) -> str:
     except OSError:
         return ""
     return f"; the log has {(store.end - store.begin) >> 20} of {size >> 20} MiB"
+
+
+def _share_of(folder: str) -> str:
+    """Return how much of its disk the files of a folder without subfolders have."""
+    try:
+        size = sum(each.stat().st_size for each in Path(folder).iterdir())
+        return f"; the files there have {size / (1 << 20):.1f} of {disk_use(folder).size_bytes / (1 << 20):.1f} MiB"
+    except OSError:
+        return ""
 
 
 def set_aside(store: MessageStore) -> tuple[int, int]:

@@ -33,27 +33,30 @@ STORE_FAILED: Final = Kind(
     "store_failed",
     Severity.CRITICAL,
     "look for errors of the disk in the system's log (dmesg); then restart the broker, which checks its log first; "
-    "replace the disk if it fails again. After `No space left on device`, first give the volume or the file below the "
-    "disk more room",
+    "replace the disk if it fails again. After `No space left on device`, first give the volume or the file below the"
+    " disk more room, and wait some seconds until it has that",
     is_unready=True,
 )
 DISK_FULL: Final = Kind(
     "disk_full",
     Severity.CRITICAL,
-    "free some space on that disk; if most of it is the store's, `sparrowmq broker set ADDRESS fileReservedTime=HOURS` "
-    "lets the broker keep less; writes go on by themselves",
+    "free some space on that disk: `df STORE` shows where it is mounted, and `du -xah MOUNT | sort -h | tail` what "
+    "takes it. A program that fills it again has to stop. If most of it is the store's, `sparrowmq broker set ADDRESS"
+    " fileReservedTime=HOURS` lets the broker keep less. Writes go on by themselves",
     is_unready=True,
 )
 DISK_NEARLY_FULL: Final = Kind(
     "disk_nearly_full",
     Severity.WARNING,
-    "free some space on that disk, or give it more; if most of it is the store's, `sparrowmq broker set ADDRESS "
-    "fileReservedTime=HOURS` lets the broker keep less",
+    "free some space on that disk, or give it more: `df STORE` shows where it is mounted, and `du -xah MOUNT | sort "
+    "-h | tail` what takes it. If most of it is the store's, `sparrowmq broker set ADDRESS fileReservedTime=HOURS` "
+    "lets the broker keep less",
 )
 DISK_HANGS: Final = Kind(
     "disk_hangs",
     Severity.CRITICAL,
-    "look at the disk (iostat -x 1); if it does not recover, stop the broker and use another disk",
+    "look at the disk: `dmesg`, `iostat -x 1`. A frozen file system goes on after `fsfreeze -u MOUNT`; if the disk "
+    "does not recover, stop the broker and use another one",
 )
 LOG_DAMAGED: Final = Kind(
     "log_damaged",
@@ -97,7 +100,7 @@ STATE_NOT_LOGGED: Final = Kind(
 STATE_NOT_SAVED: Final = Kind(
     "state_not_saved",
     Severity.WARNING,
-    "let the broker's user write to the folder config of its store, and see that there is room",
+    "see that the folder config of its store is there and has room, and that the broker's user may write to it",
 )
 
 DELIVERY_LATE: Final = Kind(
@@ -131,8 +134,9 @@ NAME_SERVER_AWAY: Final = Kind(
 NAME_TAKEN: Final = Kind(
     "name_taken",
     Severity.CRITICAL,
-    "stop one of the two, as a rule the one that was started last (bootTimestamp in `sparrowmq broker stats "
-    "HOST:PORT`). Give it a brokerName of its own (a slave: a brokerId of its own), and start it again",
+    "stop one of the two, as a rule the one that was started last: bootTimestamp in `sparrowmq broker stats ADDRESS`,"
+    " and in that of the other address. Give it a brokerName of its own (a slave: a brokerId of its own), and start "
+    "it again",
 )
 NO_SLAVE: Final = Kind(
     "no_slave",
@@ -163,8 +167,9 @@ MASTER_NOT_FOLLOWED: Final = Kind(
 NO_MASTER: Final = Kind(
     "no_master",
     Severity.CRITICAL,
-    "start the members that the text names as in sync: they have all acknowledged messages. `sparrowmq cluster` shows "
-    "what each member waits for; docs/operate/failover.md has the cases, also of a member that is lost",
+    "start the members that the text names as in sync, with the addresses where they were last: they have all "
+    "acknowledged messages. `sparrowmq cluster` shows what each member waits for; docs/operate/failover.md has the "
+    "cases, also of a member that is lost",
 )
 
 DRAINED: Final = Kind(
@@ -176,7 +181,8 @@ DRAINED: Final = Kind(
 LOG_NOT_WRITTEN: Final = Kind(
     "log_not_written",
     Severity.WARNING,
-    "let the server's user write to that file and its folder, and see that there is room; its lines go to stderr",
+    "see that its folder is there and has room, and that the server's user may write to it; meanwhile its lines go to"
+    " stderr",
 )
 CERTIFICATE: Final = Kind(
     "certificate",
@@ -199,7 +205,8 @@ ACCOUNTS_NOT_LOADED: Final = Kind(
 AUDIT_NOT_WRITTEN: Final = Kind(
     "audit_not_written",
     Severity.WARNING,
-    "let the server's user write to that file and its folder, and see that there is room",
+    "see that its folder is there and has room, and that the server's user may write to it; that is tried again all "
+    "the time",
 )
 VALUES_NOT_SAVED: Final = Kind(
     "values_not_saved",
@@ -235,9 +242,9 @@ QUOTA_USED_UP: Final = Kind(
 DENIALS: Final = Kind(
     "denials",
     Severity.WARNING,
-    "find the client by its address and by what it asks for, which the audit log (auditLogPath) has. Give it the right "
-    "keys, or its account the permission: `sparrowmq acl list`, `sparrowmq acl set --help`. Close the port to it if it "
-    "is a stranger",
+    "find the client by its address and by what it asks for, which the audit log has: `tail AUDIT`. Give it the right"
+    " keys, or its account the permission: `sparrowmq acl list`, `sparrowmq acl set --help`. Close the port to it if "
+    "it is a stranger",
 )
 USERS_NOT_READ: Final = Kind(
     "users_not_read",

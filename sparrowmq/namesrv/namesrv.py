@@ -64,7 +64,7 @@ class Namesrv:
         self._clock = clock
         self._measuring = Measuring(settings, clock, always=settings.is_measured)
         self._changing.tell(self._measuring.use)
-        self._conditions = Conditions(clock, Figures())
+        self._conditions = Conditions(clock, Figures(), lambda: {"AUDIT": str(settings.audit_file)})
         self._server: Server | None = None
         self._metrics: Door | None = None
         self._open = AsyncExitStack()

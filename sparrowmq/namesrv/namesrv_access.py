@@ -22,7 +22,7 @@ from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import LOOK_PERIOD_S, AccountFiles, account_files
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.address_patterns import Addresses
-from sparrowmq.auth.audit_log import FILE, Audit
+from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
@@ -65,8 +65,7 @@ class NamesrvAccess:
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
         self.guard = Guard([self.check])
-        path = settings.audit_path or settings.kv_path.with_name(FILE)
-        self.audit = Audit(path if settings.audit_log else None, clock)
+        self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
 
     def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""

@@ -73,6 +73,10 @@ class NamesrvSettings(UserSettings, ServerTlsSettings, MetricsSettings, LogSetti
     """Tell clients the queues of ordered topics. Java's default is false: there, ordered topics need this setting."""
 
     @property
+    def audit_file(self) -> Path:
+        return self.audit_path or self.kv_path.with_name("audit.log")
+
+    @property
     def checks_access(self) -> bool:
         """Whether the name server knows its peers, by accounts or by users."""
         return self.acl or self.authentication

@@ -12,7 +12,7 @@ import pytest
 from sparrowmq.broker.accepted_keys import FIXED
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.changes import use_in_store
+from sparrowmq.broker.changes import named_in_remedies, use_in_store
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
@@ -320,3 +320,10 @@ async def test_limits_of_held_pulls_change_while_the_broker_runs(tmp_path: Path)
         await live.session.call(UpdateBrokerConfig(), b"maxHeldPulls=1000\nmaxHeldPullsPerConnection=1\n")
         assert "maxHeldPullsPerConnection is 1" in (await refused(live.pull(**waits))).remark
         held.cancel()
+
+
+def test_commands_of_remedies_have_the_audit_log_of_the_broker(tmp_path: Path) -> None:
+    settings = BrokerSettings(store_path=tmp_path)
+    assert named_in_remedies(settings, None)["AUDIT"] == str(tmp_path / "audit.log")
+    moved = BrokerSettings(store_path=tmp_path, audit_path=tmp_path / "log" / "access.log")
+    assert named_in_remedies(moved, None)["AUDIT"] == str(tmp_path / "log" / "access.log")

@@ -38,16 +38,14 @@ def test_a_sound_store_has_no_condition(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_an_incomplete_index_follows_from_the_full_disk_of_the_log_if_it_is_there(
-    stores: Stores, is_same: bool
-) -> None:
+def test_an_incomplete_index_follows_from_the_disk_that_it_is_on(stores: Stores, is_same: bool) -> None:
     store = stores.open()
     index = Path(store.settings.layout.index)
     if not is_same:
         index.rename(index.with_name("moved"))
         index.symlink_to("/proc")  # a file system of its own
     kinds = {kind.name: kind for kind, _ in store_probes(store, ManualClock())}
-    assert kinds["index_incomplete"].follows == (("disk_full",) if is_same else ())
+    assert kinds["index_incomplete"].follows == (("disk_full",) if is_same else ("disk_nearly_full",))
 
 
 @pytest.mark.guards("store_conditions.store_probes.full: store.intake.full -> None")
@@ -117,6 +115,22 @@ def test_one_disk_for_all_folders_is_named_by_that_of_the_log(
     assert store.settings.layout.commit_log in said(store, ManualClock())["disk_nearly_full"]
 
 
+@pytest.mark.guards("store_conditions.store_probes.nearly_full: used >= _NO_ROOM -> False")
+def test_a_full_disk_of_the_index_says_so_and_how_much_of_it_the_index_has(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stores.open()
+    index = Path(store.settings.layout.index)
+    (index / "1").write_bytes(bytes(1 << 20))
+    used = {str(index): 0.97}
+    monkeypatch.setattr(store_conditions, "disk_use", lambda at: DiskUse(used.get(str(at), 0.5), 0, 4 << 20))
+    text = said(store, ManualClock())["disk_nearly_full"]
+    assert "; when it is full, messages are taken, but" in text
+    assert text.endswith("; the files there have 1.0 of 4.0 MiB")
+    used[str(index)] = 1.0
+    assert "; so messages are taken, but" in said(store, ManualClock())["disk_nearly_full"]
+
+
 @pytest.mark.guards("store_conditions.store_probes.hangs: age_s > HANGS_S -> False")
 async def test_a_disk_that_hangs_shows_after_a_while(stores: Stores) -> None:
     clock = ManualClock()
@@ -124,7 +138,7 @@ async def test_a_disk_that_hangs_shows_after_a_while(stores: Stores) -> None:
     put(store)
     assert said(store, clock) == {}
     await clock.advance(HANGS_S + 1)
-    assert "disk_hangs" in said(store, clock)
+    assert said(store, clock)["disk_hangs"].endswith(f" to the disk of {store.settings.layout.commit_log}")
     store.flush()
     assert said(store, clock) == {}
 

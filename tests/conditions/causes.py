@@ -219,7 +219,7 @@ def an_audit_log_without_a_folder(field: Field) -> Course:
     folder.write_text("")
     field.run("broker", "stats", "broker-b")
     remedy = yield
-    remedy.names("let the server's user write to that file and its folder")
+    remedy.names("see that its folder is there")
     folder.unlink()
     away.rename(folder)
 

@@ -194,7 +194,7 @@ def a_folder_of_state_that_is_gone(field: Field) -> Course:
     folder.write_text("")
     field.run("topic", "create", f"T{time.time_ns()}", may_fail=True)
     remedy = yield
-    remedy.names("let the broker's user write to the folder config of its store")
+    remedy.names("see that the folder config of its store is there")
     folder.unlink()
     away.rename(folder)
 
@@ -207,7 +207,7 @@ def a_log_folder_that_is_gone(field: Field) -> Course:
     field.run("broker", "set", "broker-c", "logLevel=DEBUG")
     field.run("broker", "set", "broker-c", "logLevel=INFO")
     remedy = yield
-    remedy.names("let the server's user write to that file and its folder")
+    remedy.names("see that its folder is there")
     folder.unlink()
     away.rename(folder)
     field.run("broker", "set", "broker-c", "logLevel=DEBUG")
