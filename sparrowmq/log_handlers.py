@@ -1,7 +1,7 @@
 """Log files that are never the end of a server: a line that its file cannot take goes to stderr.
 
 The folder may be gone, a rotation tool may have created the file for another user, or the disk may be full. The next
-line tries the file again.
+line tries the file again, and so does the look for conditions each second (`logs.problem`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ A message is always one line: characters that cannot be printed are escaped, bec
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import deque
 from dataclasses import dataclass
@@ -79,19 +80,37 @@ class LogSettings(Settings):
     """Time from which a request is logged as slow, in milliseconds. 0 logs none."""
 
 
+log = logging.getLogger(__name__)
+
 TAIL_BYTES: Final = 1 << 20
 _KEPT_LINES: Final = 1000
+_ROOM_BYTES: Final = 64 << 10  # free ones, with which a file of lines goes on
 
 _kept: _Kept | None = None  # the log that began in this process
 _unwritable: dict[str, str] = {}  # the files that cannot be written now, and why
 
 
 def problem() -> str:
-    """Return why lines go to stderr that a log file should have; "" if none do."""
+    """Return why lines go to stderr that a log file should have; "" if none do.
+
+    A server that has nothing to say would never find out that its file can be written again. So it says that.
+    """
+    for file in [each for each in _unwritable if _takes_lines(each)]:
+        log.warning("the log file %s can be written again", file)
     return "; ".join(
         f"the log file {file} cannot be written ({why}): its lines go to stderr"
         for file, why in _unwritable.items()
     )
+
+
+def _takes_lines(file: str) -> bool:
+    """Whether a file can be opened, and its disk has room."""
+    try:
+        with open(file, "a"):
+            disk = os.statvfs(file)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
 
 
 def files() -> list[Path]:

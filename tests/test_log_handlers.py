@@ -42,6 +42,26 @@ def test_lines_go_to_stderr_while_the_folder_is_gone_and_back_to_the_file(log, c
     assert logs.problem() == "" and "four" in file.read_text() and capsys.readouterr().err == ""
 
 
+@pytest.mark.guards("logs.problem: drop log.warning", "logs._takes_lines: return False -> return True")
+def test_a_server_without_anything_to_say_finds_out_that_its_file_can_be_written_again(log):
+    logger, file, handler = log
+    logging.getLogger().addHandler(handler)  # where the log of a server is
+    try:
+        file.unlink(missing_ok=True)
+        file.parent.rmdir()
+        file.parent.write_text("a file is in the place of the folder")
+        handler.close()
+        handler.stream = None
+        logger.warning("one")
+        assert str(file) in logs.problem() and str(file) in logs.problem()
+        file.parent.unlink()
+        file.parent.mkdir()
+        assert logs.problem() == ""
+        assert "can be written again" in file.read_text()
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.guards("_Careful.handleError: drop self._stray")
 def test_lines_go_to_stderr_while_the_disk_is_full(capsys):
