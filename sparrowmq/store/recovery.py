@@ -399,8 +399,10 @@ class Recovery:
         begin = scan_from if positions is None else max(positions.flushed, self.log.begin)
         for file in self.log.row.between(begin, end):
             low, high = max(begin, file.begin) - file.begin, min(end, file.end) - file.begin
-            for at in range(low, high, _CHUNK):
-                file.write(at, file.read(at, min(_CHUNK, high - at)))
+            while low < high:
+                until = min(low - low % _CHUNK + _CHUNK, high)  # no page has parts of two chunks
+                file.write_anew(low, file.read(low, until - low))
+                low = until
 
     def _path_at(self, offset: int) -> str:
         file = self.log.row.find(offset)

@@ -106,6 +106,9 @@ class Vfs(Protocol):
     def is_cached(self, file: File, offset: int) -> bool:
         """Whether a read at `offset` needs no disk access. True if the system cannot tell."""
 
+    def forget(self, file: File, offset: int, size: int) -> None:
+        """Let the system drop pages of this part from its cache, except those that it has still to write."""
+
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
         """Return the parts from `offset` on that may have bytes other than zero: begins and ends, rising."""
 
@@ -208,6 +211,10 @@ class Disk:
         except OSError:  # a file system without this flag; the read itself reports other errors
             return True
         return True
+
+    def forget(self, file: File, offset: int, size: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
         # A log file is allocated in advance. Unwritten parts need no read: 1 GiB of them took 1 s to read.

@@ -218,6 +218,9 @@ class RecordVfs:
     def is_cached(self, file: File, offset: int) -> bool:
         return True
 
+    def forget(self, file: File, offset: int, size: int) -> None:
+        """Forget nothing."""
+
     def used_ratio(self, path: str) -> float:
         return self.used
 

@@ -10,6 +10,7 @@ import pytest
 
 from sparrowmq.errors import BadStore, CorruptRecord, StoreFailed
 from sparrowmq.protocol.messages import record as records
+from sparrowmq.store import recovery
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import FILE_SIZE, load
 from sparrowmq.store.layout import SECTOR, offset_name
@@ -236,6 +237,42 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_before_it_counts(sto
         disk.apply(effect)
     for state in disk.states(30, random.Random(1)):
         assert bodies(MessageStore.open(settings, vfs=RecordVfs(state))) == FIVE[:2]
+
+
+class Forgetting(RealDisk):
+    """A disk that has only what was written since it was opened, once the cache has lost the rest of the log."""
+
+    def __init__(self, lost_from: int):
+        super().__init__()
+        self._lost_from = lost_from
+        self._written: list[range] = []
+
+    def forget(self, file, offset, size):
+        for at in range(max(offset, self._lost_from), min(offset + size, file.size)):
+            if not any(at in each for each in self._written):
+                super().write(file, at, b"\0")
+
+    def write(self, file, offset, content):
+        self._written.append(range(offset, offset + len(content)))
+        super().write(file, offset, content)
+
+
+@pytest.mark.guards("Recovery._write_again: low - low % _CHUNK + _CHUNK -> low + _CHUNK")
+def test_nothing_is_forgotten_before_it_was_read_to_be_written_again(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(recovery, "_CHUNK", PAGE)
+    store = stores.open(commit_log_file_size=1 << 20)
+    put(store, FIVE[0])
+    store.close()
+    flushed = store.end
+    store = stores.open(commit_log_file_size=1 << 20)
+    written = [*FIVE[:1], *(b"%d" % number + b"x" * 1000 for number in range(30))]
+    for body in written[1:]:
+        put(store, body)
+    stores.crash(store)
+    store = stores.open(vfs=Forgetting(flushed), commit_log_file_size=1 << 20)
+    assert bodies(store) == written
 
 
 @pytest.mark.guards("Recovery.run: drop layout")

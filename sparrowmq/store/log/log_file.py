@@ -69,6 +69,16 @@ class LogFile:
         """Write at a position of the file. The next `sync` brings the bytes to disk."""
         self._vfs.write(self.file, position, content)
 
+    def write_anew(self, position: int, content: bytes) -> None:
+        """Write pages of which an earlier write failed.
+
+        ext4 takes such pages for allocated on disk. Written once more, they reach the disk without their mark as
+        unwritten being taken away, and are zeros as soon as the cache has lost them. So the cache loses them before.
+        """
+        first, end = position // PAGE * PAGE, position + len(content)
+        self._vfs.forget(self.file, first, -(-(end - first) // PAGE) * PAGE)
+        self.write(position, content)
+
     def read(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the file's end. Unreadable bytes are zeros."""
         size = min(size, self.end - self.begin - position)
