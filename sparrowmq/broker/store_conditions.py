@@ -31,8 +31,6 @@ _WHEN_FULL: Final = {
 
 
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
-    layout = store.settings.layout
-
     def failed() -> str:
         failure = store.flushed.error
         return str(failure) if failure is not None and not isinstance(failure.__cause__, DiskFull) else ""
@@ -45,22 +43,14 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         return f"{why}{_share_of_log(store)}" if why else ""
 
     def nearly_full() -> str:
-        if full():
-            return ""
-        limit = store.settings.disk_full_ratio
-        files, folder, used = max(_uses(store), key=lambda use: use[2], default=("", "", 0.0))
-        if used < limit - NEARLY:
-            return ""
-        what = f"{used:.0%} of the disk of {folder} is used"
-        if files == "commitlog":
-            return f"{what}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
-        when = "so" if used >= _NO_ROOM else "when it is full,"
-        return f"{what}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_share_of(folder)}"
+        return "" if full() else _nearly_full(store)
 
     def hangs() -> str:
         age_s = 0.0 if failed() else lag_s(store, store.flushed.value, clock.now_ms())
         return (
-            f"for {age_s:.0f} s no message came to the disk of {layout.commit_log}" if age_s > HANGS_S else ""
+            f"for {age_s:.0f} s no message came to the disk of {store.settings.layout.commit_log}"
+            if age_s > HANGS_S
+            else ""
         )
 
     def forked() -> str:
@@ -92,6 +82,19 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.FORKED_MESSAGES, forked),
         (_index_incomplete(store), lacks_keys),
     )
+
+
+def _nearly_full(store: MessageStore) -> str:
+    """Return which disk is nearly full, and what happens when it is full."""
+    limit = store.settings.disk_full_ratio
+    files, folder, used = max(_uses(store), key=lambda use: use[2], default=("", "", 0.0))
+    if used < limit - NEARLY:
+        return ""
+    what = f"{used:.0%} of the disk of {folder} is used"
+    if files == "commitlog":
+        return f"{what}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
+    when = "so" if used >= _NO_ROOM else "when it is full,"
+    return f"{what}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_share_of(folder)}"
 
 
 def _index_incomplete(store: MessageStore) -> Kind:

@@ -59,7 +59,7 @@ def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
 
 @pytest.mark.guards(
     "store_conditions.store_probes.nearly_full: true full()",
-    "store_conditions.store_probes.nearly_full: limit - NEARLY -> limit",
+    "store_conditions._nearly_full: limit - NEARLY -> limit",
 )
 def test_a_nearly_full_disk_shows_before_no_message_is_taken(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
@@ -83,7 +83,7 @@ def test_a_nearly_full_disk_shows_before_no_message_is_taken(
 
 @pytest.mark.guards(
     "store_conditions._uses: with_logs(folders(store)).items() -> [('commitlog', store.settings.layout.commit_log)]",
-    "store_conditions.store_probes.nearly_full: files == 'commitlog' -> True",
+    "store_conditions._nearly_full: files == 'commitlog' -> True",
 )
 @pytest.mark.parametrize(
     ("name", "words"),
@@ -115,7 +115,7 @@ def test_one_disk_for_all_folders_is_named_by_that_of_the_log(
     assert store.settings.layout.commit_log in said(store, ManualClock())["disk_nearly_full"]
 
 
-@pytest.mark.guards("store_conditions.store_probes.nearly_full: used >= _NO_ROOM -> False")
+@pytest.mark.guards("store_conditions._nearly_full: used >= _NO_ROOM -> False")
 def test_a_full_disk_of_the_index_says_so_and_how_much_of_it_the_index_has(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
