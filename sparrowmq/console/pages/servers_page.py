@@ -33,7 +33,7 @@ async def draw(view: View) -> None:
             rows.append((address, None))
         except SparrowError as error:
             rows.append((address, error))
-    Table(view, _SERVERS, rows, "no address is known")
+    Table(view, _SERVERS, rows, "no address is known", wraps=True)
     use_name_servers(view.look.name_servers).button(view)
     for line in channel_lines(view.look.is_encrypted):
         ui.label(line).classes("text-sm opacity-80")
@@ -73,11 +73,17 @@ def _show(finding: Finding) -> None:
     color = "red-8" if finding.verdict is Verdict.WRONG else "deep-orange-10"
     with ui.card().classes("w-full gap-1").props("flat bordered"):
         with ui.row().classes("items-center gap-2 no-wrap"):
-            ui.badge(finding.verdict.value).props(f"color={color}")
+            ui.badge(badge_text(finding)).props(f"color={color}")
             ui.label(finding.what).classes("whitespace-pre-wrap")
         ui.label(f"checked: {finding.check}").classes("text-sm opacity-70")
-        if finding.mend:
+        if finding.cause:
+            ui.label(f"This is an effect of: {finding.cause}").classes("text-sm")
+        elif finding.mend:
             ui.label(finding.mend).classes("mono whitespace-pre-wrap")
+
+
+def badge_text(finding: Finding) -> str:
+    return "effect" if finding.cause else finding.verdict.value
 
 
 def problems(findings: Sequence[Finding]) -> list[Finding]:

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.client.admin.findings import Finding, Verdict
-from sparrowmq.console.pages.servers_page import channel_lines, problems, summary
+from sparrowmq.console.pages.servers_page import badge_text, channel_lines, problems, summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -39,3 +39,9 @@ async def test_name_servers_and_what_the_doctor_finds(visit, stage):
     await vera.sees(stage.namesrv, "up")
     await vera.press("Examine the cluster")
     await vera.sees(" OK")
+
+
+async def test_an_effect_is_marked_as_one():
+    cause = Finding(Verdict.WRONG, "the disk is full", "asked", "free some")
+    assert badge_text(cause) == "wrong"
+    assert badge_text(Finding(Verdict.WRONG, "no slave", "asked", cause=cause.what)) == "effect"
