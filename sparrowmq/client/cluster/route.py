@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.named_address import with_broker
 from sparrowmq.protocol.requests.bodies import BrokerRoute, TopicRoute
@@ -130,10 +132,19 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
 
 def addresses_in(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> dict[str, Addresses]:
     """The addresses of brokers. If a proxy has given them, each of its own for the broker."""
-    return {
-        row.broker_name: {
-            number: with_broker(at, row.broker_name) if names_brokers else at
-            for number, at in row.broker_addrs.items()
-        }
+    return {row.broker_name: row.broker_addrs for row in of_brokers(rows, names_brokers=names_brokers)}
+
+
+def of_brokers(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> list[BrokerRoute]:
+    """The same brokers; those behind a proxy with addresses of their own, by which each is asked."""
+    if not names_brokers:
+        return list(rows)
+    return [
+        structs.replace(
+            row,
+            broker_addrs={
+                number: with_broker(at, row.broker_name) for number, at in row.broker_addrs.items()
+            },
+        )
         for row in rows
-    }
+    ]

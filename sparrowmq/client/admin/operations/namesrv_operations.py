@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.client.cluster.route import of_brokers
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import CONDITIONS, LOST_BROKERS
 from sparrowmq.protocol.requests import settings_text
@@ -33,15 +36,20 @@ from sparrowmq.protocol.requests.namesrv_headers import (
 
 
 async def cluster_table(asker: Asker, address: str | None = None) -> ClusterTable:
-    """Return all brokers with their addresses."""
-    return ClusterTable.decode((await asker.ask_namesrv(GetBrokerCluster(), address=address)).body)
+    """Return all brokers with their addresses. The address of one that a proxy hides names the broker."""
+    table = ClusterTable.decode((await asker.ask_namesrv(GetBrokerCluster(), address=address)).body)
+    rows = of_brokers(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+    return replace(table, broker_addr_table=dict(zip(table.broker_addr_table, rows, strict=True)))
 
 
 async def topic_route(asker: Asker, topic: str, address: str | None = None) -> TopicRoute | None:
-    """Return the brokers that have a topic; None if none has."""
+    """Return the brokers that have a topic, with addresses as in `cluster_table`; None if none has."""
     request = GetRoute(topic=topic, accept_standard_json_only=True)
     answer = await asker.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,), address=address)
-    return None if answer.code else TopicRoute.decode(answer.body)
+    if answer.code:
+        return None
+    route = TopicRoute.decode(answer.body)
+    return replace(route, broker_datas=of_brokers(route.broker_datas, names_brokers=route.names_brokers))
 
 
 async def topic_names(asker: Asker, cluster: str | None = None) -> list[str]:
