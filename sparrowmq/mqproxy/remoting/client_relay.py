@@ -33,17 +33,18 @@ from sparrowmq.errors import (
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
-from sparrowmq.mqproxy.remoting.destinations import REACH, Reach, named_broker, topic_of
+from sparrowmq.mqproxy.remoting.destinations import OF_A_TOPIC, REACH, Reach, named_broker, topic_of
 from sparrowmq.mqproxy.remoting.forwarding import forwarded, size_of
-from sparrowmq.mqproxy.remoting.joining import joined, readdressed, with_consumers
+from sparrowmq.mqproxy.remoting.joining import found_already, joined, readdressed, reply_of, with_consumers
 from sparrowmq.mqproxy.remoting.link import CONNECT_S, Link, connect
+from sparrowmq.mqproxy.remoting.repeated_questions import Repeats
 from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.named_address import BROKER_FIELD
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
@@ -95,6 +96,7 @@ class Relay:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._brokers: set[str] = set()  # of the routes that it has asked for
         self._lookups = Lookups(servers.cluster)
+        self._repeats = Repeats(servers.clock)
         self._heartbeat: Command | None = None
         self._held_bytes = 0  # of its requests without an answer
         session.on_end(self._ended)
@@ -142,7 +144,7 @@ class Relay:
         if self._servers.users is not None:
             self._servers.users.authenticate(self._session, command)
         if reach is Reach.ROUTE or reach is Reach.CLUSTER:
-            return _reply(await self._routes(command, reach))
+            return reply_of(await self._routes(command, reach))
         names = await self._destinations(command, reach)
         if reach is Reach.CONNECTIONS:
             return await self._connections(names, command)
@@ -150,6 +152,8 @@ class Relay:
             return await self._ask(names[0], command)
         if reach is Reach.ANY:
             return await self._ask_any(names, command)
+        if reach is Reach.RECORDS and self._repeats.has(command, len(names)):
+            return found_already()
         return await self._ask_all(names, command, reach)
 
     def _allowed(self, command: Command) -> None:
@@ -186,7 +190,7 @@ class Relay:
         name = named_broker(command.code, fields, command.body)
         if name:
             return [name]
-        topic = topic_of(command.code, fields, command.body) if reach in (Reach.ONE, Reach.ANY) else ""
+        topic = topic_of(command.code, fields, command.body) if reach in OF_A_TOPIC else ""
         if topic:
             names = sorted(row.broker_name for row in (await self._lookups.route(topic)).broker_datas)
         else:
@@ -319,19 +323,12 @@ class Relay:
             header = command.header(row.header)
             asking = self._session.call(header, command.body, timeout_s=CLIENT_S, accept=_ANY_CODE)
             answer: Response[Any] = await asking
-            reply = _reply(answer.body, answer.code, answer.remark)
+            reply = reply_of(answer.body, answer.code, answer.remark)
         except SparrowError as error:
             code, remark = _refusal(error)
-            reply = _reply(b"", code, remark)
+            reply = reply_of(b"", code, remark)
         with suppress(ConnectionClosed):  # so the broker does not wait any more
             await link.tell(reply, command.opaque)
-
-
-def _reply(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
-    raw = body if isinstance(body, bytes) else body.encode()
-    return Command(
-        code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw
-    )
 
 
 def _refusal(error: Exception) -> tuple[int, str]:

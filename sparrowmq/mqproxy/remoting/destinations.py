@@ -5,7 +5,7 @@
     ALL       to all of the client's brokers; the answer is the first error, or the first answer
     MEMBERS   to all; the answer has the members that any of them knows
     CONNECTIONS  likewise, with the members at the gRPC port, which no broker knows
-    RECORDS   to all; the answer has the messages of all
+    RECORDS   to all brokers of the topic; the answer has the messages of all
     ROUTE, CLUSTER   mqproxy answers, with its own address instead of the brokers'
 
 Requests that name a broker go to this one only, also if their kind is ALL. Other requests are refused: they are for
@@ -85,6 +85,7 @@ REACH: Final[Mapping[int, Reach]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Reach.ROUTE,
     RequestCode.GET_BROKER_CLUSTER_INFO: Reach.CLUSTER,
 }
+OF_A_TOPIC: Final = frozenset({Reach.ONE, Reach.ANY, Reach.RECORDS})  # they go to the brokers that have it
 # The topic's one-letter name in requests that have such names.
 _SHORT: Final = frozenset(
     {

@@ -1,4 +1,4 @@
-"""One answer of the answers of several brokers, and routes with the proxy's address."""
+"""Answers of the proxy: one of the answers of several brokers, and routes with its own address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sparrowmq.mqproxy.remoting.destinations import Reach
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerConnections, ConsumerList
 from sparrowmq.protocol.requests.headers import QueryMessageReply
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.body import Body
+from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
 
 
 def joined(reach: Reach, answers: list[Command]) -> Command:
@@ -65,3 +66,17 @@ def _updated(answer: Command) -> Any:
 def readdressed(rows: Iterable[BrokerRoute], address: str) -> list[BrokerRoute]:
     """The same brokers, all of them at one address."""
     return [replace(row, broker_addrs=dict.fromkeys(row.broker_addrs, address)) for row in rows]
+
+
+def found_already() -> Command:
+    """The answer to a question for messages that the answer to the same question has."""
+    reply = reply_of(b"", ResponseCode.QUERY_NOT_FOUND, "mqproxy has answered this for all brokers")
+    return replace(reply, fields=QueryMessageReply(0, 0).ext_fields())
+
+
+def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
+    """An answer of the proxy itself."""
+    raw = body if isinstance(body, bytes) else body.encode()
+    return Command(
+        code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw
+    )

@@ -66,3 +66,23 @@ async def test_mqadmin_reads_the_queues_of_all_brokers(tmp_path):
         lines = (await said(place, "queryMsgByKey -t orders -k k")).splitlines()[1:]
         assert len(lines) == len({line.split()[0] for line in lines}) == 4
         assert f"{place.address}#broker-1" in await said(place, "topicRoute -t orders")
+
+
+async def test_a_client_that_asks_for_each_broker_gets_each_message_once(tmp_path):
+    """As Java's queryMessage, which asks all brokers in one loop and names none."""
+    async with proxied(tmp_path) as place:
+        await send_and_index(place)
+        for _ in range(2):
+            answers = await asked(place.address, QUERY, QUERY)
+            assert sorted(answer.code for answer in answers) == [0, ResponseCode.QUERY_NOT_FOUND]
+            found = [record.decode(each).body for answer in answers for each in record.walk(answer.body)]
+            assert sorted(found) == BODIES
+
+
+async def test_the_only_broker_of_a_topic_answers_each_question(tmp_path):
+    async with proxied(tmp_path, 1) as place:
+        async with connect(place.cluster.namesrv) as mq:
+            await mq.send("orders", b"hello", keys=["k"])
+        async with asyncio.timeout(30):
+            while {answer.code for answer in await asked(place.address, QUERY, QUERY)} != {0}:
+                await asyncio.sleep(0.02)
