@@ -1,17 +1,20 @@
 """The brokers of a cluster, ours or Apache's, as the gRPC port needs them.
 
 Routes, topics and groups are asked for once in some seconds. A route stays in use while no name server answers. All
-clients share the connections to name servers and brokers, and may invent any number of names. So each client's
-connection asks for few names at a time, and its other questions wait in mqproxy. Those of other clients pass them.
+clients share the connections to name servers and brokers, and may invent any number of names. So all clients together
+have few questions at a time at the name servers, and at each broker. The others wait in mqproxy, in fair turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import zip_longest
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from sparrowmq.client.cluster.name_servers import NameServers
@@ -20,6 +23,8 @@ from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteErr
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
+from sparrowmq.mqproxy.fair_turns import FairTurns
+from sparrowmq.mqproxy.kept_answers import Kept
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
@@ -43,41 +48,12 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
-V = TypeVar("V")
 
-FRESH_S: Final = 5.0
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
-MOST_KEPT: Final = 10_000
-NAMES_AT_ONCE: Final = 16  # of one connection of a client
-
-
-class Kept(Generic[V]):
-    """Answers that are asked for again after some seconds, and kept while no answer comes."""
-
-    def __init__(self, clock: Clock, ask: Callable[[str], Awaitable[V]]) -> None:
-        self._clock = clock
-        self._ask = ask
-        self._kept: dict[str, tuple[float, V]] = {}
-
-    async def of(self, name: str) -> V:
-        """The answer for a name. Raises: as `ask`, if there is none that was kept."""
-        known = self._kept.get(name)
-        now = self._clock.monotonic()
-        if known is not None and now - known[0] < FRESH_S:
-            return known[1]
-        try:
-            found = await self._ask(name)
-        except NetworkError:
-            if known is None:
-                raise
-            found = known[1]
-        except (NoRoute, RemoteError):
-            self._kept.pop(name, None)
-            raise
-        if len(self._kept) >= MOST_KEPT:
-            self._kept.clear()
-        self._kept[name] = now, found
-        return found
+ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
+SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
+# A broker of 4.x does not know the request.
+_NO_GROUP: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
 class Addresses:
@@ -239,6 +215,11 @@ class ClusterBrokers:
         self.addresses = Addresses(network.name_servers, clock)
         self._connections = Connections(network, self.addresses)
         self.ask, self.announce = self._connections.ask, self._connections.announce
+        self._clock = clock
+        self._route_turns, self._group_turns = FairTurns(), FairTurns()
+        # By broker, so that the topics of one that hangs do not delay those of the others.
+        self._topic_turns: defaultdict[str, FairTurns] = defaultdict(FairTurns)
+        self._silent: dict[str, float] = {}  # brokers that did not answer a question, and when
         self._routes: Kept[TopicRoute] = Kept(clock, self._ask_route)
         self._topics: Kept[TopicConfig] = Kept(clock, self._ask_topic)
         self._groups: Kept[GroupConfig | None] = Kept(clock, self._ask_group)
@@ -269,14 +250,18 @@ class ClusterBrokers:
         """Return the conditions that mqproxy without accounts can be in because of clients."""
         return [(TRANSACTIONS_NOT_ASKED, lambda: self._connections.left_out)]
 
-    async def route(self, topic: str) -> TopicRoute:
-        return await self._routes.of(topic)
+    async def route(self, topic: str, asker: Hashable = None) -> TopicRoute:
+        """The brokers of a topic, for a connection of a client. Raises: NoRoute, NetworkError, RemoteError."""
+        return await self._routes.of(topic, partial(self._route_turns.turn, asker))
 
-    async def topic(self, name: str) -> TopicConfig:
-        return await self._topics.of(name)
+    async def topic(self, name: str, asker: Hashable = None) -> TopicConfig:
+        """The settings of a topic. Raises: as `route`."""
+        first, *_ = await self._masters_of(name, asker)
+        return await self._topics.of(name, partial(self._topic_turns[first].turn, asker))
 
-    async def group(self, name: str) -> GroupConfig | None:
-        return await self._groups.of(name)
+    async def group(self, name: str, asker: Hashable = None) -> GroupConfig | None:
+        """The settings of a group; None if it has none. Raises: NetworkError, RemoteError."""
+        return await self._groups.of(name, partial(self._group_turns.turn, asker))
 
     async def _ask_route(self, topic: str) -> TopicRoute:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
@@ -288,50 +273,72 @@ class ClusterBrokers:
         return route
 
     async def _ask_topic(self, name: str) -> TopicConfig:
-        route = await self.route(name)
-        for row in route.broker_datas:
-            if MASTER in row.broker_addrs:
-                try:
-                    answer = await self.ask(row.broker_name, GetTopicConfig(topic=name))
-                except RemoteError as error:
-                    if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                        raise
-                    return TopicConfig(name)  # a broker of 4.x
-                return TopicConfig.decode(answer.body)
-        raise NoRoute(name, str(self._name_servers))
+        try:
+            answer = await self._ask_one_of(await self._masters_of(name), GetTopicConfig(topic=name))
+        except RemoteError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            return TopicConfig(name)  # a broker of 4.x
+        return TopicConfig.decode(answer.body)
 
     async def _ask_group(self, name: str) -> GroupConfig | None:
-        for broker_name in await self.addresses.masters():
-            try:
-                answer = await self.ask(broker_name, GetGroupConfig(group=name))
-            except RemoteError as error:
-                if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                    return None
-                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    raise
-                return None  # a broker of 4.x
-            return GroupConfig.decode(answer.body)
-        raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
+        names = self._answering_first(await self.addresses.masters())
+        if not names:
+            raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
+        try:
+            answer = await self._ask_one_of(names, GetGroupConfig(group=name))
+        except RemoteError as error:
+            if error.code not in _NO_GROUP:
+                raise
+            return None
+        return GroupConfig.decode(answer.body)
+
+    async def _masters_of(self, topic: str, asker: Hashable = None) -> list[str]:
+        """The brokers to ask about a topic: those that answer come first."""
+        rows = (await self.route(topic, asker)).broker_datas
+        found = self._answering_first(row.broker_name for row in rows if MASTER in row.broker_addrs)
+        if not found:
+            raise NoRoute(topic, str(self._name_servers))
+        return found
+
+    def _answering_first(self, names: Iterable[str]) -> list[str]:
+        now = self._clock.monotonic()
+        return sorted(names, key=lambda name: now - self._silent.get(name, -SILENT_S) < SILENT_S)
+
+    async def _ask_one_of(self, names: Sequence[str], request: Request[R]) -> Response[R]:
+        """The answer of the first broker that answers. Raises: RemoteError; NetworkError, none answers."""
+        for name in names[:-1]:
+            with suppress(NetworkError):
+                return await self._ask_noted(name, request, ONE_OF_SEVERAL_S)
+        return await self._ask_noted(names[-1], request, ASK_S)
+
+    async def _ask_noted(self, name: str, request: Request[R], timeout_s: float) -> Response[R]:
+        """The answer of a broker within a time. One that does not answer is asked last from then on."""
+        try:
+            answer = await self._clock.wait_for(self.ask(name, request), timeout_s)
+        except (NetworkError, TimeoutError) as error:
+            self._silent[name] = self._clock.monotonic()
+            if isinstance(error, NetworkError):
+                raise
+            raise BrokerUnreachable(name, f"no answer within {timeout_s:g} s") from None
+        self._silent.pop(name, None)
+        return answer
 
 
 class Lookups:
-    """The questions of one client's connection about topics and groups, `NAMES_AT_ONCE` of them at a time."""
+    """The questions of one client's connection about topics and groups."""
 
     def __init__(self, cluster: ClusterBrokers) -> None:
         self._cluster = cluster
-        self._turns = asyncio.Semaphore(NAMES_AT_ONCE)
 
     async def route(self, topic: str) -> TopicRoute:
-        async with self._turns:
-            return await self._cluster.route(topic)
+        return await self._cluster.route(topic, self)
 
     async def topic(self, name: str) -> TopicConfig:
-        async with self._turns:
-            return await self._cluster.topic(name)
+        return await self._cluster.topic(name, self)
 
     async def group(self, name: str) -> GroupConfig | None:
-        async with self._turns:
-            return await self._cluster.group(name)
+        return await self._cluster.group(name, self)
 
 
 class ClientBrokers:

@@ -1,6 +1,8 @@
 """The brokers of a cluster, behind the methods of the gRPC port."""
 
 import asyncio
+import time
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,37 +13,24 @@ from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.cluster_brokers import FRESH_S, TABLE_S, Addresses, ClusterBrokers, Kept
+from sparrowmq.mqproxy.cluster_brokers import (
+    ONE_OF_SEVERAL_S,
+    TABLE_S,
+    Addresses,
+    ClusterBrokers,
+    Lookups,
+)
+from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
+from sparrowmq.protocol.wire.frame import FrameReader
 from sparrowmq.proxy.grpc_clients import MOST_TOPICS, Clients
 from sparrowmq.proxy.sending import Sending
 from sparrowmq.proxy.transaction_id import TransactionId
 from sparrowmq.proxy.wire_types import MessageType, Resolution, message
 from sparrowmq.testing import Cluster, ManualClock
+from tests.mqproxy.remoting.proxied import until
 from tests.proxy.scripted import caller, named, outgoing
-
-
-async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
-    clock, answers = ManualClock(), []
-
-    async def ask(name):
-        answers.append(name)
-        if len(answers) == 3:
-            raise NetworkError("away")
-        if len(answers) == 4:
-            raise NoRoute(name, None)
-        return len(answers)
-
-    kept = Kept(clock, ask)
-    assert [await kept.of("a"), await kept.of("a")] == [1, 1]
-    await clock.advance(FRESH_S)
-    assert await kept.of("a") == 2
-    await clock.advance(FRESH_S)
-    assert await kept.of("a") == 2
-    await clock.advance(FRESH_S)
-    with pytest.raises(NoRoute):
-        await kept.of("a")
 
 
 async def test_addresses_stay_in_use_while_no_name_server_answers():
@@ -95,6 +84,56 @@ class ScriptedNameServers:
             raise NetworkError("away")
         rows = {name: BrokerRoute(broker_name=name, broker_addrs=at) for name, at in self.table.items()}
         return SimpleNamespace(body=ClusterTable(broker_addr_table=rows).encode())
+
+
+async def test_all_connections_together_have_few_questions_at_the_name_servers():
+    frames, asked = FrameReader(), []
+
+    async def hang(reader, writer):
+        while chunk := await reader.read(1 << 16):
+            asked.extend(frames.feed(chunk))
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Network(address) as network:
+        brokers = ClusterBrokers(network, SystemClock())
+        questions = [
+            asyncio.ensure_future(lookups.route(f"x{number}"))
+            for lookups in (Lookups(brokers) for _ in range(50))
+            for number in range(50)
+        ]
+        await until(lambda: len(asked) >= MOST_AT_ONCE)
+        await asyncio.sleep(0.05)
+        assert len(asked) == MOST_AT_ONCE
+        for each in questions:
+            each.cancel()
+        await asyncio.gather(*questions, return_exceptions=True)
+
+
+@asynccontextmanager
+async def two_of_which_one_hangs(path):
+    """Two brokers with a topic and a group, of which the first takes requests and never answers."""
+    async with Cluster(path, brokers=2) as cluster, Network(cluster.namesrv) as network:
+        async with connect(cluster.namesrv) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            await mq.admin.create_topic("bills", queues=1)
+            await mq.admin.create_group("g")
+        server = cluster.brokers[0]._server
+        server.dispatch = lambda *_: None
+        for each in list(server.sessions):
+            each.abort()
+        yield ClusterBrokers(network, SystemClock())
+
+
+async def test_a_broker_that_hangs_does_not_answer_for_the_other_one(tmp_path):
+    async with two_of_which_one_hangs(tmp_path) as brokers:
+        start_s = time.monotonic()
+        assert (await brokers.topic("orders")).topic_name == "orders"
+        assert (await brokers.topic("bills")).topic_name == "bills"
+        found = await brokers.group("g")
+        assert found is not None and found.group_name == "g"
+        assert time.monotonic() - start_s < 3 * ONE_OF_SEVERAL_S, "it is asked once, and last from then on"
 
 
 async def test_messages_and_transactions_reach_a_broker(tmp_path):

@@ -1,0 +1,92 @@
+"""Turns to ask a server, of which all connections of clients together have a limited number at a time.
+
+    with a turn     at most MOST_AT_ONCE questions, at most MOST_OF_ONE of them for one connection
+    waiting         a queue for each connection; the connections are served one after another
+
+So a connection that asks for thousands of names never delays another one by more than an answer takes, and a hundred
+such connections delay another one by a few answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+MOST_AT_ONCE: Final = 16
+MOST_OF_ONE: Final = 4
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The questions of one connection: the number of those with a turn, and those that wait."""
+
+    active: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.waiting) and self.active < MOST_OF_ONE
+
+
+class FairTurns:
+    """The turns of one server."""
+
+    def __init__(self) -> None:
+        self._active = 0
+        self._queues: dict[Hashable, _Queue] = {}
+        self._ready: dict[
+            Hashable, None
+        ] = {}  # connections with a question that may have the next turn, in order
+
+    def __len__(self) -> int:
+        """The number of questions with a turn."""
+        return self._active
+
+    @asynccontextmanager
+    async def turn(self, connection: Hashable) -> AsyncIterator[None]:
+        """Wait for a turn, and have it inside the block."""
+        queue = self._queues.setdefault(connection, _Queue())
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.waiting.append(given)
+        self._note_ready(connection)
+        self._give()
+        try:
+            await given
+            yield
+        finally:
+            if given.cancelled():
+                self._give()  # drops it, if it would be the next
+            else:
+                self._end(connection)
+
+    def _note_ready(self, connection: Hashable) -> None:
+        queue = self._queues[connection]
+        if queue.is_ready:
+            self._ready.setdefault(connection)
+        else:
+            self._ready.pop(connection, None)
+            if not queue.active and not queue.waiting:
+                del self._queues[connection]
+
+    def _give(self) -> None:
+        """Give turns to the connections that are ready, one after another."""
+        while self._active < MOST_AT_ONCE and self._ready:
+            connection = next(iter(self._ready))
+            del self._ready[connection]  # the others come first the next time
+            queue = self._queues[connection]
+            given = queue.waiting.popleft()
+            if not given.cancelled():
+                given.set_result(None)
+                queue.active += 1
+                self._active += 1
+            self._note_ready(connection)
+
+    def _end(self, connection: Hashable) -> None:
+        self._active -= 1
+        self._queues[connection].active -= 1
+        self._note_ready(connection)
+        self._give()
