@@ -17,6 +17,8 @@ from sparrowmq.auth.grpc_signature import Freshness, grpc_principal
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, BrokerUnreachable
+from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.grpc.caller import client_of
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
@@ -25,8 +27,6 @@ from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Looku
 from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.proxy.caller import client_of
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown
 
@@ -69,7 +69,7 @@ class UserConnections:
 
 
 class AccountCluster:
-    """The brokers for the clients of all accounts. (Implements `proxy.brokers.Cluster`.)
+    """The brokers for the clients of all accounts. (Implements `grpc.brokers.Cluster`.)
 
     Args:
         own: the brokers as mqproxy's own account sees them.
@@ -167,7 +167,7 @@ class AccountCluster:
 
 
 class AccountBrokers:
-    """The brokers for one client of a user. (Implements `proxy.brokers.Brokers`.)"""
+    """The brokers for one client of a user. (Implements `grpc.brokers.Brokers`.)"""
 
     def __init__(
         self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str

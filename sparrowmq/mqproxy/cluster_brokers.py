@@ -20,6 +20,9 @@ from weakref import WeakKeyDictionary
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
+from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.grpc.grpc_clients import MOST_TOPICS
+from sparrowmq.grpc.queues import MASTER
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
@@ -38,9 +41,6 @@ from sparrowmq.protocol.requests.bodies import (
 from sparrowmq.protocol.requests.headers import CheckTransactionState, UnregisterClient
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.proxy.grpc_clients import MOST_TOPICS
-from sparrowmq.proxy.queues import MASTER
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown

@@ -12,6 +12,7 @@ from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import ConfigError
+from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import Probe
@@ -22,7 +23,6 @@ from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
-from sparrowmq.proxy.port import Place, open_port
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
 from sparrowmq.remoting.tls.tls_contexts import ServerTls

@@ -21,18 +21,18 @@ from typing import Any, Final, NamedTuple
 
 from sparrowmq import connect
 from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import EndTransaction, RecallMessage
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
-from sparrowmq.proxy.transaction_id import TransactionId
-from sparrowmq.proxy.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
-from tests.proxy.scripted import named, outgoing
+from tests.grpc.scripted import named, outgoing
 
 OK: Final = 20000
 BROKER: Final = "broker-0"

@@ -14,16 +14,16 @@ import pytest
 
 from sparrowmq import connect
 from sparrowmq.cli.mqadmin.main import run
+from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.proxy.wire_types import ClientType
 from tests.broker.grpc_port import attacks
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.grpc.scripted import named, outgoing
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.servers import OURS, SETTINGS, OurBroker, OurNamesrv, Target
 from tests.interop.test_access import AUTH_OF_5
 from tests.interop.wire import Wire
-from tests.proxy.scripted import named, outgoing
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 

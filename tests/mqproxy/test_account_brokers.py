@@ -6,6 +6,7 @@ from sparrowmq import connect
 from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, BrokerUnreachable
+from sparrowmq.grpc.grpc_clients import MOST_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
@@ -16,7 +17,6 @@ from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl
-from sparrowmq.proxy.grpc_clients import MOST_TOPICS
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
     AGES,
@@ -31,8 +31,8 @@ from tests.broker.grpc_port.attacks import (
     signed,
 )
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.grpc.scripted import named
 from tests.mqproxy.remoting.proxied import until
-from tests.proxy.scripted import named
 
 
 async def test_users_of_the_brokers_decide_what_a_call_may_do(tmp_path):

@@ -12,6 +12,10 @@ from sparrowmq import connect
 from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
+from sparrowmq.grpc.grpc_clients import MOST_TOPICS, Clients
+from sparrowmq.grpc.sending import Sending
+from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.cluster_brokers import (
     ONE_OF_SEVERAL_S,
@@ -24,13 +28,9 @@ from sparrowmq.mqproxy.fair_turns import MOST_AT_ONCE
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.protocol.wire.frame import FrameReader
-from sparrowmq.proxy.grpc_clients import MOST_TOPICS, Clients
-from sparrowmq.proxy.sending import Sending
-from sparrowmq.proxy.transaction_id import TransactionId
-from sparrowmq.proxy.wire_types import MessageType, Resolution, message
 from sparrowmq.testing import Cluster, ManualClock
+from tests.grpc.scripted import caller, named, outgoing
 from tests.mqproxy.remoting.proxied import until
-from tests.proxy.scripted import caller, named, outgoing
 
 
 async def test_addresses_stay_in_use_while_no_name_server_answers():

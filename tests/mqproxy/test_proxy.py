@@ -8,13 +8,13 @@ import pytest
 
 from sparrowmq import connect
 from sparrowmq.errors import ConfigError
+from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
-from sparrowmq.proxy.wire_types import ClientType
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.grpc.scripted import named, outgoing
 from tests.mqproxy.remoting.proxied import until
-from tests.proxy.scripted import named, outgoing
 
 
 async def test_one_port_serves_the_queues_of_all_brokers(tmp_path):

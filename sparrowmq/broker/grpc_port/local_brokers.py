@@ -18,6 +18,9 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.grpc_port.local_link import linked
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import BrokerUnreachable, NoRoute, RemoteError
+from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.grpc.caller import client_of
+from sparrowmq.grpc.grpc_clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
@@ -48,9 +51,6 @@ from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.proxy.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.proxy.caller import client_of
-from sparrowmq.proxy.grpc_clients import MOST_CLIENTS, too_many_clients
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, Dispatcher, handles
 from sparrowmq.remoting.request_in_flight import Response
@@ -150,7 +150,7 @@ class LocalBrokers:
 
 
 class LocalLink:
-    """The broker for one client. (Implements `proxy.brokers.Brokers`.)
+    """The broker for one client. (Implements `grpc.brokers.Brokers`.)
 
     Attributes:
         client_id: with its account.

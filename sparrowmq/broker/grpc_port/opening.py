@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.grpc import packages
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.proxy import packages
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, SessionLimits
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -43,7 +43,7 @@ async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, acc
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port.local_brokers import Home
     from sparrowmq.broker.grpc_port.port import GrpcPort, account_of
-    from sparrowmq.proxy.port import Place
+    from sparrowmq.grpc.port import Place
 
     clock, port = broker.clock, broker.server.port
     host = settings.address(port).rpartition(":")[0]

@@ -12,11 +12,11 @@ from typing import Final, Self
 
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
+from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.proxy.port import Place, open_port
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 LOOK_S: Final = 30.0

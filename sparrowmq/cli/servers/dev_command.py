@@ -34,11 +34,11 @@ from sparrowmq.console.console_settings import PORT as CONSOLE_PORT
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.loading import console_of
 from sparrowmq.errors import ConfigError, InvalidName
+from sparrowmq.grpc import packages
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import check_new_topic
-from sparrowmq.proxy import packages
 from sparrowmq.version import VERSION
 
 UNLIKE_PRODUCTION: Final = {

@@ -19,7 +19,7 @@ import click
 from sparrowmq.cli.servers.serve import fail, run
 from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.errors import ConfigError
-from sparrowmq.proxy import packages
+from sparrowmq.grpc import packages
 from sparrowmq.version import VERSION
 
 _FILE: Final = click.Path(path_type=Path)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sparrowmq import descriptors
+from sparrowmq.grpc.port import DRAIN_S, Place
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import CONNECTIONS_FULL, Probe
@@ -16,7 +17,6 @@ from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
 from sparrowmq.mqproxy.remoting.room import Room
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.proxy.port import DRAIN_S, Place
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session

@@ -11,11 +11,11 @@ import pytest
 
 from sparrowmq import Credentials
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.protocol.requests.user_bodies import Policy, PolicyRule, UserEntry, UserPolicies
 from sparrowmq.protocol.requests.user_headers import CreateAcl, CreateUser
-from sparrowmq.proxy.wire_types import ClientType, MessageType, Resolution
 from tests.broker.grpc_port.grpc_client import GrpcClient
-from tests.proxy.scripted import named, outgoing
+from tests.grpc.scripted import named, outgoing
 
 OPERATOR = Credentials("operator", "abcdefgh")
 USERS: dict[str, Any] = {

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 from grpc import aio
 
-from sparrowmq.proxy.caller import CLIENT_ID
-from sparrowmq.proxy.settings_answer import set_ms
-from sparrowmq.proxy.wire_types import SERVICE, ClientType, message
+from sparrowmq.grpc.caller import CLIENT_ID
+from sparrowmq.grpc.settings_answer import set_ms
+from sparrowmq.grpc.wire_types import SERVICE, ClientType, message
 
 
 class GrpcClient:

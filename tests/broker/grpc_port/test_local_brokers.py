@@ -24,7 +24,7 @@ from tests.broker.grpc_port.attacks import (
     check_rights,
 )
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
-from tests.proxy.scripted import named
+from tests.grpc.scripted import named
 
 ACCOUNTS = """
 accounts:

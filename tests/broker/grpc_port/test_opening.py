@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.proxy import packages
+from sparrowmq.grpc import packages
 from sparrowmq.testing import Cluster
 
 

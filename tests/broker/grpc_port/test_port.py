@@ -7,16 +7,16 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.settings_answer import set_ms
+from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, GroupConfig
 from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, GetConsumerRunning
-from sparrowmq.proxy.settings_answer import set_ms
-from sparrowmq.proxy.transaction_id import TransactionId
-from sparrowmq.proxy.wire_types import ClientType, MessageType, Resolution
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.broker.live import live_broker
-from tests.proxy.scripted import named, outgoing
+from tests.grpc.scripted import named, outgoing
 
 
 async def make_topic(cluster, queues=2):

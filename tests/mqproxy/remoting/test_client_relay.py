@@ -10,6 +10,7 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import BrokerUnreachable, RemoteError, SendFailed
+from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy.remoting import client_relay, link, room
 from sparrowmq.protocol.codes import ResponseCode
@@ -37,7 +38,6 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import QueryAssignment
-from sparrowmq.proxy.wire_types import ClientType
 from sparrowmq.remoting.pool import Pool
 from tests.auth.asked import ADMIN, SAMPLE, USER
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to

@@ -1,0 +1,184 @@
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
+
+A handle is worth something until its message is visible again. If the port has renewed the message meanwhile, the
+client still has the first handle, and the port uses the latest one.
+Source: AckMessageActivity, ChangeInvisibleDurationActivity and ForwardMessageToDLQActivity, Java 5.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.grpc.renewals import Renewals
+from sparrowmq.grpc.settings_answer import ms_of
+from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
+from sparrowmq.grpc.wire_types import message
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
+
+LEAST_INVISIBLE_MS: Final = 10_000
+MOST_INVISIBLE_MS: Final = 12 * 3_600_000
+_GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-letter topic
+_PRUNED_AFTER_MS: Final = 10_000
+
+
+_Key = tuple[str | int, ...]  # the group, the topic and the place
+
+
+@dataclass(slots=True)
+class _DeadLetter:
+    """A message that calls want in the dead-letter topic.
+
+    Attributes:
+        key: its own.
+        end_ms: when the message is visible again, if it is not acknowledged.
+        is_copied: it is in the dead-letter topic.
+        task: the last one that moves it there; a call after one that failed begins another.
+    """
+
+    key: _Key
+    end_ms: int
+    is_copied: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class Acknowledging:
+    """The calls of consumers that have a message."""
+
+    def __init__(self, renewals: Renewals, clock: Clock) -> None:
+        self._renewals = renewals
+        self._clock = clock
+        # Those that are copied, or are being copied: a client may invent any number of handles.
+        self._dead: dict[_Key, _DeadLetter] = {}
+        self._pruned_ms = 0
+
+    async def ack(self, caller: Caller, request: Any) -> Any:
+        """AckMessage."""
+        topic, group = topic_of(request.topic), consumer_group_of(request.group)
+        if not request.entries:
+            raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
+        entries = await asyncio.gather(
+            *(self._acked(caller.brokers, topic, group, entry) for entry in request.entries)
+        )
+        return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
+
+    async def _acked(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
+        result = message("AckMessageResultEntry")(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle
+        )
+        try:
+            async with self._renewals.latest(group, entry.receipt_handle) as text:
+                await self.drop(brokers, topic, group, text)
+            result.status.CopyFrom(status())
+        except SparrowError as error:
+            result.status.code, result.status.message = status_of(error)
+        return result
+
+    async def drop(self, brokers: Brokers, topic: str, group: str, text: str) -> None:
+        """Acknowledge a message. Raises: SparrowError."""
+        handle = self._parsed(text)
+        await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, text))
+
+    async def change_invisible(self, caller: Caller, request: Any) -> Any:
+        """ChangeInvisibleDuration."""
+        topic, group = topic_of(request.topic), consumer_group_of(request.group)
+        invisible_ms = ms_of(request.invisible_duration)
+        if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
+            raise illegal_invisible_time(invisible_ms)
+        async with self._renewals.latest(group, request.receipt_handle) as latest:
+            text = await self.renewed(caller.brokers, topic, group, latest, invisible_ms)
+        return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
+
+    async def renewed(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
+        """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
+        handle = self._parsed(text)
+        ask = ChangeInvisibleTime.of(group, topic, handle, text, invisible_ms)
+        return (await brokers.ask(handle.broker_name, ask)).header.renewed(handle)[0]
+
+    async def forward(self, caller: Caller, request: Any) -> Any:
+        """ForwardMessageToDeadLetterQueue."""
+        topic, group = topic_of(request.topic), consumer_group_of(request.group)
+        async with self._renewals.latest(group, request.receipt_handle) as text:
+            await self.give_up(caller.brokers, topic, group, text, request.message_id)
+        return message("ForwardMessageToDeadLetterQueueResponse")(status=status())
+
+    async def give_up(self, brokers: Brokers, topic: str, group: str, text: str, message_id: str) -> None:
+        """Move a message to the dead-letter topic of its group, and acknowledge it.
+
+        Calls for the same message make one copy, and one acknowledgement, until the message is visible again. They
+        share a task, so that a client that goes away leaves nothing in doubt.
+
+        Raises:
+            SparrowError: it is not copied, or not acknowledged.
+        """
+        handle = self._parsed(text)
+        dead = self._dead_letter(topic, group, handle)
+        task = dead.task
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.create_task(self._bury(dead, brokers, topic, group, text, message_id))
+            dead.task = task
+        await asyncio.shield(task)
+
+    def _dead_letter(self, topic: str, group: str, handle: ReceiptHandle) -> _DeadLetter:
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._pruned_ms + _PRUNED_AFTER_MS:
+            self._dead = {key: each for key, each in self._dead.items() if each.end_ms >= now_ms}
+            self._pruned_ms = now_ms
+        key = group, topic, handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
+        dead = self._dead.get(key)
+        if dead is None or dead.end_ms < now_ms:
+            dead = self._dead[key] = _DeadLetter(key, now_ms)
+        dead.end_ms = max(dead.end_ms, min(handle.visible_ms, now_ms + MOST_INVISIBLE_MS))
+        return dead
+
+    async def _bury(
+        self, dead: _DeadLetter, brokers: Brokers, topic: str, group: str, text: str, message_id: str
+    ) -> None:
+        if not dead.is_copied:
+            try:
+                await self._copy(brokers, topic, group, self._parsed(text), message_id)
+                dead.is_copied = True
+            finally:
+                if not dead.is_copied and self._dead.get(dead.key) is dead:
+                    del self._dead[dead.key]
+        await self.drop(brokers, topic, group, text)
+
+    async def _copy(
+        self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str
+    ) -> None:
+        ask = ConsumerSendMsgBack(
+            offset=handle.commit_log_offset,
+            group=group,
+            delay_level=_GIVE_UP,
+            origin_msg_id=message_id,
+            origin_topic=handle.kind.topic_of(topic, group),
+            max_reconsume_times=0,
+        )
+        await brokers.ask(handle.broker_name, ask)
+
+    def _parsed(self, text: str) -> ReceiptHandle:
+        try:
+            handle = ReceiptHandle.parse(text)
+        except ConfigError as error:
+            raise refused(Status.INVALID_RECEIPT_HANDLE, str(error)) from None
+        if handle.visible_ms < self._clock.now_ms():
+            raise refused(
+                Status.INVALID_RECEIPT_HANDLE,
+                "the receipt handle has expired: the message is visible again; use a longer invisible duration",
+            )
+        return handle
+
+
+def illegal_invisible_time(invisible_ms: int) -> SparrowError:
+    """The error for an invisible duration that is too short or too long."""
+    return refused(
+        Status.ILLEGAL_INVISIBLE_TIME,
+        f"the invisible duration is {invisible_ms} ms; give {LEAST_INVISIBLE_MS} to {MOST_INVISIBLE_MS} ms",
+    )

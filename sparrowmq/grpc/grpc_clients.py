@@ -1,0 +1,206 @@
+"""The clients of a gRPC port: their settings, and the streams on which they get commands.
+
+A client opens a stream with `Telemetry`, sends its settings there, and gets them back as the broker has them. A client
+that sends neither a heartbeat nor settings for two minutes is forgotten, as is one that ends in order. Of the settings
+only what is used later is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.caller import client_of
+from sparrowmq.grpc.statuses import Status, refused
+from sparrowmq.grpc.wire_types import FilterType
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.names import with_namespace
+from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
+
+SILENCE_S: Final = 120.0
+POP: Final = "CONSUME_POP"
+MOST_TOPICS: Final = 500  # a broker takes no more groups from one connection
+MOST_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
+_MOST_VERSION: Final = 255
+SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A client with its latest settings.
+
+    Attributes:
+        version: of its library.
+        brokers: as the client may use them.
+        send: sends a command on its latest stream; None without a stream.
+        group: of a consumer.
+        topics: of a producer's settings.
+        half_topics: those to which it sent half messages; the keys, the oldest first.
+        subscriptions: of a consumer.
+        owner: its account and the host of its address, which may have so many clients.
+        seen: the time of its last sign of life.
+        has_settings: is set once it has settings.
+    """
+
+    client_id: str
+    language: str = ""
+    address: str = ""
+    version: str = ""
+    brokers: Brokers | None = None
+    send: Send | None = None
+    kind: int = 0
+    group: str = ""
+    topics: Sequence[str] = ()
+    half_topics: dict[str, None] = field(default_factory=dict)
+    subscriptions: Sequence[Subscription] = ()
+    is_fifo: bool = False
+    owner: str = ""
+    seen: float = 0.0
+    has_settings: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def announce(self) -> None:
+        """Let the brokers know its groups."""
+        if self.brokers is None:
+            return
+        consumer = None
+        if self.group:
+            consumer = ConsumerBeat(self.group, POP, subscription_data_set=list(self.subscriptions))
+        producers = list(self.half_topics | dict.fromkeys(self.topics))
+        self.brokers.announce(producers[: MOST_TOPICS - bool(consumer)], consumer)
+
+
+def _name(resource: Any) -> str:
+    return with_namespace(resource.resource_namespace, resource.name)
+
+
+def _subscription_of(entry: Any) -> Subscription:
+    """The subscription of an entry in the settings of a consumer."""
+    kind = SQL92 if entry.expression.type == FilterType.SQL else TAG
+    return Subscription.build(_name(entry.topic), entry.expression.expression, kind)
+
+
+def too_many_clients(host: str) -> RemoteError:
+    """The error for a new client of an address that has enough. An address may invent any number of ids."""
+    return refused(
+        Status.TOO_MANY_REQUESTS,
+        f"{host} has {MOST_CLIENTS:,} clients here; give each client one id, and close it at its end",
+    )
+
+
+class Clients:
+    """All clients, by their ids.
+
+    Args:
+        on_left: is called with the id of a client that is forgotten.
+    """
+
+    def __init__(self, clock: Clock, on_left: Callable[[str], object]) -> None:
+        self._clock = clock
+        self._on_left = on_left
+        self._by_id: dict[str, Client] = {}
+        self._owned: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def seen(self, client_id: str, address: str = "") -> Client:
+        """The client, which has just shown that it lives. Raises: RemoteError, its address has too many."""
+        client = self._by_id.get(client_id)
+        if client is None:
+            host = address.rpartition(":")[0]
+            owner = client_of(client_id.partition("\n")[2], host)
+            if self._owned[owner] >= MOST_CLIENTS:
+                raise too_many_clients(host)
+            self._owned[owner] += 1
+            client = self._by_id[client_id] = Client(client_id, owner=owner)
+        client.seen = self._clock.monotonic()
+        return client
+
+    def known(self, client_id: str) -> Client:
+        """The client with its settings. Raises: RemoteError, it has sent none."""
+        client = self._by_id.get(client_id)
+        if client is None or not client.has_settings.is_set():
+            raise refused(
+                Status.UNRECOGNIZED_CLIENT_TYPE,
+                "the settings of this client are unknown; open the Telemetry stream and send them first",
+            )
+        client.seen = self._clock.monotonic()
+        return client
+
+    async def with_settings(self, client_id: str, address: str = "") -> Client:
+        """As `known`, for a client whose settings may be on their way. Raises: RemoteError."""
+        client = self.seen(client_id, address)
+        if not client.has_settings.is_set():
+            with suppress(TimeoutError):
+                await self._clock.wait_for(client.has_settings.wait(), SETTINGS_S)
+        return self.known(client_id)
+
+    def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
+        """Keep the settings of a client, and announce its groups."""
+        client.subscriptions = [_subscription_of(each) for each in settings.subscription.subscriptions]
+        client.version = settings.user_agent.version[:_MOST_VERSION]
+        client.brokers = brokers
+        client.kind = settings.client_type
+        client.group = _name(settings.subscription.group) if settings.HasField("subscription") else ""
+        client.is_fifo = settings.subscription.fifo
+        client.topics = [_name(each) for each in settings.publishing.topics]
+        client.has_settings.set()
+        client.announce()
+
+    def produces(self, client_id: str, topic: str, brokers: Brokers, address: str = "") -> None:
+        """Note that a client sends half messages to a topic, for whose ends it may be asked. Raises: RemoteError."""
+        client = self.seen(client_id, address)
+        client.brokers = brokers
+        if topic not in client.half_topics:
+            client.half_topics[topic] = None
+            if len(client.half_topics) > MOST_TOPICS:
+                del client.half_topics[next(iter(client.half_topics))]
+            client.announce()
+
+    def leave(self, client_id: str) -> None:
+        """Forget a client that ends."""
+        client = self._by_id.pop(client_id, None)
+        if client is None:
+            return
+        self._owned[client.owner] -= 1
+        if not self._owned[client.owner]:
+            del self._owned[client.owner]
+        self._on_left(client_id)
+
+    def stream_ended(self, client: Client, send: Send) -> None:
+        """Forget a stream that has ended, unless the client has opened another one."""
+        if client.send is send:
+            client.send = None
+
+    def expire(self) -> None:
+        """Forget clients without a stream that were silent for too long."""
+        now = self._clock.monotonic()
+        silent = [
+            client_id
+            for client_id, client in self._by_id.items()
+            if client.send is None and now - client.seen > SILENCE_S
+        ]
+        for client_id in silent:
+            self.leave(client_id)
+
+    def consumers_of(self, group: str) -> list[Client]:
+        """The members of a consumer group."""
+        return [client for client in self._by_id.values() if client.group == group]
+
+    def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:
+        """Those of the clients that send half messages to a topic and have a stream."""
+        known = [self._by_id[each] for each in client_ids if each in self._by_id]
+        return [
+            client
+            for client in known
+            if client.send is not None and (topic in client.half_topics or topic in client.topics)
+        ]

@@ -1,0 +1,195 @@
+"""A message of a gRPC client, checked, as the fields of a send to a broker.
+
+    id 40009    tag 40004    key 40005    message group 40006    property 40007    size of properties 43101
+    body 41302 (empty), 41301 (too large), 40016 (does not fit its digest)    delivery time 40012    type 40014
+
+Unlike Java, whose proxy neither compares digests nor unpacks bodies: a body packed by gzip is stored plain, because
+clients of 4.x cannot unpack gzip.
+Source: GrpcValidator and SendMessageActivity, Java 5.4, and its answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.settings_answer import MAX_BODY_BYTES, ms_of
+from sparrowmq.grpc.statuses import Status, refused
+from sparrowmq.grpc.wire_types import Encoding, MessageType
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.message import KEY_SEPARATOR, SysFlag
+from sparrowmq.protocol.messages.property_names import RESERVED, Property
+from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.requests.headers import SendMessageV2
+
+MOST_PROPERTIES: Final = 128
+PROPERTIES_BYTES: Final = 16 * 1024
+GROUP_CHARS: Final = 63
+ID_CHARS: Final = 255
+MAX_DELAY_MS: Final = 24 * 3_600_000
+TOPIC_QUEUES: Final = 4  # of a topic that a broker would create
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+
+# The digests of a body, by their type. Java's client writes a CRC32 in hexadecimal digits without zeros before them,
+# others write the zeros, and the Node client reads decimal digits.
+_DIGESTS: Final[Mapping[int, Callable[[bytes], Collection[str]]]] = {
+    1: lambda body: {form.format(zlib.crc32(body)) for form in ("{:X}", "{:08X}", "{}")},
+    2: lambda body: {hashlib.md5(body, usedforsecurity=False).hexdigest().upper()},
+    3: lambda body: {hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()},
+}
+
+
+def type_of(found: Any) -> MessageType:
+    """The type of a message, by what it has. Raises: RemoteError, it has what two types have."""
+    system = found.system_properties
+    signs = {
+        MessageType.TRANSACTION: system.message_type == MessageType.TRANSACTION,
+        MessageType.DELAY: system.HasField("delivery_timestamp"),
+        MessageType.FIFO: bool(system.message_group),
+        MessageType.PRIORITY: system.HasField("priority"),
+    }
+    types = [kind for kind, is_there in signs.items() if is_there]
+    if len(types) > 1:
+        raise refused(
+            Status.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"a message cannot be {types[0].name} and {types[1].name}; leave one of them out",
+        )
+    return types[0] if types else MessageType.NORMAL
+
+
+def body_of(found: Any) -> bytes:
+    """The body of a message, unpacked. Raises: RemoteError."""
+    body = bytes(found.body)
+    if not body:
+        raise refused(Status.MESSAGE_BODY_EMPTY, "the message has no body; give it one byte at least")
+    if len(body) > MAX_BODY_BYTES:
+        raise _too_large(len(body))
+    digest = found.system_properties.body_digest
+    digests_of = _DIGESTS.get(digest.type)
+    if digests_of is not None and digest.checksum and digest.checksum.upper() not in digests_of(body):
+        raise refused(Status.MESSAGE_CORRUPTED, "the body does not fit its digest; send the message again")
+    if found.system_properties.body_encoding != Encoding.GZIP:
+        return body
+    try:
+        unpacked = zlib.decompressobj(_GZIP_WINDOW).decompress(body, MAX_BODY_BYTES + 1)
+    except zlib.error as error:
+        raise refused(Status.MESSAGE_CORRUPTED, f"the gzip body is damaged ({error})") from None
+    if len(unpacked) > MAX_BODY_BYTES:
+        raise _too_large(len(unpacked))
+    return unpacked
+
+
+def properties_of(found: Any, topic: str, now_ms: int) -> str:
+    """All properties of a message, as a broker gets them. Raises: RemoteError."""
+    system = found.system_properties
+    own = dict(found.user_properties)
+    _check_own(own)
+    made = {**own, **_of_system(system, topic)}
+    if system.HasField("delivery_timestamp"):
+        due_ms = ms_of(system.delivery_timestamp)
+        if due_ms - now_ms > MAX_DELAY_MS:
+            raise refused(
+                Status.ILLEGAL_DELIVERY_TIME,
+                f"the delivery time is {(due_ms - now_ms) // 1000} s ahead; {MAX_DELAY_MS // 1000} s are allowed",
+            )
+        made[Property.TIMER_DELIVER_MS] = str(due_ms)
+    return properties.render(made)
+
+
+def send_request(found: Any, topic: str, queue: tuple[str, int], now_ms: int) -> SendMessageV2:
+    """The request that sends a message to a queue, which is given by its broker's name and its id."""
+    broker_name, queue_id = queue
+    is_half = found.system_properties.message_type == MessageType.TRANSACTION
+    return SendMessageV2(
+        producer_group=topic,
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=TOPIC_QUEUES,
+        queue_id=queue_id,
+        sys_flag=SysFlag.PREPARED if is_half else 0,
+        born_timestamp=ms_of(found.system_properties.born_timestamp) or now_ms,
+        flag=0,
+        properties=properties_of(found, topic, now_ms),
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        broker_name=broker_name,
+    )
+
+
+def _of_system(system: Any, topic: str) -> dict[str, str]:
+    """The properties of RocketMQ itself. Raises: RemoteError."""
+    message_id = _checked(system.message_id, Status.ILLEGAL_MESSAGE_ID, "the message id", ID_CHARS)
+    made = {Property.UNIQ_KEY: message_id, Property.WAIT: "true"}
+    if system.HasField("tag") and system.tag:
+        tag = _checked(system.tag, Status.ILLEGAL_MESSAGE_TAG, "the tag", PROPERTIES_BYTES)
+        if "|" in tag:
+            raise refused(Status.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:40]!r} has a '|', which separates tags")
+        made[Property.TAGS] = tag
+    if system.keys:
+        keys = [_checked(key, Status.ILLEGAL_MESSAGE_KEY, "a key", PROPERTIES_BYTES) for key in system.keys]
+        made[Property.KEYS] = KEY_SEPARATOR.join(keys)
+    if system.HasField("message_group"):
+        group = _checked(system.message_group, Status.ILLEGAL_MESSAGE_GROUP, "the message group", GROUP_CHARS)
+        made[Property.SHARDING_KEY] = group
+    if system.HasField("priority"):
+        made[Property.PRIORITY] = str(system.priority)
+    if system.trace_context:
+        made[Property.TRACE_CONTEXT] = _without_marks(system.trace_context)
+    if system.born_host:
+        made[Property.BORN_HOST] = _without_marks(system.born_host)
+    if system.message_type == MessageType.TRANSACTION:
+        made[Property.TRAN_MSG] = "true"
+        made[Property.PGROUP] = topic
+        wait_s = int(system.orphaned_transaction_recovery_duration.seconds)
+        if wait_s > 0:
+            made[Property.CHECK_IMMUNITY_TIME_IN_SECONDS] = str(wait_s)
+    return made
+
+
+def _check_own(own: Mapping[str, str]) -> None:
+    """Check the application's properties. Raises: RemoteError."""
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in own.items())
+    if len(own) > MOST_PROPERTIES or size > PROPERTIES_BYTES:
+        raise refused(
+            Status.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"{len(own)} properties of {size} bytes; {MOST_PROPERTIES} and {PROPERTIES_BYTES} bytes are allowed",
+        )
+    for name, value in own.items():
+        if (
+            not name.strip()
+            or name in RESERVED
+            or name == Property.PRIORITY
+            or _has_marks(name)
+            or _has_marks(value)
+        ):
+            raise refused(
+                Status.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                f"the property {name[:40]!r} belongs to RocketMQ, is blank, or has control characters; rename it",
+            )
+
+
+def _checked(text: str, code: Status, what: str, most: int) -> str:
+    if not text.strip() or len(text) > most or _has_marks(text):
+        raise refused(
+            code,
+            f"{what} is {text[:40]!r}; give 1 to {most} characters, not only blanks, and no control characters",
+        )
+    return text
+
+
+def _has_marks(text: str) -> bool:
+    return any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
+
+
+def _without_marks(text: str) -> str:
+    return "".join(character for character in text if not _has_marks(character))
+
+
+def _too_large(size: int) -> RemoteError:
+    return refused(
+        Status.MESSAGE_BODY_TOO_LARGE, f"the body has {size} bytes or more; {MAX_BODY_BYTES} are allowed"
+    )

@@ -1,0 +1,126 @@
+"""A topic's queues, as clients of the gRPC port see them: on the masters of their brokers.
+
+A client sends each request for a queue to the endpoints in the answer. These are the endpoints that it has asked, or
+the address of the port.
+Source: RouteActivity, Java 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from sparrowmq.grpc.wire_types import AddressScheme, MessageType, Permission, message
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.messages import message_types
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicRoute
+from sparrowmq.protocol.string_hash import string_hash
+
+MASTER: Final = 0
+ANY_QUEUE: Final = -1
+
+ALL_TYPES: Final = (
+    MessageType.NORMAL,
+    MessageType.FIFO,
+    MessageType.DELAY,
+    MessageType.TRANSACTION,
+    MessageType.PRIORITY,
+)
+
+
+def accepted_types(config: TopicConfig) -> Sequence[MessageType]:
+    """The types of messages that a topic takes.
+
+    Unlike Java: a topic without a type takes all of them, as its broker does. There it takes normal messages only.
+    """
+    attributes = config.attributes or {}
+    if MESSAGE_TYPE not in attributes:
+        return ALL_TYPES
+    return [MessageType[kind.name] for kind in message_types.accepted_types(type_of_topic(attributes))]
+
+
+def endpoints_of(address: str) -> Any:
+    """The `Endpoints` of one address."""
+    host, port = split_address(address)
+    endpoints = message("Endpoints")(scheme=_scheme(host))
+    endpoints.addresses.add(host=host, port=port)
+    return endpoints
+
+
+def _scheme(host: str) -> AddressScheme:
+    if ":" in host:
+        return AddressScheme.IPV6
+    return AddressScheme.IPV4 if host.replace(".", "").isdigit() else AddressScheme.DOMAIN_NAME
+
+
+def queue_messages(topic: Any, route: TopicRoute, types: Sequence[int], endpoints: Any) -> Iterator[Any]:
+    """Each `MessageQueue` of a topic on brokers with a master.
+
+    Args:
+        topic: the `Resource` of the client.
+    """
+    masters = {row.broker_name for row in route.broker_datas if MASTER in row.broker_addrs}
+    for row in sorted(route.queue_datas, key=lambda row: row.broker_name):
+        if row.broker_name not in masters:
+            continue
+        readable = row.read_queue_nums if row.perm & Perm.READ else 0
+        writable = row.write_queue_nums if row.perm & Perm.WRITE else 0
+        for queue_id in range(max(readable, writable)):
+            yield queue_message(
+                topic,
+                (row.broker_name, queue_id, _permission(queue_id < readable, queue_id < writable)),
+                types,
+                endpoints,
+            )
+
+
+def queue_message(
+    topic: Any, place: tuple[str, int, Permission], types: Sequence[int], endpoints: Any
+) -> Any:
+    """One `MessageQueue`. `place`: the name of its broker, its id and its permission."""
+    broker_name, queue_id, permission = place
+    queue = message("MessageQueue")(id=queue_id, permission=permission, accept_message_types=types)
+    queue.topic.CopyFrom(topic)
+    queue.broker.name = broker_name
+    queue.broker.id = MASTER
+    queue.broker.endpoints.CopyFrom(endpoints)
+    return queue
+
+
+def _permission(is_readable: bool, is_writable: bool) -> Permission:
+    if is_readable:
+        return Permission.READ_WRITE if is_writable else Permission.READ
+    return Permission.WRITE
+
+
+def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """The queues that take messages, by broker name and id."""
+    masters = {row.broker_name for row in route.broker_datas if MASTER in row.broker_addrs}
+    return [
+        MessageQueue(topic, row.broker_name, queue_id)
+        for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
+        if row.broker_name in masters and row.perm & Perm.WRITE
+        for queue_id in range(row.write_queue_nums)
+    ]
+
+
+def queue_of_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The queue of a message group: the same one at each port, also Apache's."""
+    return queues[_consistent_hash(string_hash(group), len(queues))]
+
+
+_MULTIPLIER: Final = 2862933555777941757
+_MASK: Final = (1 << 64) - 1
+
+
+def _consistent_hash(value: int, buckets: int) -> int:
+    """Choose a bucket, so that few values move when one is added (jump hash, as in Guava's `Hashing`)."""
+    state, candidate = value & _MASK, 0
+    while True:
+        state = (state * _MULTIPLIER + 1) & _MASK
+        following = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
+        if following >= buckets:
+            return candidate
+        candidate = following

@@ -1,0 +1,205 @@
+"""ReceiveMessage and QueryAssignment.
+
+A receive is one pop at a broker, which waits until there is a message. The answer is a stream: a status, the messages,
+and the time of their delivery.
+Source: ReceiveMessageActivity and ConsumerProcessor, Java 5.4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.grpc.acknowledging import (
+    LEAST_INVISIBLE_MS,
+    MOST_INVISIBLE_MS,
+    Acknowledging,
+    illegal_invisible_time,
+)
+from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
+from sparrowmq.grpc.grpc_clients import Client, Clients, Send
+from sparrowmq.grpc.message_out import message_of
+from sparrowmq.grpc.popped import Popped, popped_messages
+from sparrowmq.grpc.queues import ALL_TYPES, queue_message
+from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
+from sparrowmq.grpc.settings_answer import LONG_POLL_S, RECEIVE_BATCH, ms_of, set_ms
+from sparrowmq.grpc.statuses import Status, refused, status
+from sparrowmq.grpc.wire_types import FilterType, Permission, message
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.pop_headers import ANY_QUEUE, FROM_NEWEST, PopMessage
+from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
+
+log = logging.getLogger(__name__)
+
+_MARGIN_S: Final = 0.5  # of the caller's time, for the way back
+_EMPTY: Final = (
+    ResponseCode.NO_MESSAGE,
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+)
+
+
+class Asked(NamedTuple):
+    """A receive: the pop that it is, and the names in it."""
+
+    pop: PopMessage
+    topic: str
+    group: str
+    broker_name: str
+    filter: Subscription
+
+
+class Receiving:
+    """The calls of consumers that want messages."""
+
+    def __init__(self, clients: Clients, renewals: Renewals, acks: Acknowledging, clock: Clock) -> None:
+        self._clients = clients
+        self._renewals = renewals
+        self._acks = acks
+        self._clock = clock
+
+    async def assignment(self, caller: Caller, request: Any, endpoints: Any) -> Any:
+        """QueryAssignment: all queues of a broker as one, or each queue of an ordered group."""
+        topic, group = topic_of(request.topic), consumer_group_of(request.group)
+        route = await caller.brokers.route(topic)
+        config = await caller.brokers.group(group) or GroupConfig()
+        answer = message("QueryAssignmentResponse")(status=status())
+        for row in sorted(route.queue_datas, key=lambda row: row.broker_name):
+            if not row.perm & Perm.READ or not row.read_queue_nums:
+                continue
+            ids = range(row.read_queue_nums) if config.consume_message_orderly else [ANY_QUEUE]
+            for queue_id in ids:
+                place = (row.broker_name, queue_id, Permission.READ)
+                queue = queue_message(request.topic, place, ALL_TYPES, endpoints)
+                answer.assignments.add().message_queue.CopyFrom(queue)
+        if not answer.assignments:
+            raise refused(Status.FORBIDDEN, f"topic {topic} has no queue that can be consumed")
+        return answer
+
+    async def receive(self, caller: Caller, request: Any, send: Send) -> None:
+        """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
+        client = await self._clients.with_settings(caller.client_id, caller.address)
+        asked = self._asked(caller, client, request)
+        config = await caller.brokers.group(asked.group) or GroupConfig()
+        timeout_s = asked.pop.poll_time / 1000 + 10
+        answer = await caller.brokers.ask(asked.broker_name, asked.pop, timeout_s=timeout_s, accept=_EMPTY)
+        popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
+        found = await self._wanted(caller.brokers, asked, popped, config.retry_max_times + 1)
+        if not found:
+            raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
+        await self._deliver(client if request.auto_renew else None, asked, found, send)
+
+    async def _deliver(self, client: Client | None, asked: Asked, found: list[Popped], send: Send) -> None:
+        """Send the messages, and renew them for `client` if it is given."""
+        kind = message("ReceiveMessageResponse")
+        await send(kind(status=status()).SerializeToString())
+        for popped in found:
+            answer = kind()
+            answer.message.CopyFrom(message_of(popped.stored, asked.topic))
+            system = answer.message.system_properties
+            system.receipt_handle = str(popped.handle)
+            system.delivery_attempt = popped.attempt
+            set_ms(system.invisible_duration, popped.handle.invisible_ms)
+            if client is not None:
+                self._renewals.add(client, asked.topic, asked.group, popped.handle)
+            await send(answer.SerializeToString())
+        end = kind()
+        set_ms(end.delivery_timestamp, self._clock.now_ms())
+        await send(end.SerializeToString())
+
+    async def _wanted(
+        self, brokers: Brokers, asked: Asked, popped: Iterable[Popped], most_attempts: int
+    ) -> list[Popped]:
+        """The messages that the client gets. One that cannot be settled stays in the group, and an ordered group gets
+        no message behind it of the same message group: all of them come again."""
+        found: list[Popped] = []
+        stuck: set[str] = set()
+        for each in popped:
+            name = each.stored.properties.get(Property.SHARDING_KEY, "")
+            if name in stuck:
+                continue
+            try:
+                if await self._is_wanted(brokers, asked, each, most_attempts):
+                    found.append(each)
+            except SparrowError as error:
+                log.warning("%s stays in group %s: %s", each.stored, asked.group, error)
+                if asked.pop.order:
+                    stuck.add(name)
+        return found
+
+    async def _is_wanted(self, brokers: Brokers, asked: Asked, popped: Popped, most_attempts: int) -> bool:
+        """Whether the client gets a message. One with another tag is acknowledged, and one that failed too often is
+        dead. Raises: SparrowError."""
+        text = str(popped.handle)
+        if popped.attempt > most_attempts:
+            await self._acks.give_up(brokers, asked.topic, asked.group, text, popped.stored.message_id)
+            return False
+        if not asked.filter.wants(popped.stored.tags):
+            await self._acks.drop(brokers, asked.topic, asked.group, text)
+            return False
+        return True
+
+    def _asked(self, caller: Caller, client: Client, request: Any) -> Asked:
+        """The pop for a call. Raises: RemoteError."""
+        topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
+        wanted = _filter_of(topic, request.filter_expression)
+        pop = PopMessage(
+            consumer_group=group,
+            topic=topic,
+            # Simple consumers take the queues in turn, but a message in any of them should do.
+            queue_id=request.message_queue.id if client.is_fifo else ANY_QUEUE,
+            max_msg_nums=_batch_of(request),
+            invisible_time=_invisible_ms(request),
+            poll_time=self._poll_ms(caller, client, request),
+            born_time=self._clock.now_ms(),
+            init_mode=FROM_NEWEST,
+            exp_type=wanted.kind,
+            exp=wanted.expression,
+            order=client.is_fifo,
+            attempt_id=request.attempt_id or None,
+        )
+        return Asked(pop, topic, group, request.message_queue.broker.name, wanted)
+
+    def _poll_ms(self, caller: Caller, client: Client, request: Any) -> int:
+        wish = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
+        wish_s = LONG_POLL_S if wish is None else ms_of(wish) / 1000
+        left_s = caller.call.time_left_s
+        if left_s is not None:
+            wish_s = min(wish_s, left_s - _MARGIN_S)
+        return int(max(0.0, min(wish_s, LONG_POLL_S)) * 1000)
+
+
+def _batch_of(request: Any) -> int:
+    if request.batch_size < 1:
+        raise refused(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
+    return min(int(request.batch_size), RECEIVE_BATCH)
+
+
+def _invisible_ms(request: Any) -> int:
+    if request.auto_renew:
+        return INVISIBLE_MS
+    invisible_ms = ms_of(request.invisible_duration)
+    if not LEAST_INVISIBLE_MS <= invisible_ms <= MOST_INVISIBLE_MS:
+        raise illegal_invisible_time(invisible_ms)
+    return invisible_ms
+
+
+def _filter_of(topic: str, expression: Any) -> Subscription:
+    """The filter of a call; without one every message. Raises: RemoteError."""
+    kind = SQL92 if expression.type == FilterType.SQL else TAG
+    if kind == SQL92 and not expression.expression.strip():
+        raise refused(
+            Status.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is blank; leave the filter out for all"
+        )
+    try:
+        return Subscription.build(topic, expression.expression, kind)
+    except (ConfigError, ValueError) as error:
+        raise refused(Status.ILLEGAL_FILTER_EXPRESSION, str(error)) from None

@@ -1,0 +1,144 @@
+"""Renewals: messages of push consumers stay invisible while their consumer works on them.
+
+A push consumer asks for `auto_renew`. Its messages are invisible for a minute, and the port makes this a minute again
+before it ends, until the consumer acknowledges the message, or for three hours. The consumer keeps the first handle.
+When the stream of a consumer ends, its messages are renewed no more, so others get them within a minute.
+
+Each renewal replaces the handle. So a renewal and a request that settles the message wait for each other:
+
+    renewal  ── first handle ── new handle ─┐
+    ack                          waits ─────┴─ new handle
+
+Source: ReceiptHandleProcessor, Java 5.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparrowmq.errors import AccessDenied, NetworkError, SparrowError
+from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.grpc_clients import Client
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.receipt_handle import ReceiptHandle
+
+log = logging.getLogger(__name__)
+
+INVISIBLE_MS: Final = 60_000
+MOST_MS: Final = 3 * 3_600_000
+AHEAD_MS: Final = 20_000  # a message is renewed so long before it becomes visible
+LOOK_S: Final = 5.0
+
+# Keeps a message invisible, and returns its new handle: its topic, its group, its handle, and the time in ms.
+Renew = Callable[[Brokers, str, str, str, int], Awaitable[str]]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A message that its consumer works on.
+
+    Attributes:
+        text: the latest handle.
+        is_settled: a request has settled it, or has failed to: then it keeps the handle for the next request. It is not
+            renewed.
+        turn: is held by the one request that uses the handle.
+    """
+
+    client: Client
+    topic: str
+    text: str
+    visible_ms: int
+    first_ms: int
+    is_settled: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_Key = tuple[str, str]  # the group and the first handle
+
+
+class Renewals:
+    """The messages that are renewed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: dict[_Key, _Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, client: Client, topic: str, group: str, handle: ReceiptHandle) -> None:
+        """Renew a message from now on, which was delivered to the client."""
+        text = str(handle)
+        self._held[group, text] = _Held(client, topic, text, handle.visible_ms, self._clock.now_ms())
+
+    @asynccontextmanager
+    async def latest(self, group: str, text: str) -> AsyncIterator[str]:
+        """The latest handle of the message with this first handle, for a request that settles it.
+
+        The message is renewed no more. If the request fails, the latest handle is kept until it expires. A request
+        that is denied changes nothing: it may be that of another account.
+        """
+        key = group, text
+        held = self._held.get(key)
+        if held is None:
+            yield text
+            return
+        async with held.turn:
+            try:
+                yield held.text
+            except AccessDenied:
+                raise
+            except BaseException:
+                held.is_settled = True
+                self._held.setdefault(key, held)  # a renewal before it may have given the message up
+                raise
+            held.is_settled = True
+            self._drop(key, held)
+
+    async def look(self, renew: Renew) -> None:
+        """Renew the messages whose time is nearly over. The messages of one broker do not wait for another broker."""
+        now_ms = self._clock.now_ms()
+        due: dict[str, list[tuple[_Key, _Held]]] = defaultdict(list)
+        for key, held in self._held.items():
+            if held.visible_ms - now_ms < AHEAD_MS:
+                due[ReceiptHandle.parse(held.text).broker_name].append((key, held))
+        await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
+
+    async def _renew_all(self, due: Iterable[tuple[_Key, _Held]], renew: Renew) -> None:
+        """Renew messages of one broker. If it does not answer, leave the rest to the next look."""
+        for key, held in due:
+            async with held.turn:
+                try:
+                    await self._renew(key, held, renew)
+                except NetworkError as error:
+                    log.debug("messages of group %s are not renewed yet: %s", key[0], error)
+                    return
+                except SparrowError as error:
+                    log.debug("a message of group %s is renewed no more: %s", key[0], error)
+                    self._drop(key, held)
+
+    async def _renew(self, key: _Key, held: _Held, renew: Renew) -> None:
+        """Raises: SparrowError."""
+        brokers, now_ms = held.client.brokers, self._clock.now_ms()
+        is_gone = brokers is None or held.client.send is None or now_ms - held.first_ms > MOST_MS
+        if held.visible_ms < now_ms or (is_gone and not held.is_settled):
+            self._drop(key, held)
+        elif brokers is not None and not held.is_settled:
+            text = await renew(brokers, held.topic, key[0], held.text, INVISIBLE_MS)
+            held.text, held.visible_ms = text, ReceiptHandle.parse(text).visible_ms
+
+    def _drop(self, key: _Key, held: _Held) -> None:
+        if self._held.get(key) is held:
+            del self._held[key]
+
+    async def run(self, renew: Renew) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            await self.look(renew)

@@ -1,0 +1,152 @@
+"""SendMessage, EndTransaction and RecallMessage.
+
+Each message of a call is one send to a broker. Those of one call go to one queue, in their order, and each has a result
+of its own. Unlike Java, whose proxy makes one batch of them, and answers one result for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sparrowmq.errors import AccessDenied, ConfigError, RemoteError, SparrowError
+from sparrowmq.grpc.brokers import Brokers
+from sparrowmq.grpc.caller import Caller, topic_of
+from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.message_in import body_of, send_request, type_of
+from sparrowmq.grpc.queues import accepted_types, queue_of_group, writable_queues
+from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
+from sparrowmq.grpc.transaction_id import TransactionId
+from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.requests import headers
+
+# The message is stored, but not as safely as the broker's settings demand.
+STORED: Final = (
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+_ENDS: Final = {
+    Resolution.COMMIT: SysFlag.COMMIT,
+    Resolution.ROLLBACK: SysFlag.ROLLBACK,
+    Resolution.UNSPECIFIED: SysFlag.NOT_TRANSACTION,
+}
+
+
+class Sending:
+    """The calls of producers."""
+
+    def __init__(self, clients: Clients, clock: Clock, turn: Callable[[], int]) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._turn = turn
+
+    async def send(self, caller: Caller, request: Any) -> Any:
+        """SendMessage."""
+        sent = request.messages
+        if not sent:
+            raise refused(Status.MESSAGE_CORRUPTED, "the call has no message")
+        topic = topic_of(sent[0].topic)
+        if any(topic_of(each.topic) != topic for each in sent):
+            raise refused(Status.MESSAGE_CORRUPTED, "the messages have several topics; send them one by one")
+        types = [type_of(each) for each in sent]
+        await _check_types(caller.brokers, topic, types)
+        bodies = [body_of(each) for each in sent]
+        queue = await self._queue(caller.brokers, topic, sent[0].system_properties.message_group)
+        now_ms = self._clock.now_ms()
+        place = (queue.broker_name, queue.queue_id)
+        requests = [send_request(each, topic, place, now_ms) for each in sent]
+        if MessageType.TRANSACTION in types:
+            self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
+        sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
+        entries = await asyncio.gather(*sends)
+        for entry, each in zip(entries, sent, strict=True):
+            entry.message_id = each.system_properties.message_id
+        return message("SendMessageResponse")(entries=entries, status=status_of_all(entries))
+
+    async def end_transaction(self, caller: Caller, request: Any) -> Any:
+        """EndTransaction."""
+        topic = topic_of(request.topic)
+        ended = TransactionId.parse(request.transaction_id)
+        end = _ENDS.get(request.resolution)
+        if end is None:
+            raise refused(
+                Status.BAD_REQUEST, f"the resolution {request.resolution} is unknown; commit or roll back"
+            )
+        ask = headers.EndTransaction(
+            producer_group=topic,
+            tran_state_table_offset=ended.state_offset,
+            commit_log_offset=ended.log_offset,
+            commit_or_rollback=end,
+            msg_id=ended.unique_id,
+            topic=topic,
+            from_transaction_check=request.source == SERVER_CHECK,
+            transaction_id=ended.unique_id,
+        )
+        try:
+            await caller.brokers.ask(ended.broker_name, ask)
+        except RemoteError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR and not isinstance(error, AccessDenied):
+                raise refused(Status.INVALID_TRANSACTION_ID, error.remark) from None
+            raise
+        return message("EndTransactionResponse")(status=status())
+
+    async def recall(self, caller: Caller, request: Any) -> Any:
+        """RecallMessage."""
+        topic = topic_of(request.topic)
+        try:
+            handle = RecallHandle.parse(request.recall_handle)
+        except ConfigError as error:
+            raise refused(Status.BAD_REQUEST, str(error)) from None
+        if handle.topic != topic:
+            raise refused(Status.BAD_REQUEST, "the recall handle is that of another topic")
+        ask = headers.RecallMessage(topic=topic, recall_handle=request.recall_handle, producer_group=topic)
+        answer = await caller.brokers.ask(handle.broker_name, ask)
+        return message("RecallMessageResponse")(status=status(), message_id=answer.header.msg_id)
+
+    async def _queue(self, brokers: Brokers, topic: str, group: str) -> MessageQueue:
+        queues = writable_queues(topic, await brokers.route(topic))
+        if not queues:
+            raise refused(Status.FORBIDDEN, f"topic {topic} has no queue that takes messages")
+        return queue_of_group(group, queues) if group else queues[self._turn() % len(queues)]
+
+
+async def _check_types(brokers: Brokers, topic: str, types: Sequence[MessageType]) -> None:
+    accepted = accepted_types(await brokers.topic(topic))
+    wrong = next((kind for kind in types if kind not in accepted), None)
+    if wrong is not None:
+        raise refused(
+            Status.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"topic {topic} takes {' or '.join(kind.name for kind in accepted) or 'no'} messages, and this one is "
+            f"{wrong.name}; send it to another topic, or change message.type of the topic",
+        )
+
+
+async def _store(brokers: Brokers, ask: headers.SendMessageV2, body: bytes) -> Any:
+    """Send one message, and return its `SendResultEntry`."""
+    entry = message("SendResultEntry")()
+    broker_name = ask.broker_name or ""
+    try:
+        answer = await brokers.ask(broker_name, ask, body, accept=STORED)
+    except SparrowError as error:
+        entry.status.code, entry.status.message = status_of(error)
+        return entry
+    reply = answer.header
+    if answer.code:
+        entry.status.code, entry.status.message = status_of(RemoteError(answer.code, answer.remark))
+    else:
+        entry.status.CopyFrom(status())
+    entry.offset = reply.queue_offset
+    entry.recall_handle = reply.recall_handle or ""
+    if ask.sys_flag & SysFlag.PREPARED:
+        log_offset = parse_offset_id(reply.msg_id).physical_offset
+        unique_id = Properties(ask.properties or "").unique_key or ""
+        entry.transaction_id = str(TransactionId(broker_name, reply.queue_offset, log_offset, unique_id))
+    return entry

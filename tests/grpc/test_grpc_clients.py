@@ -1,0 +1,137 @@
+"""The clients of a port."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.grpc import grpc_clients
+from sparrowmq.grpc.grpc_clients import MOST_TOPICS, SILENCE_S, Client, Clients
+from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.testing import ManualClock
+from tests.grpc.scripted import ScriptedBrokers
+
+
+def settings(kind=ClientType.PRODUCER, *topics, group=""):
+    made = message("Settings")(client_type=kind)
+    for topic in topics:
+        made.publishing.topics.add(name=topic)
+    if group:
+        made.subscription.group.name = group
+    return made
+
+
+async def test_client_without_settings_is_not_known():
+    clients = Clients(ManualClock(), print)
+    clients.seen("c")
+    with pytest.raises(RemoteError) as caught:
+        clients.known("c")
+    assert caught.value.code == 40015
+    clients.configure(clients.seen("c"), settings(ClientType.SIMPLE_CONSUMER, group="g"), ScriptedBrokers())
+    assert clients.known("c").group == "g"
+
+
+async def test_call_waits_for_settings_that_are_on_their_way():
+    clients = Clients(ManualClock(), print)
+    waiting = asyncio.create_task(clients.with_settings("c"))
+    await asyncio.sleep(0)
+    clients.configure(clients.seen("c"), settings(), ScriptedBrokers())
+    assert (await waiting).client_id == "c"
+
+
+async def test_call_without_settings_is_refused_after_three_seconds():
+    clock = ManualClock()
+    waiting = asyncio.create_task(Clients(clock, print).with_settings("c"))
+    await clock.advance(4)
+    with pytest.raises(RemoteError) as caught:
+        await waiting
+    assert caught.value.code == 40015
+
+
+async def test_groups_of_a_client_are_announced():
+    left: list[str] = []
+    brokers = ScriptedBrokers()
+    clients = Clients(ManualClock(), left.append)
+    clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, "orders"), brokers)
+    clients.produces("a", "bills", brokers)
+    clients.produces("a", "bills", brokers)
+    clients.configure(clients.seen("b"), settings(ClientType.SIMPLE_CONSUMER, group="g"), brokers)
+    assert [sorted(producers) for producers, _ in brokers.announced] == [["orders"], ["bills", "orders"], []]
+    assert brokers.announced[1][0] == ["bills", "orders"]
+    assert brokers.announced[2][1].group_name == "g"
+    clients.leave("b")
+    clients.leave("b")
+    assert left == ["b"]
+
+
+async def test_new_settings_replace_the_former_ones_and_half_messages_count():
+    brokers = ScriptedBrokers()
+    clients = Clients(ManualClock(), print)
+    clients.produces("a", "bills", brokers)
+    for topic in ("orders", "letters"):
+        clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, topic), brokers)
+    assert brokers.announced[-1][0] == ["bills", "letters"]
+
+
+async def test_a_client_announces_no_more_groups_than_a_broker_takes():
+    brokers = ScriptedBrokers()
+    clients = Clients(ManualClock(), print)
+    names = [f"t{number}" for number in range(MOST_TOPICS)]
+    clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, *names), brokers)
+    for number in range(MOST_TOPICS + 1):
+        clients.produces("a", f"half-{number}", brokers)
+    announced, _ = brokers.announced[-1]
+    assert announced == [f"half-{number}" for number in range(1, MOST_TOPICS + 1)]
+    clients.configure(clients.seen("a"), settings(ClientType.PUSH_CONSUMER, group="g"), brokers)
+    assert len(brokers.announced[-1][0]) == MOST_TOPICS - 1
+
+
+def test_of_settings_only_what_is_used_is_kept():
+    clients = Clients(ManualClock(), print)
+    sent = settings(ClientType.PUSH_CONSUMER, group="g")
+    sent.user_agent.version = sent.user_agent.hostname = "v" * 60_000
+    clients.configure(clients.seen("a"), sent, ScriptedBrokers())
+    kept = clients.known("a")
+    assert sum(len(str(getattr(kept, name))) for name in Client.__slots__) < 2000
+
+
+async def test_silent_client_without_a_stream_is_forgotten():
+    async def send(raw):
+        pass
+
+    async def other(raw):
+        pass
+
+    clock = ManualClock()
+    clients = Clients(clock, print)
+    clients.seen("silent")
+    streaming = clients.seen("streaming")
+    streaming.send = send
+    await clock.advance(SILENCE_S + 1)
+    clients.expire()
+    assert len(clients) == 1
+    clients.stream_ended(streaming, other)
+    assert streaming.send is send
+    clients.stream_ended(streaming, send)
+    clients.expire()
+    assert len(clients) == 0
+
+
+async def test_an_address_that_invents_ids_is_refused(monkeypatch):
+    monkeypatch.setattr(grpc_clients, "MOST_CLIENTS", 2)
+    clients = Clients(ManualClock(), print)
+    for client_id in ("a", "b", "a"):
+        clients.seen(client_id, "10.0.0.1:5")
+    brokers = ScriptedBrokers()
+    for call in (clients.seen, lambda *new: clients.produces(new[0], "orders", brokers, new[1])):
+        with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 2 clients here") as refused:
+            call("c", "10.0.0.1:6")
+        assert refused.value.code == 42900
+    with pytest.raises(RemoteError, match="has 2 clients here"):
+        await clients.with_settings("c", "10.0.0.1:6")
+    clients.seen("c", "10.0.0.2:5")
+    clients.seen("c\nalice", "10.0.0.1:5")
+    clients.leave("a")
+    clients.leave("a")
+    clients.seen("d", "10.0.0.1:5")
+    assert len(clients) == 4

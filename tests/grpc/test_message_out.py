@@ -1,0 +1,80 @@
+"""Stored messages as clients get them."""
+
+import lz4.frame
+import pytest
+
+from sparrowmq.grpc.message_out import message_of
+from sparrowmq.grpc.settings_answer import ms_of
+from sparrowmq.grpc.wire_types import Encoding, MessageType
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+
+
+def stored(body=b"hello", sys_flag=0, **properties):
+    return StoredMessage(
+        topic="orders",
+        queue_id=2,
+        queue_offset=5,
+        physical_offset=1337,
+        store_size=100,
+        body_crc=0,
+        flag=0,
+        sys_flag=sys_flag,
+        born_timestamp_ms=1_700_000_000_123,
+        born_host="10.0.0.1:1",
+        store_timestamp_ms=1_700_000_000_456,
+        store_host="10.0.0.2:10911",
+        reconsume_times=3,
+        prepared_offset=0,
+        body=body,
+        properties=properties,
+    )
+
+
+def test_message_has_the_fields_of_the_record():
+    got = message_of(stored(UNIQ_KEY="01AB", TAGS="t", KEYS="a b", own="x", POP_CK="secret"), "orders")
+    system = got.system_properties
+    assert (got.topic.name, got.body, dict(got.user_properties)) == ("orders", b"hello", {"own": "x"})
+    assert (system.message_id, system.tag, list(system.keys)) == ("01AB", "t", ["a", "b"])
+    assert (system.queue_id, system.queue_offset, system.delivery_attempt) == (2, 5, 4)
+    assert (system.born_host, system.store_host) == ("10.0.0.1:1", "10.0.0.2:10911")
+    assert ms_of(system.born_timestamp) == 1_700_000_000_123
+    assert ms_of(system.store_timestamp) == 1_700_000_000_456
+    assert (system.body_digest.type, system.body_digest.checksum) == (2, "5D41402ABC4B2A76B9719D911017C592")
+    assert not system.HasField("message_group")
+
+
+@pytest.mark.parametrize(
+    ("properties", "flag", "kind"),
+    [
+        ({}, 0, MessageType.NORMAL),
+        ({"__SHARDINGKEY": "g"}, 0, MessageType.FIFO),
+        ({"TIMER_OUT_MS": "9"}, 0, MessageType.DELAY),
+        ({"_SYS_MSG_PRIORITY_": "2"}, 0, MessageType.PRIORITY),
+        ({"TRAN_MSG": "true"}, 0, MessageType.TRANSACTION),
+        ({}, SysFlag.COMMIT, MessageType.TRANSACTION),
+    ],
+)
+def test_message_has_its_type(properties, flag, kind):
+    assert message_of(stored(sys_flag=flag, **properties), "orders").system_properties.message_type == kind
+
+
+def test_own_fields_of_types_come_back():
+    system = message_of(
+        stored(__SHARDINGKEY="g", _SYS_MSG_PRIORITY_="2", TIMER_OUT_MS="1000"), "t"
+    ).system_properties
+    assert (system.message_group, system.priority, ms_of(system.delivery_timestamp)) == ("g", 2, 1000)
+
+
+def test_dead_letter_names_its_origin():
+    found = message_of(
+        stored(DLQ_ORIGIN_TOPIC="orders", DLQ_ORIGIN_MESSAGE_ID="x"), "%DLQ%g"
+    ).system_properties
+    assert (found.dead_letter_queue.topic, found.dead_letter_queue.message_id) == ("orders", "x")
+
+
+def test_zlib_body_stays_packed_and_other_kinds_do_not():
+    packed = message_of(stored(b"packed", SysFlag.COMPRESSED), "t")
+    assert (packed.body, packed.system_properties.body_encoding) == (b"packed", Encoding.GZIP)
+    body = lz4.frame.compress(b"hello")
+    plain = message_of(stored(body, SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4), "t")
+    assert (plain.body, plain.system_properties.body_encoding) == (b"hello", Encoding.IDENTITY)

@@ -1,0 +1,187 @@
+"""The calls of consumers that want messages."""
+
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.grpc.acknowledging import Acknowledging
+from sparrowmq.grpc.grpc_clients import Clients
+from sparrowmq.grpc.queues import endpoints_of
+from sparrowmq.grpc.receiving import Receiving
+from sparrowmq.grpc.renewals import Renewals
+from sparrowmq.grpc.settings_answer import ms_of, set_ms
+from sparrowmq.grpc.wire_types import ClientType, FilterType, message
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.requests.pop_headers import AckMessage, PopMessage
+from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.testing import ManualClock
+from tests.grpc.popped_records import a_record, reply
+from tests.grpc.scripted import ScriptedBrokers, caller, failing, named
+
+
+class Consumers:
+    def __init__(self, is_fifo=False, **group):
+        clock = ManualClock()
+        self.brokers = ScriptedBrokers(**group)
+        self.clients = Clients(clock, self.brokers.left)
+        self.renewals = Renewals(clock)
+        acks = Acknowledging(self.renewals, clock)
+        self.receiving = Receiving(self.clients, self.renewals, acks, clock)
+        self.clock = clock
+        settings = message("Settings")(client_type=ClientType.SIMPLE_CONSUMER)
+        settings.subscription.group.name = "g"
+        settings.subscription.fifo = is_fifo
+        self.clients.configure(self.clients.seen("c1"), settings, self.brokers)
+
+    def find(self, *records):
+        now_ms = self.clock.now_ms()
+        header = reply(now_ms, start_offset_info="0 2 5", msg_offset_info="0 2 5,6,7")
+        self.brokers.answers[PopMessage] = lambda ask: Response(0, header, None, b"".join(records), 0)
+
+    async def receive(self, time_left_s=None, queue_id=-1, **fields):
+        request = message("ReceiveMessageRequest")(group=named("g"), batch_size=4, **fields)
+        request.message_queue.topic.name = "orders"
+        request.message_queue.id = queue_id
+        request.message_queue.broker.name = "broker-a"
+        if not fields.get("invisible_duration") and not fields.get("auto_renew"):
+            set_ms(request.invisible_duration, 15_000)
+        got = []
+
+        async def send(raw):
+            got.append(message("ReceiveMessageResponse").FromString(raw))
+
+        await self.receiving.receive(caller(self.brokers, time_left_s=time_left_s), request, send)
+        return got
+
+    async def code(self, **fields):
+        with pytest.raises(RemoteError) as caught:
+            await self.receive(**fields)
+        return caught.value.code
+
+    def pop(self):
+        return next(ask for _, ask, _ in self.brokers.asked if isinstance(ask, PopMessage))
+
+
+def duration(milliseconds):
+    made = message("ReceiveMessageRequest")().invisible_duration
+    set_ms(made, milliseconds)
+    return made
+
+
+async def test_messages_follow_their_status_and_the_time_ends_them():
+    consumers = Consumers()
+    consumers.find(a_record(5, UNIQ_KEY="A"), a_record(6, UNIQ_KEY="B"))
+    status, first, second, end = await consumers.receive()
+    assert status.status.code == 20000
+    assert [each.message.system_properties.message_id for each in (first, second)] == ["A", "B"]
+    system = first.message.system_properties
+    assert system.receipt_handle == f"5 {consumers.clock.now_ms()} 15000 3 0 broker-a 2 5 1337"
+    assert (system.delivery_attempt, ms_of(system.invisible_duration)) == (1, 15_000)
+    assert ms_of(end.delivery_timestamp) == consumers.clock.now_ms()
+    ask = consumers.pop()
+    assert (ask.consumer_group, ask.topic, ask.queue_id, ask.max_msg_nums) == ("g", "orders", -1, 4)
+    assert (ask.exp, ask.exp_type, ask.order, ask.attempt_id) == ("*", "TAG", False, None)
+    assert len(consumers.renewals) == 0
+
+
+@pytest.mark.parametrize("code", [208, 210, 19])
+async def test_receive_without_a_message_says_so(code):
+    consumers = Consumers()
+    consumers.brokers.answers[PopMessage] = failing(code)
+    assert await consumers.code() == 40401
+
+
+async def test_message_with_another_tag_is_acknowledged_and_not_delivered():
+    consumers = Consumers()
+    consumers.find(a_record(5, TAGS="BB"), a_record(6, TAGS="Aa"))
+    wanted = message("FilterExpression")(type=FilterType.TAG, expression="Aa")
+    _, first, _ = await consumers.receive(filter_expression=wanted)
+    assert first.message.system_properties.tag == "Aa"
+    assert [ask.offset for _, ask, _ in consumers.brokers.asked if isinstance(ask, AckMessage)] == [5]
+
+
+async def test_message_that_failed_too_often_is_dead():
+    consumers = Consumers(retry_max_times=2)
+    consumers.find(a_record(5, reconsume_times=3), a_record(6, reconsume_times=2))
+    _, first, _ = await consumers.receive()
+    assert first.message.system_properties.delivery_attempt == 3
+    assert [type(ask) for _, ask, _ in consumers.brokers.asked] == [
+        PopMessage,
+        ConsumerSendMsgBack,
+        AckMessage,
+    ]
+
+
+@pytest.mark.parametrize(("is_fifo", "got"), [(True, ["C"]), (False, ["B", "C"])])
+async def test_ordered_group_gets_no_message_behind_one_that_cannot_be_buried(is_fifo, got):
+    consumers = Consumers(is_fifo=is_fifo, retry_max_times=2)
+    groups = {"A": "stuck", "B": "stuck", "C": "free"}
+    times = {"A": 3, "B": 0, "C": 0}
+    consumers.find(
+        *(
+            a_record(5 + number, reconsume_times=times[name], UNIQ_KEY=name, __SHARDINGKEY=group)
+            for number, (name, group) in enumerate(groups.items())
+        )
+    )
+    consumers.brokers.answers[ConsumerSendMsgBack] = failing(1)
+    _, *messages, _ = await consumers.receive()
+    assert [each.message.system_properties.message_id for each in messages] == got
+
+
+async def test_message_is_renewed_if_its_consumer_asks_so():
+    consumers = Consumers()
+    consumers.find(a_record(5))
+    await consumers.receive(auto_renew=True)
+    assert consumers.pop().invisible_time == 60_000
+    assert len(consumers.renewals) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"invisible_duration": duration(9_999)}, 40011),
+        ({"invisible_duration": duration(43_200_001)}, 40011),
+        ({"filter_expression": message("FilterExpression")(type=FilterType.SQL, expression=" ")}, 40010),
+        ({"filter_expression": message("FilterExpression")(type=FilterType.TAG, expression="||")}, 40010),
+    ],
+)
+async def test_wrong_receive_has_its_code(fields, code):
+    consumers = Consumers()
+    assert await consumers.code(**fields) == code
+    assert consumers.brokers.asked == []
+
+
+@pytest.mark.parametrize(
+    ("wish_ms", "left_s", "poll_ms"),
+    [(None, None, 20_000), (7000, None, 7000), (60_000, None, 20_000), (10_000, 4, 3500), (10_000, 0.1, 0)],
+)
+async def test_receive_waits_as_long_as_its_caller(wish_ms, left_s, poll_ms):
+    consumers = Consumers()
+    consumers.find(a_record(5))
+    fields = {} if wish_ms is None else {"long_polling_timeout": duration(wish_ms)}
+    await consumers.receive(time_left_s=left_s, **fields)
+    assert consumers.pop().poll_time == poll_ms
+
+
+async def test_ordered_group_pops_in_order_from_one_queue():
+    consumers = Consumers(is_fifo=True)
+    consumers.find(a_record(5))
+    await consumers.receive(attempt_id="a1", queue_id=3)
+    assert (consumers.pop().order, consumers.pop().attempt_id, consumers.pop().queue_id) == (True, "a1", 3)
+
+
+async def test_receive_from_one_queue_gets_messages_of_all():
+    consumers = Consumers()
+    consumers.find(a_record(5))
+    await consumers.receive(queue_id=3)
+    assert consumers.pop().queue_id == -1
+
+
+@pytest.mark.parametrize(("is_orderly", "ids"), [(False, [-1, -1]), (True, [0, 1, 2, 3, 0, 1, 2, 3])])
+async def test_assignment_is_a_broker_or_each_queue_of_an_ordered_group(is_orderly, ids):
+    consumers = Consumers(consume_message_orderly=is_orderly)
+    request = message("QueryAssignmentRequest")(topic=named("orders"), group=named("g"))
+    answer = await consumers.receiving.assignment(
+        caller(consumers.brokers), request, endpoints_of("127.0.0.1:1")
+    )
+    assert [each.message_queue.id for each in answer.assignments] == ids
+    assert {each.message_queue.permission for each in answer.assignments} == {2}

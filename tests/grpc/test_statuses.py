@@ -1,0 +1,40 @@
+"""Errors as statuses."""
+
+import pytest
+
+from sparrowmq.errors import (
+    AccessDenied,
+    BrokerUnreachable,
+    ConfigError,
+    NoRoute,
+    RemoteError,
+    RequestTimeout,
+)
+from sparrowmq.grpc.statuses import Status, refused, status, status_of
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (refused(Status.ILLEGAL_TOPIC, "why"), 40002),
+        (RemoteError(17, "no topic"), 40402),
+        (RemoteError(26), 40403),
+        (RemoteError(2, "busy"), 42900),
+        (RemoteError(16), 40300),
+        (RemoteError(208, "no handle"), 40013),
+        (RemoteError(1, "x"), 50001),
+        (RemoteError(9999, "x"), 50001),
+        (AccessDenied("no"), 40100),
+        (NoRoute("t", None), 40402),
+        (RequestTimeout("a", "b", 1), 50400),
+        (BrokerUnreachable("a", "b"), 50002),
+        (ConfigError("c"), 40000),
+    ],
+)
+def test_error_has_its_status(error, code):
+    assert status_of(error)[0] == code
+    assert status_of(error)[1]
+
+
+def test_status_is_ok_unless_it_says_otherwise():
+    assert (status().code, status().message) == (20000, "OK")
