@@ -120,6 +120,7 @@ class LoopDisk:
         deadline = time.monotonic() + _BUSY_LIMIT_S
         while (done := _tried("umount", str(self.folder))).returncode and os.path.ismount(self.folder):
             if time.monotonic() > deadline:
+                _tried("umount", "--lazy", str(self.folder))  # or the folder could not be removed
                 raise RuntimeError(done.stderr.strip())
             time.sleep(0.02)
 

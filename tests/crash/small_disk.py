@@ -52,7 +52,8 @@ class SmallDisk:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        subprocess.run(["umount", str(self.folder)], check=True)
+        # A process that was killed may have a file open for a moment yet: the disk goes with it.
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
     def fill(self) -> None:
         """Take all the room there is, and what becomes free since the last time."""
