@@ -7,6 +7,7 @@ minutes. A change of users in this time can only be one at the broker itself, wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -211,14 +212,17 @@ class BrokerUsers:
         except SparrowError as error:
             log.debug("no name server lists the brokers: %s", error)
             names = sorted(self._tables)
-        for name in names:
-            await self._read(name)
+        await asyncio.gather(*map(self._read, names))  # one that hangs delays no other
         now = self._clock.monotonic()
         self._tables = {name: row for name, row in self._tables.items() if now - row.read_s <= KEPT_S}
         for name in self._tables.keys() - names:
             self._problems[name] = BrokerUnreachable(name, "no name server knows a master of this name")
         known = {*names, *self._tables}
         self._problems = {name: why for name, why in self._problems.items() if name in known}
+        self._join()
+
+    def _join(self) -> None:
+        """Take the accounts of all brokers."""
         self.accounts, self.passwords = {}, {}
         for table in self._newest_first():
             self.accounts = {**table.users, **self.accounts}
@@ -234,6 +238,7 @@ class BrokerUsers:
             self._problems[name] = error
         else:
             self._problems.pop(name, None)
+            self._join()
 
     async def _table(self, name: str) -> _Table:
         ask = self._cluster.ask

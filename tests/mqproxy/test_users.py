@@ -1,5 +1,6 @@
 """The users of the brokers, as mqproxy reads them."""
 
+import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -156,6 +157,9 @@ GOOD = {
 }
 
 
+HANGS = object()
+
+
 class Answering:
     """Brokers that answer by a table; an exception is raised."""
 
@@ -170,6 +174,8 @@ class Answering:
 
     async def ask(self, name, request):
         answer = (GOOD | self.answers[name])[type(request)]
+        if answer is HANGS:
+            await asyncio.Event().wait()
         if isinstance(answer, Exception):
             raise answer
         return SimpleNamespace(body=answer)
@@ -271,6 +277,15 @@ async def test_an_odd_answer_of_a_broker_leaves_the_others_alone(odd):
     assert condition(users).startswith("a: all calls for it are denied: ")
     with pytest.raises(BrokerUnreachable):
         users.authorise("a", "op", HERE, ACK, b"")
+
+
+@pytest.mark.guards("BrokerUsers._read: drop self._join()")
+async def test_a_broker_that_hangs_delays_no_users_of_others():
+    users = users_by(Answering(a=dict.fromkeys(GOOD, HANGS), b={}))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(users.start(), 0.1)
+    assert set(users.accounts) == {"op"}
+    users.authenticate(HERE, command_of(ACK, "op", "abcdefgh"))
 
 
 async def test_an_odd_answer_of_a_name_server_keeps_the_users():
