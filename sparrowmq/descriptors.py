@@ -5,7 +5,7 @@ starts, and divides it:
 
     limit ── reserve ── the log's files and the index, snapshots, pools and pipes, connections to be refused
           ├─ queue files    of a broker: those that stay open between two uses
-          └─ connections    the rest; the server closes further ones and logs it
+          └─ connections    the rest, divided by the ports; a server closes further ones and logs it
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Share:
     """The division of a limit of descriptors.
 
     Attributes:
-        connections: the most connections of peers.
+        connections: the most connections of peers at one port.
         queue_files: the most open queue files.
-        backlog: the most connections that wait to be accepted. All of them may be accepted before one is refused.
+        backlog: the most connections that wait at one port to be accepted. All of them may be accepted before one is
+            refused.
     """
 
     connections: int
@@ -39,11 +40,12 @@ class Share:
     backlog: int
 
 
-def share(limit: int, with_store: bool) -> Share:
+def share(limit: int, with_store: bool, ports: int = 1) -> Share:
     """Share out `limit` descriptors.
 
     Args:
         with_store: whether files of a message store are kept open; an eighth is then for the log and the index.
+        ports: the number of ports for clients, each with limits of its own.
     Raises:
         ConfigError: they are too few for anything.
     """
@@ -52,13 +54,13 @@ def share(limit: int, with_store: bool) -> Share:
             f"this process may open {limit} files and connections together, which is too few; "
             f"start it with `ulimit -n {FEWEST}` or more (LimitNOFILE= of systemd)"
         )
-    backlog = min(MOST_BACKLOG, limit // 16)
-    rest = limit - _OWN - backlog
+    backlog = min(MOST_BACKLOG, limit // 16 // ports)
+    rest = limit - _OWN - backlog * ports
     queue_files = 0
     if with_store:
         rest -= limit // 8
         queue_files = min(MOST_QUEUE_FILES, rest // 4)
-    return Share(min(MOST_CONNECTIONS, rest - queue_files), queue_files, backlog)
+    return Share(min(MOST_CONNECTIONS, (rest - queue_files) // ports), queue_files, backlog)
 
 
 def limit() -> int:

@@ -11,25 +11,28 @@ from sparrowmq.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("limit", "with_store", "expected"),
+    ("limit", "with_store", "ports", "expected"),
     [
-        (256, True, Share(connections=108, queue_files=36, backlog=16)),
-        (1024, True, Share(connections=576, queue_files=192, backlog=64)),
-        (1024, False, Share(connections=896, queue_files=0, backlog=64)),
-        (20_000, True, Share(connections=12_316, queue_files=4096, backlog=1024)),
-        (1 << 20, True, Share(connections=16_000, queue_files=4096, backlog=1024)),
-        (1 << 20, False, Share(connections=16_000, queue_files=0, backlog=1024)),
+        (1024, True, 2, Share(connections=288, queue_files=192, backlog=32)),
+        (1024, False, 2, Share(connections=448, queue_files=0, backlog=32)),
+        (256, True, 1, Share(connections=108, queue_files=36, backlog=16)),
+        (1024, True, 1, Share(connections=576, queue_files=192, backlog=64)),
+        (1024, False, 1, Share(connections=896, queue_files=0, backlog=64)),
+        (20_000, True, 1, Share(connections=12_316, queue_files=4096, backlog=1024)),
+        (1 << 20, True, 1, Share(connections=16_000, queue_files=4096, backlog=1024)),
+        (1 << 20, False, 1, Share(connections=16_000, queue_files=0, backlog=1024)),
     ],
 )
-def test_descriptors_are_shared_out(limit, with_store, expected):
-    assert share(limit, with_store) == expected
+def test_descriptors_are_shared_out(limit, with_store, ports, expected):
+    assert share(limit, with_store, ports) == expected
 
 
+@pytest.mark.parametrize("ports", [1, 2])
 @pytest.mark.parametrize("limit", range(256, 4096, 61))
-def test_all_shares_together_and_the_log_fit_the_limit(limit):
-    given = share(limit, with_store=True)
-    assert given.connections + given.queue_files + given.backlog + limit // 8 + 64 <= limit
-    assert given.connections >= 100 and given.queue_files >= 30
+def test_all_shares_together_and_the_log_fit_the_limit(limit, ports):
+    given = share(limit, with_store=True, ports=ports)
+    assert ports * (given.connections + given.backlog) + given.queue_files + limit // 8 + 64 <= limit
+    assert ports * given.connections >= 100 and given.queue_files >= 30
 
 
 def test_too_few_are_refused_with_what_to_do():

@@ -24,7 +24,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.grpc_port.opening import Inside, open_grpc
+from sparrowmq.broker.grpc_port.opening import Inside, has_port, open_grpc
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.assignment_handler import assignment_part
 from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
@@ -142,7 +142,7 @@ class Broker:
         self._changing = Changing(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
-        self._share = descriptors.share(descriptors.limit(), with_store=True)
+        self._share = descriptors.share(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
         self._tls = ServerTls(settings, self._clock)
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
@@ -154,6 +154,7 @@ class Broker:
         self._slaves: Door | None = None
         self._metrics: Door | None = None
         self.grpc_address = ""
+        self._grpc_problem: Callable[[], str] = str
         self._figures = Figures()
         names = changes.named_in_remedies(settings, file)
         self._conditions = Conditions(self._clock, self._figures, lambda: {**names, "ADDRESS": self.address})
@@ -288,8 +289,8 @@ class Broker:
         self._declare_port(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
-        inside = Inside(self.settings, self._server, self._tls, self._turn, self._clock)
-        self.grpc_address = await open_grpc(stack, inside, state, access)
+        inside = Inside(self.settings, self._server, self._tls, self._turn, self._clock, self._share)
+        self.grpc_address, self._grpc_problem = await open_grpc(stack, inside, state, access)
         stack.push_async_callback(registration.leave)
         await registration.announced()
 
@@ -536,7 +537,7 @@ class Broker:
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: self._tls.problem
         yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
-        yield kinds.CONNECTIONS_FULL, lambda: self._server.problem
+        yield kinds.CONNECTIONS_FULL, lambda: self._server.problem or self._grpc_problem()
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
         if self.term is not None:
             yield kinds.NO_MASTER, self.term.problem

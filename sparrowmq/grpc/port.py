@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
+from sparrowmq.descriptors import Share
 from sparrowmq.grpc.brokers import Cluster
 from sparrowmq.grpc.methods import Methods
+from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
@@ -14,6 +17,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 DRAIN_S: Final = 1.0
+MOST_CONNECTIONS: Final = 4_000  # each may have many calls
 
 
 class Place(NamedTuple):
@@ -22,11 +26,25 @@ class Place(NamedTuple):
     Attributes:
         host, port: to listen on; port 0 takes a free one.
         told: the host by which clients reach it.
+        share: of the descriptors, for this port.
     """
 
     host: str
     port: int
     told: str
+    share: Share
+
+
+class OpenPort(NamedTuple):
+    """A port that serves clients.
+
+    Attributes:
+        address: by which clients reach it.
+        problem: returns why it closes new connections; "" if it does not.
+    """
+
+    address: str
+    problem: Callable[[], str]
 
 
 async def open_port(
@@ -37,15 +55,18 @@ async def open_port(
     tls: ServerTls,
     place: Place,
     turn: Turn | None = None,
-) -> str:
-    """Serve clients until `stack` is closed. Return the address by which they reach the port.
+) -> OpenPort:
+    """Serve clients until `stack` is closed.
 
     Raises:
         ConfigError: the port or the certificate cannot be used.
     """
     methods = Methods(cluster, clock, tasks)
-    server = await stack.enter_async_context(GrpcServer(methods.by_path(), tls=tls, clock=clock, turn=turn))
+    limits = Limits(connections=min(MOST_CONNECTIONS, place.share.connections), backlog=place.share.backlog)
+    server = await stack.enter_async_context(
+        GrpcServer(methods.by_path(), limits, tls=tls, clock=clock, turn=turn)
+    )
     port = await server.start(place.host, place.port)
     stack.push_async_callback(server.drain, DRAIN_S)
     methods.address = f"{place.told}:{port}"
-    return methods.address
+    return OpenPort(methods.address, lambda: server.problem)

@@ -11,6 +11,7 @@ class Limits:
 
     Attributes:
         connections: above this number the oldest connection without a call ends, or else the new one.
+        backlog: the most connections that wait to be accepted.
         streams: calls of one connection that may run at the same time. More are refused, and gRPC clients wait.
         header_list_bytes: names, values, and 32 bytes for each header of a request; larger ones get status 431.
         header_block_bytes: of one request's compressed headers, in all its frames; more ends the connection.
@@ -28,6 +29,7 @@ class Limits:
     """
 
     connections: int = 4_000
+    backlog: int = 1024
     streams: int = 1_000
     header_list_bytes: int = 16 * 1024
     header_block_bytes: int = 32 * 1024

@@ -19,6 +19,7 @@ from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.recent import Recent
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.log_limit import LogLimit
@@ -27,7 +28,6 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 1024
 CHECKS_IN_LIMIT: Final = 3  # within the shortest time limit
 DRAIN_LOOK_S: Final = 0.02
 
@@ -66,6 +66,7 @@ class GrpcServer:
         self._held_bytes = 0
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
+        self._full = Recent(self._clock)
         self._tls = tls
         self._is_behind_proxy = is_behind_proxy
         self._setting = setting
@@ -93,6 +94,13 @@ class GrpcServer:
             await self._door.closed()
         await self._background.__aexit__(*error)
 
+    @property
+    def problem(self) -> str:
+        """Why new connections are closed now, or were a moment ago; "" if they are not."""
+        most = self._limits.connections
+        is_full = len(self.sessions) >= most
+        return f"{most} gRPC connections are open, and no more may be" if is_full else self._full.last
+
     async def start(self, host: str, port: int) -> int:
         """Listen, inside the `async with`. Returns the port: port 0 takes a free one.
 
@@ -102,7 +110,7 @@ class GrpcServer:
         """
         self._background.spawn(self._check_sessions(), name="gRPC sessions")
         self._door = Door(host, port, self._setting)
-        await self._door.open(self._protocol, BACKLOG)
+        await self._door.open(self._protocol, self._limits.backlog)
         self.port = self._door.port
         return self.port
 
@@ -147,6 +155,7 @@ class GrpcServer:
         self._strangers[session] = None
         if len(self.sessions) > self._limits.connections:
             self.refused += 1
+            self._full.note(f"gRPC connections above {self._limits.connections} were closed a moment ago")
             self._oldest_stranger().abort()
 
     def _ended(self, session: GrpcSession) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from sparrowmq import descriptors
 from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.network import Network
@@ -15,7 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.metrics.condition_kinds import Probe
+from sparrowmq.metrics.condition_kinds import CONNECTIONS_FULL, Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -112,13 +113,19 @@ class Proxy:
             server_tls = ServerTls(
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )
-            place = Place(settings.host, settings.port, settings.told or settings.host)
-            self.address = await open_port(stack, tasks, cluster, clock, server_tls, place)
+            ports = 1 if settings.remoting_port is None else 2
+            share = descriptors.share(descriptors.limit(), with_store=False, ports=ports)
+            place = Place(settings.host, settings.port, settings.told or settings.host, share)
+            opened = [await open_port(stack, tasks, cluster, clock, server_tls, place)]
+            self.address = opened[0].address
             if settings.remoting_port is not None:
                 place = place._replace(port=settings.remoting_port)
                 port = await open_remoting_port(stack, tasks, own, users, clock, server_tls, self._tls, place)
                 self.remoting_address = port.address
-                probes += port.probes
+                opened.append(port)
+            probes.append(
+                (CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each.problem() for each in opened))))
+            )
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
                 await self._open_metrics(stack, tasks, settings.metrics_port)

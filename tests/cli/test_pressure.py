@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from sparrowmq import descriptors
+from tests.interop.apache import free_ports
 from tests.interop.wire import PULL, SEND, Wire, pull_fields, request, send_fields
 
 ATTACKERS = 64
@@ -158,6 +159,29 @@ def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
     assert log.count("are the most that may be open") == 1
     again = start(*broker_args, files=1024).ready()
     assert sends(again.port)
+
+
+@pytest.mark.slow
+@pytest.mark.guards("Broker.__init__: ports = 1", "port.open_port: connections = MOST_CONNECTIONS")
+def test_idle_connections_at_both_ports_leave_a_broker_of_1024_files_at_work(
+    start, broker_args, many_files, until
+):
+    (grpc,) = free_ports(1)
+    sets = (f"grpcServerPort={grpc}", "flushDiskType=ASYNC_FLUSH", "mappedFileSizeCommitLog=1m")
+    broker = start(*broker_args, *(word for each in sets for word in ("--set", each)), files=1024).ready()
+    with Wire(broker.port) as wire, ExitStack() as stack:
+        assert wire.ask(SEND, SEND_FIELDS, b"before").code == 0
+        for port in (grpc, broker.port):
+            for _ in range(1100):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        for _ in range(40):  # which need several files of the log
+            assert wire.ask(SEND, SEND_FIELDS, bytes(100_000)).code == 0
+        until(lambda: sends(broker.port))
+        time.sleep(2)
+    status, log = broker.stop()
+    assert status == 0 and "Traceback" not in log
+    assert "no file descriptor left" not in log
+    assert "connections_full" in log and "gRPC connections" in log
 
 
 def test_a_server_with_too_few_files_says_what_to_do(start, broker_args):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.descriptors import Share
 from sparrowmq.grpc import packages
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
@@ -29,16 +31,25 @@ class Inside:
     tls: ServerTls
     turn: Turn
     clock: Clock
+    share: Share
 
 
-async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, access: AccessControl) -> str:
-    """Open the port until `stack` is closed. Returns its address; "" without one, and slaves have none.
+def has_port(settings: BrokerSettings) -> bool:
+    """Whether a broker has the port. Slaves have none."""
+    return settings.grpc_port is not None and not settings.is_slave
 
+
+async def open_grpc(
+    stack: AsyncExitStack, broker: Inside, state: KeptState, access: AccessControl
+) -> tuple[str, Callable[[], str]]:
+    """Open the port until `stack` is closed, if the broker has one.
+
+    Returns: its address, and the function that says why it closes new connections; "" without the port.
     Raises: ConfigError, it cannot be used, or a package is not installed.
     """
     settings = broker.settings
-    if settings.grpc_port is None or settings.is_slave:
-        return ""
+    if settings.grpc_port is None or not has_port(settings):
+        return "", str
     packages.demand("grpcServerPort")
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port.local_brokers import Home
@@ -50,9 +61,10 @@ async def open_grpc(stack: AsyncExitStack, broker: Inside, state: KeptState, acc
     connect = partial(Session, broker.server.dispatch, clock, SessionLimits(), turn=broker.turn)
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
-    place = Place(settings.bind_address, settings.grpc_port, host)
+    place = Place(settings.bind_address, settings.grpc_port, host, broker.share)
     opened = GrpcPort(home, clock, broker.tls, broker.turn, place)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
         opened.account_of = account_of(lambda: access.accounts, clock, freshness, access.has_users)
-    return (await stack.enter_async_context(opened)).address
+    await stack.enter_async_context(opened)
+    return opened.address, opened.problem

@@ -29,12 +29,14 @@ class GrpcPort:
         turn: the broker's turn of the loop.
     Attributes:
         address: for clients.
+        problem: returns why the port closes new connections; "" if it does not.
     Raises on entering:
         ConfigError: the port cannot be used.
     """
 
     def __init__(self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, place: Place) -> None:
         self.address = ""
+        self.problem: Callable[[], str] = str
         self._home = home
         self._clock = clock
         self._tls = tls
@@ -48,7 +50,7 @@ class GrpcPort:
             tasks = await stack.enter_async_context(Background())
             links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of)
             stack.callback(links.close)
-            self.address = await open_port(
+            self.address, self.problem = await open_port(
                 stack, tasks, links, self._clock, self._tls, self._place, self._turn
             )
             tasks.spawn(self._expire(links), "idle gRPC clients")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ssl
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
-from sparrowmq import descriptors
-from sparrowmq.grpc.port import DRAIN_S, Place
+from sparrowmq.grpc.port import DRAIN_S, OpenPort, Place
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.condition_kinds import CONNECTIONS_FULL, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.remoting.client_relay import Relay, Servers
 from sparrowmq.mqproxy.remoting.room import Room
@@ -26,18 +24,6 @@ DRAIN_LOOK_S: Final = 0.01
 DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
 
 
-class RemotingPort(NamedTuple):
-    """The open port.
-
-    Attributes:
-        address: by which clients reach it.
-        probes: the conditions that it can be in.
-    """
-
-    address: str
-    probes: list[Probe]
-
-
 async def open_remoting_port(
     stack: AsyncExitStack,
     tasks: Background,
@@ -47,8 +33,8 @@ async def open_remoting_port(
     tls: ServerTls,
     broker_tls: ssl.SSLContext | None,
     place: Place,
-) -> RemotingPort:
-    """Serve clients until `stack` is closed.
+) -> OpenPort:
+    """Serve clients until `stack` is closed. Connections to brokers have descriptors of the port's share, too.
 
     Raises:
         ConfigError: the port or the certificate cannot be used.
@@ -62,7 +48,7 @@ async def open_remoting_port(
             session.on_end(relays.pop)
         relay.take(command)
 
-    limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
+    limits = limits_for(place.share)
     most_clients = limits.connections // DESCRIPTORS_EACH
     room = Room(most_clients * (DESCRIPTORS_EACH - 1))
     server = Server(
@@ -88,7 +74,7 @@ async def open_remoting_port(
     await stack.enter_async_context(server)
     stack.push_async_callback(drained, room, clock)
     tasks.spawn(server.drop_silent_peers(), "silent remoting clients")
-    return RemotingPort(address, [(CONNECTIONS_FULL, lambda: server.problem or room.problem)])
+    return OpenPort(address, lambda: server.problem or room.problem)
 
 
 async def drained(room: Room, clock: Clock) -> None:
