@@ -333,7 +333,7 @@ class Client:
             tag: tags as "paid || refunded"; by default all.
             where: an SQL92 filter on properties instead, such as "amount > 5 AND region IS NOT NULL".
             batch: the most messages delivered at once; by default each alone.
-            concurrency: the number of handlers that run at once; 16 by default.
+            concurrency: the number of handlers that run at once; 16 by default, at most 10,000.
             start: where the group begins if it has never consumed the topic: "latest", the default, is Java's rule, by
                 which a queue that still holds its first message is read from there; "new" is only what is sent from
                 now on; "earliest"; or a time.

@@ -29,7 +29,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment, Spawn
 from sparrowmq.client.consuming.concurrently import Concurrently, WayBack
 from sparrowmq.client.consuming.consume_rate import Paces
-from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
+from sparrowmq.client.consuming.consumer_settings import MAX_CONCURRENCY, ConsumerSettings, subscription
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.held_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.inbox import InboxClosed
@@ -242,7 +242,7 @@ class Consumer:
     def concurrency(self) -> int:
         """The number of handlers that run at once. A change does not stop running handlers.
 
-        Raises: ConfigError, it is below 1, or there is no handler. Iterate in more tasks instead.
+        Raises: ConfigError, it is not from 1 to 10,000, or there is no handler. Iterate in more tasks instead.
         """
         return self._concurrency
 
@@ -252,7 +252,7 @@ class Consumer:
             raise ConfigError(
                 f"the consumer of group {self.group} has no handler; iterate in more tasks instead"
             )
-        self._concurrency = check_count("concurrency", concurrency)
+        self._concurrency = check_count("concurrency", concurrency, at_most=MAX_CONCURRENCY)
         if self._workers is not None and not self._ended.is_set():
             self._home.check()
             self._workers.resize(concurrency)
