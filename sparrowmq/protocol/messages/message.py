@@ -176,6 +176,10 @@ def _check_texts(own: object) -> None:
             raise InvalidMessage(
                 f"property {name!r} is {value!r}: names and values must be text; use str(value), or the body"
             )
+        if not value:
+            raise InvalidMessage(
+                f"property {name!r} is empty, and consumers drop empty properties; leave it out"
+            )
 
 
 def _check_unicode(found: Mapping[str, str]) -> None:

@@ -54,6 +54,7 @@ def test_what_is_like_bytes_is_copied(body) -> None:
         ("keys", ["a", 5], "give one key, or a sequence"),
         ("keys", {"a"}, "give one key, or a sequence"),
         ("properties", {"a": 1}, "property 'a' is 1: names and values must be text"),
+        ("properties", {"a": ""}, "property 'a' is empty, and consumers drop empty properties; leave it out"),
         ("properties", {1: "a"}, "property 1 is 'a'"),
         ("properties", ["a"], "not a mapping"),
         ("flag", "1", "flag='1' is not a whole number"),
