@@ -81,7 +81,7 @@ def a_disk_that_answers_no_write(field: Field) -> Course:
     try:
         with sending(field, "Hanging"):
             remedy = yield
-        remedy.names("look at the disk", "if it does not recover, stop the broker")
+        remedy.names("look at the disk", "if the disk does not recover, stop the broker")
     finally:
         field.below.thaw()
 
