@@ -130,7 +130,7 @@ def test_more_threads_handle_as_soon_as_it_is_wanted(mq, topic):
         consumer.concurrency = 3
         until(lambda: not together.n_waiting and not together.broken)
         assert consumer.concurrency == 3
-        with pytest.raises(ConfigError, match="at least 1"):
+        with pytest.raises(ConfigError, match="from 1 to 10000"):
             consumer.concurrency = 0
 
 

@@ -52,7 +52,7 @@ def test_a_time_to_begin_at_is_told_to_brokers():
         ({"batch": 1025}, "1 to 1024"),
         ({"batch": 1.5}, "1 to 1024"),
         ({"batch": True}, "1 to 1024"),
-        ({"concurrency": 0}, "at least 1"),
+        ({"concurrency": 0}, "from 1 to 10000"),
         ({"pull_batch": 0}, "from 1 to 2147483647"),
         ({"pull_batch": 1 << 31}, "from 1 to 2147483647"),
         ({"max_reconsume_times": 2**40}, "from -1 to 2147483647"),
