@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.selector import Selector
+from sparrowmq.protocol.selector import ALL, Predicate, Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.message_store import MessageStore
@@ -21,6 +21,11 @@ from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, bodies, messages, put
 
 TEXTS = [b"message %d" % number for number in range(40)]
+
+
+class Everything(Predicate):
+    def holds(self, records: bytes, begin: int, end: int) -> bool:
+        return True
 
 
 def filled(stores: Stores, disk: FaultyDisk | None = None) -> MessageStore:
@@ -66,6 +71,34 @@ def test_offsets_that_do_not_rise_are_damage(stores: Stores, damage: bytes):
     store = filled(stores)
     overwrite(file(store, 1), 5 * ENTRY_SIZE, damage)
     assert bodies(store) == TEXTS
+
+
+@pytest.mark.guards("Entries.make_sense: offset + size -> offset + 1")
+def test_sizes_that_reach_over_the_next_message_are_damage(stores: Stores):
+    store = filled(stores)
+    overwrite(file(store, 1), 5 * ENTRY_SIZE + 10, b"\x04")  # 1024 bytes more
+    assert bodies(store) == TEXTS
+
+
+@pytest.mark.guards("queue_reading._select: false queue.rebuild")
+@pytest.mark.parametrize("count", [1, 32])
+@pytest.mark.parametrize("place", [5, 15, len(TEXTS) - 1])
+@pytest.mark.parametrize(
+    "selector", [ALL, Selector(frozenset({java_hash("a")})), Selector(predicate=Everything())]
+)
+def test_sizes_that_reach_over_the_end_of_the_log_are_damage(
+    stores: Stores, place: int, count: int, selector: Selector
+):
+    store = filled(stores)
+    number, index = divmod(place, 16)
+    overwrite(file(store, number), index * ENTRY_SIZE + 8, b"\x20")
+    found, offset = [], 0
+    while offset < len(TEXTS):
+        read = store.read("Orders", 0, offset, count, selector=selector)
+        found += [bytes(each.body) for each in messages(read)]
+        assert read.next_offset > offset
+        offset = read.next_offset
+    assert found == TEXTS
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

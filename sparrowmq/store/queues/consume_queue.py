@@ -248,9 +248,9 @@ class ConsumeQueue:
             self._made_anew.discard(begin)
         return True
 
-    def rebuild(self, queue_offset: int) -> None:
-        """Rebuild the file with an entry from the log, which has a record again that it had lost. Raises: BadStore."""
-        self._mend(self.file_of(queue_offset))
+    def rebuild(self, queue_offset: int) -> bool:
+        """Rebuild the file with an entry from the log. Returns False if the store cannot do it. Raises: BadStore."""
+        return self._mend(self.file_of(queue_offset))
 
     def entry(self, queue_offset: int) -> Entry | None:
         """Return one entry; None if it does not exist, or only fills a gap."""

@@ -94,10 +94,13 @@ class Entries:
 
     @property
     def make_sense(self) -> bool:
-        """Whether offsets rise and sizes are positive. A lost part of a file is zeros, and has no positive size."""
+        """Whether sizes are positive, and each record begins behind the one before.
+
+        A lost part of a file is zeros, and has no positive size.
+        """
         content = self._content
         end: i64 = len(content)
-        last: i64 = -1
+        free: i64 = 0
         at: i64 = 0
         while at < end:
             size: int = read_i32_be(content, at + _SIZE_AT)
@@ -105,9 +108,9 @@ class Entries:
                 return False
             if size != GAP_SIZE:
                 offset: i64 = read_i64_be(content, at)
-                if offset <= last:
+                if offset < free:
                     return False
-                last = offset
+                free = offset + size
             at += _STRIDE
         return True
 

@@ -466,10 +466,9 @@ def _select(
                 size += length
                 if not is_proved:
                     wanted.append(i)
-                if ranges and ranges[-1][1] == begin:
-                    ranges[-1][1] += length
-                else:
-                    ranges.append([begin, begin + length])
+                _add(ranges, begin, begin + length)
+            elif begin + length > log.end and queue.rebuild(offset + i):
+                return _select(log, queue, offset, max_count, max_bytes, selector, more)
             else:
                 status = Status.MESSAGE_WAS_REMOVING
         i += 1
@@ -489,6 +488,14 @@ def _select(
     elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.is_cheap:
         return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
+
+
+def _add(ranges: list[list[int]], begin: int, end: int) -> None:
+    """Add a part of the log; neighbours become one range."""
+    if ranges and ranges[-1][1] == begin:
+        ranges[-1][1] = end
+    else:
+        ranges.append([begin, end])
 
 
 def _views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
