@@ -176,8 +176,12 @@ class Checkpointer:
             log.warning("the next checkpoint says which files of the log were deleted: %s", full)
 
     def note_ends(self, ends: dict[tuple[str, int], QueueEnd]) -> None:
-        """Remember the changed ends of queues, for the checkpoint at the log's current end."""
-        self._changed.update(ends)
+        """Remember the changed ends of queues, for the checkpoint at the log's current end.
+
+        Ends that an earlier checkpoint could not write are left out where their topic was deleted since.
+        """
+        gone = self._ends.take_gone()
+        self._changed = {key: end for key, end in self._changed.items() if key[0] not in gone} | ends
 
     def begin(self, end: int, now_ms: int) -> Job:
         """Collect everything to sync before a checkpoint at `end`. The log itself is on disk up to `end` already."""

@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.errors import DiskFull
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk
+from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, bodies, put
 
 QUEUES = 12
 
 
-def filled(stores: Stores) -> MessageStore:
-    store = stores.open()
+def filled(stores: Stores, disk: FaultyDisk | None = None) -> MessageStore:
+    store = stores.open(vfs=disk)
     for queue_id in range(QUEUES):
         put(store, b"old", queue_id=queue_id)
     put(store, b"neighbour", "Flights")
@@ -92,6 +94,35 @@ def test_a_topic_stays_deleted_when_the_process_ends_before_its_files_are_gone(
     store = stores.open()
     assert store.queues.topics() == ["Flights"] and folders(store) == 0
     assert put(store, b"new").queue_offset == 0
+
+
+@pytest.mark.guards("QueueEnds.write: true key[0] not in self._gone")
+def test_a_checkpoint_that_is_being_written_does_not_bring_back_a_topic_that_a_slave_deletes(stores: Stores):
+    store = filled(stores)
+    deleted_at = store.end
+    put(store, b"later", "Flights")  # a slave applies a deletion after it has shown later messages
+    end, now_ms = store.prepare_checkpoint()
+    store.flush()
+    write = store.begin_checkpoint(end, now_ms)
+    at_once(store.deletion.steps("Orders", deleted_at))
+    write()
+    stores.crash(store)
+    assert stores.open().queues.topics() == ["Flights"]
+
+
+@pytest.mark.guards("Checkpointer.note_ends: true key[0] not in gone")
+def test_a_checkpoint_for_which_there_was_no_room_does_not_bring_back_a_deleted_topic(stores: Stores):
+    disk = FaultyDisk()
+    store = filled(stores, disk)
+    disk.full_for = ("checkpoint",)
+    with pytest.raises(DiskFull):
+        store.checkpoint()
+    disk.full_for = ()
+    at_once(store.deletion.begin("Orders"))
+    put(store, b"later", "Flights")
+    store.checkpoint()
+    stores.crash(store)
+    assert stores.open().queues.topics() == ["Flights"]
 
 
 def test_a_topic_is_deleted_again_before_the_files_of_the_first_are_gone(stores: Stores):

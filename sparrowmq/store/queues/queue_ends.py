@@ -85,6 +85,7 @@ class QueueEnds:
         self._size = 0
         self._queues: dict[str, dict[int, bytes]] = {}  # by topic: a deletion takes no time for other topics
         self._deleted: dict[str, int] = {}
+        self._gone: set[str] = set()  # topics deleted since the ends of the next chunk were collected
         self._positions, self._log_ms = Positions(0, 0, 0), 0
         self._lock = Lock()
 
@@ -109,16 +110,18 @@ class QueueEnds:
     def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
         """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
         with self._lock:
-            items = {
-                key: _pack_queue(key, end)
-                for key, end in changed.items()
-                if self._deleted.get(key[0], -1) < positions.dispatched  # otherwise it was deleted meanwhile
-            }
+            items = {key: _pack_queue(key, end) for key, end in changed.items() if key[0] not in self._gone}
             chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
             if not self._append(chunk):
                 self._replace([*self._all_but(items), *items.values()], positions, log_ms)
             self._keep(items)
             self._positions, self._log_ms = positions, log_ms
+
+    def take_gone(self) -> set[str]:
+        """Return the topics deleted since the last call. Call it when the ends of the next chunk are collected."""
+        with self._lock:
+            gone, self._gone = self._gone, set()
+        return gone
 
     def delete(self, topic: str, log_end: int) -> None:
         """Write the deletion of a topic: its queues, and that records before `log_end` do not belong to a later topic.
@@ -127,6 +130,7 @@ class QueueEnds:
         """
         with self._lock:
             self._deleted[topic] = log_end
+            self._gone.add(topic)
             try:
                 self._write_deletion(topic, log_end)
             except (DiskFull, OSError):
