@@ -6,7 +6,6 @@ stop:  not registered ── not listening ── everything saved ── store 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -66,7 +65,7 @@ from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
-from sparrowmq.broker.storage import room, storage, was_full, while_writable
+from sparrowmq.broker.storage import FreedRoom, room, storage, was_full, while_writable
 from sparrowmq.broker.store_opening import opened
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.deciders import MaySend
@@ -215,9 +214,7 @@ class Broker:
         When the store fails, the broker goes on serving reads. The context raises the failure once the broker stops.
         It returns only if the disk was full at the start and has room now: then start another broker.
         """
-        if not was_full(self.store):
-            await asyncio.get_running_loop().create_future()
-        await room(self.store, self._clock)
+        await room(self.freed_room, self._clock)
         self._starts_again = True
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -234,6 +231,7 @@ class Broker:
             stack.callback(self._metrics.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
+        self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)
         await self._start_parts(stack, self.store)

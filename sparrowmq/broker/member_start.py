@@ -74,7 +74,7 @@ class MemberStart:
     def _note_room(self, broker: Broker) -> None:
         is_full = was_full(broker.store)
         self.full = str(broker.store.flushed.error) if is_full else ""
-        self._freed = FreedRoom(broker.store) if is_full else None
+        self._freed = broker.freed_room
 
     def note_doubt(self, doubt: str) -> None:
         """Record why the store may lack acknowledged messages."""

@@ -12,6 +12,7 @@ reads until it is stopped:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -127,7 +128,7 @@ def was_full(store: MessageStore) -> bool:
 
 
 class FreedRoom:
-    """Notices that a full disk has got room for a start, from now on.
+    """Notices that a full disk has got room for a start, from now on. Create it as soon as the store is open.
 
     The log may be on another disk than the rest of the store. Then the fuller one counts.
     """
@@ -144,10 +145,11 @@ class FreedRoom:
         return True
 
 
-async def room(store: MessageStore, clock: Clock) -> None:
-    """Return when a full disk has got room for a start."""
-    freed = FreedRoom(store)
-    while not freed.has_come():
+async def room(freed: FreedRoom | None, clock: Clock) -> None:
+    """Return when a disk that was full has got room for a start; never if it was not full."""
+    if freed is None:
+        await asyncio.get_running_loop().create_future()
+    while freed is not None and not freed.has_come():
         await clock.sleep(_ROOM_PERIOD_S)
 
 

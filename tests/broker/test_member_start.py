@@ -65,6 +65,28 @@ def small(tmp_path: Path) -> Iterator[SmallDisk]:
     disk.__exit__()
 
 
+@pytest.mark.guards("Broker._start: self.freed_room = None")
+async def test_room_that_comes_while_the_broker_still_starts_is_noticed(small: SmallDisk) -> None:
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        small.free()  # the store is open by now, and the broker registers
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as name_server:
+        address = f"127.0.0.1:{name_server.sockets[0].getsockname()[1]}"
+        settings = BrokerSettings(
+            port=0, ha_port=0, fast_port=0, store_path=small.folder, broker_id=2, role=BrokerRole.SLAVE
+        )
+        start = MemberStart(OwnEpoch.load(settings.config_path), SystemClock(), None, no_peers)
+        async with AsyncExitStack() as stack:
+            await start.broker(stack, settings, Term(2, 0))
+        leave_open(settings)
+        small.fill()
+        async with AsyncExitStack() as stack:
+            await start.broker(stack, replace(settings, namesrv=(address,)), Term(2, 0))
+            assert start.full and start.has_room()
+
+
 async def on_full_disk(members: Members, small: SmallDisk) -> list[bytes]:
     """All three have some messages and are in sync, but none runs; the disk of 2 is full."""
     members.change(2, store_path=small.folder / "store")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.storage import has_failed, room, storage, was_full, while_writable
+from sparrowmq.broker.storage import FreedRoom, has_failed, room, storage, was_full, while_writable
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
@@ -83,7 +83,7 @@ async def test_a_broker_that_began_on_a_full_disk_waits_for_room_on_that_disk(
     layout = desk.store.settings.layout
     names = {layout.root: "store", layout.commit_log: "commitlog"}
     monkeypatch.setattr("sparrowmq.broker.storage._free_bytes", lambda path: free[names[path]])
-    waiting = asyncio.ensure_future(room(desk.store, clock))
+    waiting = asyncio.ensure_future(room(FreedRoom(desk.store), clock))
     await clock.advance(5)
     for name in free:
         free[name] += 15 << 20
