@@ -78,6 +78,7 @@ class Files:
             "fsync": self.fsync,
             "fdatasync": self.fsync,
             "posix_fallocate": self.posix_fallocate,
+            "posix_fadvise": self.ignored,  # its cache loses nothing that is not written
             "truncate": self.truncate,
         }
         self.replaced = {name: self._choose(name, call, self._is_ours) for name, call in by_path.items()}
