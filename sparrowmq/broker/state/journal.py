@@ -112,6 +112,8 @@ class Journal:
         self._next = 0 if queue is None else queue.next_offset
         self._end = store.end  # of the last record
         self._problem: SparrowError | None = None  # why the log lacks a change
+        # A slave's queues of these topics go only by a record. A snapshot only leaves the topics out.
+        self._unlogged_deletions: set[str] = set()
         self._is_told = False
         # The commits and acknowledgements that wait, each with its answer.
         self._waiting: list[tuple[Later, Answer | None]] = []
@@ -284,6 +286,8 @@ class Journal:
                 pass
         if self._problem is None:
             self._append(change)
+        if self._problem is not None and change.no_topic:
+            self._unlogged_deletions.add(change.no_topic)
 
     def _append(self, change: Change) -> int:
         """Append a record. Returns its size; 0 if the log could not take it."""
@@ -367,12 +371,16 @@ class Journal:
         if self._is_told:
             log.info("the log has all changes of topics, groups and offsets again")
             self._is_told = False
+        self._unlogged_deletions.clear()
         self._begin, self._snapshot_bytes = begin, size
         self._changed_bytes = max(self._changed_bytes - size, 0)
 
     def _pieces(self) -> Iterator[Change]:
         topics, groups = self._topics, self._groups
         yield Change(mark=BEGIN)
+        for name in sorted(self._unlogged_deletions):
+            if topics.get(name) is None:
+                yield Change(no_topic=name, topics_version=topics.version)
         for names in self._shares(list(topics.table), _PER_TOPIC):
             found = [topic for name in names if (topic := topics.get(name)) is not None]
             yield self._of_topics(found)

@@ -14,7 +14,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.replication import state_mirror
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
@@ -24,6 +24,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 )
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.store.message_store import MessageStore
 from tests.broker.replication.pairs import Pair, pair
 from tests.broker.state.dead import killed
 from tests.broker.state.kept import Kept, kept
@@ -85,6 +86,27 @@ async def test_all_that_was_answered_is_known_at_the_slave(both: Pair, tmp_path:
     await knows(both, lambda table: "orders" in table and "gone" not in table)
     query = QueryConsumerOffset("workers", "orders", 2)
     assert (await (await both.session("slave")).call(query)).header.offset == 7
+
+
+@pytest.mark.guards("Journal._note: drop self._unlogged_deletions.add")
+async def test_a_slave_deletes_the_queues_of_a_topic_whose_deletion_a_full_log_could_not_take(
+    both: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: MessageStore, *entries: object) -> None:
+        raise DiskFull("no room")
+
+    master = await both.session("master")
+    await master.call(UpdateAndCreateTopic("gone", 3, 3, 6))
+    await both.send(b"x", "gone")
+    monkeypatch.setattr(MessageStore, "append", full)
+    with pytest.raises(RemoteError, match="no room"):
+        await master.call(DeleteTopic("gone"))
+    monkeypatch.undo()
+    await master.call(UpdateAndCreateTopic("orders", 3, 3, 6))
+    found = slave_after_kill(both, tmp_path)
+    assert found.width("orders") == 3
+    assert "gone" not in found.topics
+    assert "gone" not in found.queues
 
 
 async def test_a_slave_knows_the_incarnation_of_each_topic(both: Pair, tmp_path: Path) -> None:
