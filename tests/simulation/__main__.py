@@ -12,9 +12,14 @@ from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
+from typing import Final
 
 from tests.simulation.simulate import Outcome, outcome_of
 
+_NUMBERS: Final = (
+    *("elections", "failovers", "acknowledged", "shown", "changes", "later"),
+    *("backups", "failed_backups"),
+)
 _RUNS_OF_A_WORKER = 40  # then another process goes on: what a run leaves in memory is gone
 
 
@@ -54,7 +59,7 @@ class _Total:
         self.simulated_s += found.simulated_s
         self._cpu_s += found.cpu_s
         self._faults.update(found.faults)
-        for name in ("elections", "failovers", "acknowledged", "shown", "backups", "failed_backups"):
+        for name in _NUMBERS:
             self._numbers[name] += getattr(found, name)
 
     def text(self) -> str:
@@ -63,8 +68,9 @@ class _Total:
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self._faults.items()))
         return (
             f"faults: {faults}\n"
-            f"{numbers['acknowledged']} acknowledged, {numbers['shown']} shown, {numbers['backups']} backups compared, "
-            f"{numbers['failed_backups']} backups refused\n"
+            f"{numbers['acknowledged']} acknowledged, {numbers['shown']} shown, {numbers['later']} for later, "
+            f"{numbers['changes']} changes of topics, groups and offsets, "
+            f"{numbers['backups']} backups compared, {numbers['failed_backups']} refused\n"
             f"{self.count} runs, {hours:.2f} simulated hours in {self._cpu_s / 60:.2f} CPU minutes, "
             f"{numbers['elections']} elections, {numbers['failovers']} after the death of a master, "
             f"{self.broken} runs with violations\n"
@@ -123,8 +129,9 @@ def _outcomes(arguments: argparse.Namespace) -> Generator[Outcome, None, None]:
 def _show(found: Outcome, most: int) -> None:
     faults = sum(found.faults.values())
     sys.stdout.write(
-        f"seed {found.seed}: {found.simulated_s:.0f} s in {found.cpu_s:.1f} s, {found.elections} elections, "
-        f"{faults} faults, {found.acknowledged} acknowledged, {found.shown} shown, {found.failed} failed, "
+        f"seed {found.seed}: {found.simulated_s:.0f} s in {found.cpu_s:.1f} s, {found.elections} elections "
+        f"({found.failovers} after a death), {faults} faults, {found.acknowledged} acknowledged, "
+        f"{found.changes} changes, {found.later} for later, {found.shown} shown, {found.failed} failed, "
         f"{found.backups} backups, trace {found.trace_hash}\n"
     )
     if found.violations:

@@ -38,9 +38,17 @@ class Cluster:
         restarts_s: the longest time until a dead server starts again.
         keeps_down: hosts that the supervisor leaves alone.
         incomplete: members with a new disk that the master has not yet left out of those in sync.
+        blank: members with a new disk, until they are in sync again.
     """
 
-    def __init__(self, world: World, members: int = 3, *, slave_ack: SlaveAck = SlaveAck.FLUSHED) -> None:
+    def __init__(
+        self,
+        world: World,
+        members: int = 3,
+        *,
+        slave_ack: SlaveAck = SlaveAck.FLUSHED,
+        slave_reads: bool = True,
+    ) -> None:
         self.world = world
         self.members = {
             number: world.add(f"m{number}", f"10.0.0.{10 + number}") for number in range(1, members + 1)
@@ -52,10 +60,12 @@ class Cluster:
         self.restarts_s = 3.0
         self.keeps_down: dict[Host, None] = {}
         self.incomplete: dict[int, None] = {}
+        self.blank: dict[int, None] = dict.fromkeys(self.members)
         self._rot: Rot | None = None
         self._state: Kept | None = None
         self._in_sync: frozenset[int] = frozenset()
         self._slave_ack = slave_ack
+        self._slave_reads = slave_reads
         self._clients = 0
         self._programs: dict[Host, Program] = {}
         world.on_end = self._ended
@@ -131,8 +141,22 @@ class Cluster:
                 if kept is not self._state:
                     self._state, self._in_sync = kept, frozenset(json.loads(kept.value)["in_sync"])
                     self.incomplete = {member: None for member in self.incomplete if member in self._in_sync}
+                    filled = self._in_sync - self.incomplete.keys()
+                    self.blank = {member: None for member in self.blank if member not in filled}
                 return self._in_sync
         return frozenset()
+
+    @property
+    def awaits_operator(self) -> bool:
+        """Whether only an operator can give the group a master: etcd knows no group, or one in sync has a new disk."""
+        return self.etcd_state.lacks_state or bool(self.blank.keys() & self.in_sync())
+
+    def replace_disk(self, number: int) -> None:
+        """Let a member start again with an empty disk."""
+        host = self.members[number]
+        host.kill(power=True)
+        host.disk.lose_all()
+        self.incomplete[number] = self.blank[number] = None
 
     def log_of(self, number: int) -> bytes:
         """The log of a member, as its system shows it, without the unwritten rest."""
@@ -204,12 +228,13 @@ class Cluster:
             index_slots=100,
             index_entries=400,
             topic_queues=4,
+            auto_create_topic=False,  # a late send would make a topic again that was deleted
             insecure=True,
             busy_poll=False,
             broker_id=number,
             failover=True,
             etcd=(f"{self.etcd.ip}:{ETCD_PORT}",),
-            slave_reads=True,
+            slave_reads=self._slave_reads,
             disk_max_used_percent=95,
             transaction_timeout_ms=2000,
             transaction_interval_ms=3000,

@@ -10,7 +10,9 @@ import asyncio
 import json
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +20,14 @@ from tests.simulation.world import Host
 
 PORT: Final = 2379
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+class Moment(Enum):
+    """A change of the group that etcd sees."""
+
+    ELECTED = "a member was elected"
+    JOINED = "a member is in sync from now on"
+    LEFT = "a member is not in sync any more"
 
 
 @dataclass
@@ -41,6 +51,8 @@ class EtcdState:
         is_orphaned: the process of the last leader died, and no other one was elected since.
         failovers: how many elections came after the death of a leader's process.
         overlaps_until: until then the master of a lost lease may not know that another one leads.
+        lacks_state: it has lost its data, and no member was elected since.
+        on_moment: called with each moment and its member.
     """
 
     keys: dict[bytes, Kept] = field(default_factory=dict)
@@ -53,6 +65,8 @@ class EtcdState:
     is_orphaned: bool = False
     failovers: int = 0
     overlaps_until: float = 0.0
+    lacks_state: bool = False
+    on_moment: Callable[[Moment, int], object] = lambda moment, member: None
 
     def lose_lease(self, now: float) -> None:
         """Forget the lease of the leader."""
@@ -60,6 +74,27 @@ class EtcdState:
             if key.endswith(b"/leader") and kept.lease in self.leases:
                 ttl, _ = self.leases.pop(kept.lease)
                 self.overlaps_until = now + ttl
+
+    def lose_all(self, now: float) -> None:
+        """Forget everything, as an etcd that is set up again."""
+        self.lose_lease(now)
+        self.keys.clear()
+        self.leases.clear()
+        self.revision = 1
+        self.lacks_state = True
+
+    def note(self, key: bytes, value: bytes, before: bytes | None) -> None:
+        """Count the elections, and report the moments of a change."""
+        if key.endswith(b"/leader"):
+            self.elections += 1
+            self.failovers += self.is_orphaned
+            self.is_orphaned = self.lacks_state = False
+            self.on_moment(Moment.ELECTED, json.loads(value)["member"])
+        elif key.endswith(b"/state") and before is not None:
+            old, new = (set(json.loads(each)["in_sync"]) for each in (before, value))
+            for moment, members in ((Moment.JOINED, new - old), (Moment.LEFT, old - new)):
+                for member in sorted(members):
+                    self.on_moment(moment, member)
 
 
 class FakeEtcd:
@@ -133,11 +168,9 @@ class FakeEtcd:
                 if lease and lease not in state.leases:
                     return {}
                 key, value = b64decode(put["key"]), b64decode(put["value"])
+                before = state.keys.get(key)
                 state.keys[key] = Kept(value, state.revision, lease)
-                if key.endswith(b"/leader"):
-                    state.elections += 1
-                    state.failovers += state.is_orphaned
-                    state.is_orphaned = False
+                state.note(key, value, before.value if before is not None else None)
                 self.scheduler.note(f"etcd {key.decode()} = {value.decode()}")
             else:
                 state.keys.pop(b64decode(each["request_delete_range"]["key"]), None)

@@ -41,15 +41,19 @@ class History:
     Attributes:
         shows_safe_only: consumers see only what survives a power cut, as in a group. A single broker shows a message
             before it is on disk, so another one can take its offset.
+        compares_shown: readers see only what all members in sync have: none of them reads from a slave.
+        changes: how many changes of topics, groups and offsets were acknowledged.
     """
 
     scheduler: Scheduler
     shows_safe_only: bool = True
+    compares_shown: bool = True
     violations: list[str] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     acknowledged: dict[Place, str] = field(default_factory=dict)
     less_safe: int = 0
     failed: int = 0
+    changes: int = 0
     shown: dict[Place, str] = field(default_factory=dict)
     shown_ends: Counter[int] = field(
         default_factory=Counter
@@ -78,6 +82,16 @@ class History:
             self.violated("offset given twice", f"offset {place} was given to {before} and to {identity}")
         self._compare_with_shown(place, identity)
 
+    def changed(self, what: str) -> None:
+        """A change of a topic, a group or an offset was acknowledged."""
+        self.scheduler.note(what)
+        self.changes += 1
+
+    def will_delete(self, topic: str) -> None:
+        """A topic is about to be deleted, with its messages."""
+        for place in [place for place in self.acknowledged if place[0] == topic]:
+            del self.acknowledged[place]
+
     def will_come(self, identity: str, when: str) -> None:
         """A message for later was acknowledged as safe."""
         self.scheduler.note(f"acknowledged {identity} for {when}")
@@ -87,6 +101,8 @@ class History:
         """A consumer got a message."""
         place = (topic, queue, offset)
         self.shown_ends[queue] = max(self.shown_ends[queue], offset + 1)
+        if not self.compares_shown:
+            return
         if not self.shows_safe_only:
             self.shown[place] = identity
         before = self.shown.setdefault(place, identity)

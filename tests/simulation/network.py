@@ -3,7 +3,8 @@
 latency     each piece arrives a little later, and in order
 cut         in one direction: pieces wait, as TCP sends them again, and arrive some time after the cut ends
 kill        the system of the host ends the connections of the process: the peers see it
-power       the host is silent; what arrives after its next start is answered with a reset
+power       the host is silent; what arrives after its next start is answered with a reset. What a slow link or a
+            cut still delays of its own pieces is lost, as no system sends it again
 reset       a connection ends at both sides, and what was under way is lost
 vanish      nothing of a connection arrives any more, and no side hears of it, as when a firewall forgets it
 
@@ -16,9 +17,9 @@ import asyncio
 import errno
 import os
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tests.simulation.schedule import ProcessLoop, Scheduler
 
@@ -31,6 +32,20 @@ _HANDSHAKE_TRIES: Final = 6  # a second, then two, four, ... apart
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
+class Piece(NamedTuple):
+    """A part of what one end sends: its kind is "data", "fin" or "rst".
+
+    Attributes:
+        power_cuts: those of the sender's host before.
+        is_late: whether a slow link delays it.
+    """
+
+    kind: str
+    content: bytes
+    power_cuts: int
+    is_late: bool
+
+
 class Network:
     """All hosts' connections.
 
@@ -38,6 +53,7 @@ class Network:
         cut: the directions (from, to) in which nothing arrives.
         slow_s: by direction, what is added to each latency.
         is_up: whether a host has power.
+        power_cuts: how often each host has lost its power.
     """
 
     def __init__(self, scheduler: Scheduler, is_up: Callable[[str], bool]) -> None:
@@ -46,6 +62,7 @@ class Network:
         self.slow_s: dict[tuple[str, str], float] = {}
         self.is_up = is_up
         self.listening: dict[Address, Socket] = {}
+        self.power_cuts = Counter[str]()
         self._bound: dict[Address, Socket] = {}
         self._ends: dict[ProcessLoop, dict[Transport, None]] = {}
         self._ports = _FIRST_PORT
@@ -261,7 +278,8 @@ class Transport(asyncio.Transport):
         self.remote = remote
         self.peer: Transport = self
         self.inbox = bytearray()
-        self.held: deque[tuple[str, bytes]] = deque()
+        self.held: deque[Piece] = deque()
+        self._has_gap = False  # a piece was lost, so no later one can be read
         self.is_lost = False
         self.is_owed = False  # the peer's host lost its power, and something was sent to it since
         self.has_vanished = False
@@ -357,24 +375,32 @@ class Transport(asyncio.Transport):
         network, scheduler = self._network, self._network.scheduler
         arrival = scheduler.now + network.latency(self.local[0], self.remote[0]) + len(content) / 100e6
         self.last_arrival = max(self.last_arrival, arrival)
-        peer = self.peer
-        scheduler.at(self.last_arrival, lambda: peer.arrived(kind, content))
+        peer, is_late = self.peer, (self.local[0], self.remote[0]) in network.slow_s
+        piece = Piece(kind, content, network.power_cuts[self.local[0]], is_late)
+        scheduler.at(self.last_arrival, lambda: peer.arrived(piece))
 
-    def arrived(self, kind: str, content: bytes) -> None:
+    def arrived(self, piece: Piece) -> None:
         """Take a piece, unless the network is cut."""
         network = self._network
         if self.has_vanished:
             self.peer.lacks_answer()
         elif self.held or (self.remote[0], self.local[0]) in network.cut:
-            self.held.append((kind, content))
+            self.held.append(piece)
             self.peer.lacks_answer()
         else:
-            self._take(kind, content)
+            self._take_in_order(piece, piece.is_late)
+
+    def _take_in_order(self, piece: Piece, was_delayed: bool) -> None:
+        """Take a piece, unless it was still under way when its sender lost its power."""
+        if was_delayed and piece.power_cuts != self._network.power_cuts[self.remote[0]]:
+            self._has_gap = True
+        if not self._has_gap:
+            self._take(piece.kind, piece.content)
 
     def take_held(self) -> None:
         """Take what waited for the end of a cut."""
         while self.held and (self.remote[0], self.local[0]) not in self._network.cut:
-            self._take(*self.held.popleft())
+            self._take_in_order(self.held.popleft(), was_delayed=True)
 
     def vanish(self) -> None:
         """Let nothing arrive any more, at either side."""

@@ -1,6 +1,7 @@
 """A client that looks at the state of the master all the time: what was acknowledged may at no time be forgotten.
 
 The end of a run shows only the state that came last. An operation that was forgotten may have been done again since.
+So the client looks at everything after each change of the master.
 """
 
 from __future__ import annotations
@@ -34,18 +35,31 @@ class Watcher:
 
     async def run(self, mq: Client) -> None:
         """Look at a topic and at an offset now and then, until the run is over."""
-        workload, history = self._workload, self._history
+        workload, looked_at = self._workload, None
         while not workload.is_over:
             await workload.pause(_MEAN_S)
-            name, queue = self._rng.choice(workload.topics), self._rng.randrange(QUEUES)
-            key = ("readers", queue)
-            look_at_topic = partial(self._queues, mq, name)
-            look_at_offset = partial(self._offset, mq, *key)
+            master, topics, queues = workload.cluster.serving_master, workload.topics, list(range(QUEUES))
+            is_new = master is not None and master != looked_at
+            if not is_new:
+                topics, queues = [self._rng.choice(topics)], [self._rng.choice(queues)]
             try:
-                await self._compare(look_at_topic, history.topics, name, history.check_topic)
-                await self._compare(look_at_offset, history.offsets, key, history.check_offset)
+                for name in topics:
+                    await self._look_at_topic(mq, name)
+                for queue in queues:
+                    await self._look_at_offset(mq, ("readers", queue))
+                looked_at = master
             except SparrowError as error:
                 workload.log(error)
+
+    async def _look_at_topic(self, mq: Client, name: str) -> None:
+        await self._compare(
+            partial(self._queues, mq, name), self._history.topics, name, self._history.check_topic
+        )
+
+    async def _look_at_offset(self, mq: Client, key: tuple[str, int]) -> None:
+        await self._compare(
+            partial(self._offset, mq, *key), self._history.offsets, key, self._history.check_offset
+        )
 
     async def _compare(
         self,

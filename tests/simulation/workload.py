@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -16,16 +16,20 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.remoting.session import Session
+from tests.simulation.administration import Administration
 from tests.simulation.cluster import BROKER, Cluster
 from tests.simulation.history import ORDERS, QUEUES, Fate, History, Place
+from tests.simulation.operator import Operator
 from tests.simulation.staged_batches import QUEUES as STAGED_QUEUES
 from tests.simulation.staged_batches import STAGED, BatchWriter
 from tests.simulation.watcher import Watcher
 
 LATER: Final = "later"
-_AT_ONCE: Final = 5  # topics, or groups, that are changed side by side
+_MOST_ADMINISTRATIONS: Final = 3
 _RETRY_S: Final = 0.5
-_CHECKED_S: Final = 20.0  # after which each transaction is decided: less than the quiet time at the end
+# After this time each transaction is decided: a producer that sends nothing meets a new master by its next heartbeat,
+# at most 30 s after the election. It is less than the quiet time at the end.
+_CHECKED_S: Final = 42.0
 
 
 class Workload:
@@ -34,7 +38,8 @@ class Workload:
     Attributes:
         is_over: no new operation begins.
         ready: the topics are there.
-        topics: the names of the topics that are changed now; `groups` likewise.
+        operator: decides what members cannot decide themselves.
+        administrations: the programs that change topics and groups.
     """
 
     def __init__(self, cluster: Cluster, history: History) -> None:
@@ -46,9 +51,10 @@ class Workload:
         self.running = 0
         self.found: dict[Place, str] | None = None
         self._numbers = Counter[str]()
-        # Nobody knows whether an operation without an answer will still happen. So its name is not used again.
-        self.topics = [f"t{number}" for number in range(_AT_ONCE)]
-        self.groups = [f"g{number}" for number in range(_AT_ONCE)]
+        self.operator = Operator(cluster)
+        mean_s = self.rng.choice((0.4, 1.0, 2.0))
+        count = self.rng.randint(1, _MOST_ADMINISTRATIONS)
+        self.administrations = [Administration(self, f"o{number}", mean_s) for number in range(count)]
 
     def start(self) -> None:
         """Start all clients."""
@@ -60,12 +66,13 @@ class Workload:
         ]
         programs += [
             self._consume,
-            self._administrate,
+            *(each.run for each in self.administrations),
             self._transactions,
             BatchWriter(self).run,
             Watcher(self).run,
         ]
         self.cluster.client(self._prepare)
+        self.cluster.client(self.operator.run)
         for number, program in enumerate(programs):
             self.cluster.client(partial(self._run, program, f"group{number}"))
 
@@ -92,7 +99,12 @@ class Workload:
         self._numbers[sender] += 1
         return f"{sender}-{self._numbers[sender]}"
 
-    def _note(self, result: SendResult, identity: str) -> None:
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are changed now."""
+        return [name for each in self.administrations for name in each.topics]
+
+    def note(self, result: SendResult, identity: str) -> None:
         if result.status is SendStatus.OK:
             self.history.stored(result.queue.topic, result.queue.queue_id, result.offset, identity)
         else:
@@ -111,7 +123,7 @@ class Workload:
             queue = MessageQueue(ORDERS, BROKER, self.rng.randrange(QUEUES))
             body = identity.encode() + b" " * self.rng.choice((0, 0, 100, 3000))
             try:
-                self._note(await mq.send(ORDERS, body, queue=queue, timeout_s=3.0), identity)
+                self.note(await mq.send(ORDERS, body, queue=queue, timeout_s=3.0), identity)
             except SparrowError:
                 self.history.failed += 1
             await self.pause(0.2)
@@ -125,7 +137,7 @@ class Workload:
                 for result, identity in zip(
                     await mq.send_many(messages, queue=queue, timeout_s=3.0), identities, strict=True
                 ):
-                    self._note(result, identity)
+                    self.note(result, identity)
             except SparrowError:
                 self.history.failed += 1
             await self.pause(0.8)
@@ -191,6 +203,7 @@ class Workload:
         possible.add(offset)
         session = await self.session(mq)
         await session.call(UpdateConsumerOffset(group, ORDERS, queue, offset))
+        self.history.changed(f"the offset of {key} is {offset}")
         self.history.offsets[key] = {offset}
 
     async def session(self, mq: Client) -> Session:
@@ -198,69 +211,14 @@ class Workload:
         await mq._network.routes.of(ORDERS)
         return await mq._network.brokers.of(BROKER)
 
-    async def _administrate(self, mq: Client) -> None:
-        while not self.is_over:
-            try:
-                await self.rng.choice(_CHANGES)(self, mq)
-            except SparrowError:
-                self.history.failed += 1
-            await self.pause(1.5)
-
-    async def _make(self, mq: Client) -> None:
-        name, queues = self.rng.choice(self.topics), self.rng.randint(1, 4)
-        if self.history.topics.setdefault(name, {0}) == {0}:
-            await self._change_topic(name, queues, mq.admin.create_topic(name, queues=queues, exist_ok=True))
-
-    async def _widen(self, mq: Client) -> None:
-        name = self.rng.choice(self.topics)
-        before = max(self.history.topics.setdefault(name, {0}))
-        if before:
-            queues = before + self.rng.randint(1, 3)
-            await self._change_topic(name, queues, mq.admin.change_topic(name, queues=queues))
-
-    async def _delete(self, mq: Client) -> None:
-        name = self.rng.choice(self.topics)
-        if self.history.topics.setdefault(name, {0}) != {0}:
-            await self._change_topic(name, 0, mq.admin.delete_topic(name))
-
-    async def _change_topic(self, name: str, queues: int, change: Coroutine[Any, Any, object]) -> None:
-        """Change a topic, and note what it may have meanwhile, and afterwards. Raises: SparrowError."""
-        self.history.topics[name].add(queues)
-        try:
-            await change
-        except SparrowError:
-            self._replace(self.topics, name)
-            raise
-        self.cluster.world.scheduler.note(f"topic {name} has {queues} queues")
-        self.history.topics[name] = {queues}
-
-    async def _group(self, mq: Client) -> None:
-        name = self.rng.choice(self.groups)
-        exists = self.history.groups.setdefault(name, {False}) == {False}
-        self.history.groups[name].add(exists)
-        try:
-            await (mq.admin.create_group(name, exist_ok=True) if exists else mq.admin.delete_group(name))
-        except SparrowError:
-            self._replace(self.groups, name)
-            raise
-        self.cluster.world.scheduler.note(f"group {name} is {'there' if exists else 'gone'}")
-        self.history.groups[name] = {exists}
-
-    def _replace(self, names: list[str], name: str) -> None:
-        self._numbers[name[0]] += 1
-        names[names.index(name)] = f"{name[0]}{_AT_ONCE - 1 + self._numbers[name[0]]}"
-
-    async def _hand_over(self, mq: Client) -> None:
-        """Let another member lead, half of the time one by name."""
-        members = sorted(self.cluster.members)
-        await mq.admin.hand_over(BROKER, self.rng.choice(members) if self.rng.random() < 0.5 else None)
-
     # The end ----------------------------------------------------------------------------------------------------------
 
     async def verify(self) -> None:
         """Read everything, and compare it with the history."""
         async with self.cluster.connect() as mq:
-            found = await self._until_done(lambda: self._read(mq, ORDERS))
+            found = {}
+            for topic in sorted({ORDERS, *(place[0] for place in self.history.acknowledged)}):
+                found.update(await self._until_done(partial(self._read, mq, topic)))
             self.history.check_log(found)
             later = await self._until_done(lambda: self._read(mq, LATER))
             staged = await self._until_done(lambda: self._read(mq, STAGED))
@@ -313,9 +271,3 @@ class Workload:
             answer = await session.call(QueryConsumerOffset(group, ORDERS, queue), accept={22})
             offsets[group, queue] = answer.header.offset if answer.code == 0 else None
         self.history.check_state(topics, groups, offsets)
-
-
-_CHANGES: Final = (
-    *(2 * (Workload._make, Workload._make, Workload._widen, Workload._delete, Workload._group)),
-    Workload._hand_over,
-)

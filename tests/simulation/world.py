@@ -105,6 +105,7 @@ class Host:
             tool.die("power", power=True)
         if power and self.has_power:
             self.has_power = False
+            self.world.network.power_cuts[self.ip] += 1
             self.disk.cut_power(self.world.scheduler.rng)
 
 
