@@ -183,7 +183,9 @@ class Cluster:
             return
         for number in self.members:
             if self.members[number] is host and number in self.live:
-                self.etcd_state.is_orphaned |= self.live[number].leads
+                # A member that was just elected may die before it knows.
+                is_elected = number == self.etcd_state.leader and process.ended != "end"
+                self.etcd_state.is_orphaned |= is_elected or self.live[number].leads
         if host in self._programs:
             delay_s = 0.2 + self.world.scheduler.rng.random() * self.restarts_s
             self.world.scheduler.after(delay_s, lambda: self._again(host))

@@ -26,12 +26,17 @@ _STAYS_AWAY: Final = 0.8
 
 
 class Crises:
-    """Begins crises."""
+    """Begins crises.
+
+    Attributes:
+        dead_successors: how many members died right after their election.
+    """
 
     def __init__(self, cluster: Cluster, faults: Faults) -> None:
         self._cluster = cluster
         self._faults = faults
         self._rng = cluster.world.scheduler.rng
+        self.dead_successors = 0
 
     def begin(self) -> None:
         """Begin a crisis, if there is a master."""
@@ -60,6 +65,7 @@ class Crises:
             self._faults.at(Moment.ELECTED, self._kill)
 
     def _kill(self, member: int) -> None:
+        self.dead_successors += 1
         self._faults.down(self._cluster.members[member], power=False, stays_down=_STAYS_AWAY)
 
     def _link(self, master: Host, others: list[Host]) -> None:

@@ -50,6 +50,7 @@ class EtcdState:
         elections: how many leaders there were.
         is_orphaned: the process of the last leader died, and no other one was elected since.
         failovers: how many elections came after the death of a leader's process.
+        leader: the member that was elected last.
         overlaps_until: until then the master of a lost lease may not know that another one leads.
         lacks_state: it has lost its data, and no member was elected since.
         on_moment: called with each moment and its member.
@@ -64,6 +65,7 @@ class EtcdState:
     elections: int = 0
     is_orphaned: bool = False
     failovers: int = 0
+    leader: int | None = None
     overlaps_until: float = 0.0
     lacks_state: bool = False
     on_moment: Callable[[Moment, int], object] = lambda moment, member: None
@@ -89,7 +91,8 @@ class EtcdState:
             self.elections += 1
             self.failovers += self.is_orphaned
             self.is_orphaned = self.lacks_state = False
-            self.on_moment(Moment.ELECTED, json.loads(value)["member"])
+            self.leader = int(json.loads(value)["member"])
+            self.on_moment(Moment.ELECTED, self.leader)
         elif key.endswith(b"/state") and before is not None:
             old, new = (set(json.loads(each)["in_sync"]) for each in (before, value))
             for moment, members in ((Moment.JOINED, new - old), (Moment.LEFT, old - new)):

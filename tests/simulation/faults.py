@@ -38,6 +38,7 @@ class Faults:
         kinds: the names of those to use, all equally often; None for those that the run draws.
     Attributes:
         counts: how many began, by name.
+        crises: begins those that are several faults.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class Faults:
         self._mean_s = mean_s
         self._eagerness = 0.0  # the share of moments that bring a fault
         self._at_moments = defaultdict[Moment, list[Callable[[int], object]]](list)
-        self._crises = Crises(cluster, self)
+        self.crises = Crises(cluster, self)
         every: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "power": self._power,
             "die in a call": self._die_in_call,
             "die at an await": self._die_at_await,
-            "double kill": self._crises.kill_twice,
-            "crisis": self._crises.begin,
+            "double kill": self.crises.kill_twice,
+            "crisis": self.crises.begin,
             "power of all": self._power_of_all,
             "pause": self._pause,
             "stop": self._stop,
