@@ -69,8 +69,19 @@ _RULES: Final = (
 
 
 def causes(signs: Sequence[Sign]) -> list[int | None]:
-    """Return for each sign the position of the one from which it follows; None if it follows from no other."""
-    return [_cause(sign, signs) for sign in signs]
+    """Return for each sign the position of the one from which it follows; None if it follows from no other.
+
+    Servers name causes, and may name them in a circle. Its first sign follows from no other then, or none would show.
+    """
+    found = [_cause(sign, signs) for sign in signs]
+    for at in range(len(found)):
+        seen, cause = {at}, found[at]
+        while cause is not None and cause not in seen:
+            seen.add(cause)
+            cause = found[cause]
+        if cause == at:
+            found[at] = None
+    return found
 
 
 def trees(found: Sequence[int | None]) -> Iterator[list[int]]:

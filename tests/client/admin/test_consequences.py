@@ -57,3 +57,10 @@ def test_a_missing_name_server_follows_from_the_one_that_does_not_answer():
 def test_a_clock_that_is_wrong_is_one_cause_and_not_that_of_another_server():
     assert causes([sign("clock"), sign("clock_wrong")]) == [1, None]
     assert causes([sign("clock"), sign("clock_wrong", SLAVE)]) == [None, None]
+
+
+@pytest.mark.guards("consequences.causes: found[at] = None -> pass")
+def test_what_servers_say_in_a_circle_shows_all_the_same():
+    circle = [sign("a", told="b"), sign("b", told="c"), sign("c", told="b"), sign("d", told="d")]
+    assert causes(circle) == [1, None, 1, None]
+    assert sorted(at for tree in trees(causes(circle)) for at in tree) == [0, 1, 2, 3]
