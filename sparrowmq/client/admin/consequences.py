@@ -8,10 +8,12 @@ of several servers. Some of them are no conditions, because a server that does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 NO_ANSWER: Final = "no_answer"  # a server does not answer
 DIED: Final = "missing"  # a broker is not registered any more
@@ -36,6 +38,9 @@ class Sign:
     is_master: bool
     what: str
     told_cause: str = ""
+
+
+_NO_SIGN: Final = Sign("", "", "", False, "")
 
 
 class _Where(Enum):
@@ -66,6 +71,18 @@ _RULES: Final = (
     _Rule((HEADLESS,), _Where.MEMBER, ("no_master",)),
     _Rule(("name_server_away", "unregistered"), _Where.NAMED, (NO_ANSWER,)),
 )
+
+
+def with_causes(items: Sequence[T], sign_of: Callable[[T], Sign | None]) -> list[list[tuple[T, T | None]]]:
+    """Return the items in trees, each with its cause: the cause comes first, and what follows from it after it.
+
+    An item without a sign follows from nothing.
+    """
+    found = causes([sign_of(each) or _NO_SIGN for each in items])
+    pairs = [
+        (each, None if cause is None else items[cause]) for each, cause in zip(items, found, strict=True)
+    ]
+    return [[pairs[at] for at in tree] for tree in trees(found)]
 
 
 def causes(signs: Sequence[Sign]) -> list[int | None]:

@@ -24,7 +24,7 @@ from typing import Final
 
 from sparrowmq.client.admin import groups, topic_order, topics
 from sparrowmq.client.admin.consequences import DIED, HEADLESS, NO_ANSWER, Sign
-from sparrowmq.client.admin.findings import Finding, Verdict, of_conditions, with_causes
+from sparrowmq.client.admin.findings import Finding, Verdict, causes_first, of_conditions
 from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
 from sparrowmq.client.admin.operations.group_operations import group_connections
 from sparrowmq.client.admin.operations.namesrv_operations import (
@@ -67,7 +67,7 @@ async def examine(
     Args:
         expected: names of brokers that have to be registered.
     """
-    return with_causes(await _examined(servers, topic, group, now_ms, expected))
+    return causes_first(await _examined(servers, topic, group, now_ms, expected))
 
 
 async def _examined(

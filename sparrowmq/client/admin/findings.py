@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from sparrowmq.client.admin.consequences import Sign, causes, trees
+from sparrowmq.client.admin.consequences import Sign, with_causes
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.bodies import CONDITION, ToldCondition
 
@@ -73,14 +73,10 @@ def of_conditions(
     return found
 
 
-def with_causes(findings: Sequence[Finding]) -> list[Finding]:
+def causes_first(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, each cause before what follows from it, which names the cause."""
-    signed = [(at, each.sign) for at, each in enumerate(findings) if each.sign is not None]
-    found: list[int | None] = [None] * len(findings)
-    for (at, _), cause in zip(signed, causes([sign for _, sign in signed]), strict=True):
-        found[at] = None if cause is None else signed[cause][0]
-    named = [
-        each if cause is None else replace(each, cause=findings[cause].what)
-        for each, cause in zip(findings, found, strict=True)
+    return [
+        each if cause is None else replace(each, cause=cause.what)
+        for tree in with_causes(findings, lambda each: each.sign)
+        for each, cause in tree
     ]
-    return [named[at] for tree in trees(found) for at in tree]

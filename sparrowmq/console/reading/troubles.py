@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.client.admin.consequences import HEADLESS, NO_ANSWER, Sign, causes, trees
+from sparrowmq.client.admin.consequences import HEADLESS, NO_ANSWER, Sign, with_causes
 from sparrowmq.client.admin.findings import told_conditions
 from sparrowmq.client.admin.operations.namesrv_operations import conditions_of_namesrv
 from sparrowmq.client.admin.operations.topic_operations import groups_of_topic, topic_table
@@ -38,7 +38,6 @@ _AWAY: Final = ("no_answer", "no_master", "missing")
 
 # The names in the rules of consequences.py; the condition no_master is another one.
 _SIGNS: Final = {"no_master": HEADLESS, "no_name_server": NO_ANSWER, "name_server_dead": NO_ANSWER}
-_NO_SIGN: Final = Sign("", "", "", False, "")
 _LOOK: Final = "see whether it runs, and start it again"
 _REMEDIES: Final = {
     "no_answer": "see whether its process hangs, and whether this machine reaches its port; restart it if it hangs",
@@ -175,8 +174,8 @@ class Troubles:
             brokers = await self._look.look_again()
         except NetworkError as error:
             who, address = f"name server {self._look.servers.namesrv}", self._look.name_servers[0]
-            nobody = self._trouble("no_name_server", True, "", who, str(error), address, is_master=False)
-            await self.update(await self._look.at_once(self._known()), [nobody])
+            silent = self._trouble("no_name_server", True, "", who, str(error), address, is_master=False)
+            await self.update(await self._look.at_once(self._known()), [silent])
             raise
         await self.update(brokers, await self._of_name_servers())
         return brokers
@@ -253,7 +252,7 @@ class Troubles:
         return Trouble(name, is_critical, broker, who, what, _REMEDIES[name], *begun, sign=sign)
 
     def _settle(self, found: Sequence[Trouble]) -> None:
-        self._now = with_causes(found)
+        self._now = ranked(found)
         lasting = {(each.name, each.who) for each in found}
         self._since = {key: begun for key, begun in self._since.items() if key in lasting}
         self._has_looked = True
@@ -361,15 +360,13 @@ def _told(
     ]
 
 
-def with_causes(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
+def ranked(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
     """Return the worst and oldest first, and what follows from a trouble after it."""
-    ranked = sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who))
-    causes_of = causes([each.sign or _NO_SIGN for each in ranked])
-    named = [
-        each if cause is None else replace(each, cause=ranked[cause].title)
-        for each, cause in zip(ranked, causes_of, strict=True)
+    worst_first = sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who))
+    found_trees = [
+        [each if cause is None else replace(each, cause=cause.title) for each, cause in tree]
+        for tree in with_causes(worst_first, lambda each: each.sign)
     ]
-    found_trees = [[named[at] for at in tree] for tree in trees(causes_of)]
     # A warning with critical effects, such as a lost slave, is as urgent as they are.
     urgent = [
         [replace(tree[0], has_critical_effects=any(each.is_critical for each in tree[1:])), *tree[1:]]

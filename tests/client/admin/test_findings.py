@@ -4,9 +4,9 @@ from sparrowmq.client.admin.findings import (
     STOPPING,
     Finding,
     Verdict,
+    causes_first,
     of_conditions,
     told_conditions,
-    with_causes,
 )
 from sparrowmq.metrics.condition_kinds import KINDS
 
@@ -37,7 +37,7 @@ def test_an_effect_names_its_cause_and_comes_after_it():
     }
     master = {"condition.no_slave": '{"what":"no slave follows"}'}
     well = Finding(Verdict.OK, "broker b answers", "asked")
-    found = with_causes(
+    found = causes_first(
         [well, *of_conditions("a", master, "a", "h:1"), *of_conditions("s", slave, "a", "h:2", False)]
     )
     assert [each.sign.name if each.sign else "" for each in found] == [
