@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker.sql_matching import RecordFilter
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.selector import ALL, Predicate, Selector
+from sparrowmq.filter.grammar import parse
+from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.message_store import MessageStore
@@ -21,11 +23,6 @@ from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, bodies, messages, put
 
 TEXTS = [b"message %d" % number for number in range(40)]
-
-
-class Everything(Predicate):
-    def holds(self, records: bytes, begin: int, end: int) -> bool:
-        return True
 
 
 def filled(stores: Stores, disk: FaultyDisk | None = None) -> MessageStore:
@@ -84,7 +81,8 @@ def test_sizes_that_reach_over_the_next_message_are_damage(stores: Stores):
 @pytest.mark.parametrize("count", [1, 32])
 @pytest.mark.parametrize("place", [5, 15, len(TEXTS) - 1])
 @pytest.mark.parametrize(
-    "selector", [ALL, Selector(frozenset({java_hash("a")})), Selector(predicate=Everything())]
+    "selector",
+    [ALL, Selector(frozenset({java_hash("a")})), Selector(predicate=RecordFilter(parse("TAGS = 'a'")))],
 )
 def test_sizes_that_reach_over_the_end_of_the_log_are_damage(
     stores: Stores, place: int, count: int, selector: Selector
