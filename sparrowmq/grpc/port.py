@@ -17,7 +17,6 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 DRAIN_S: Final = 1.0
-MOST_CONNECTIONS: Final = 4_000  # each may have many calls
 
 
 class Place(NamedTuple):
@@ -62,7 +61,7 @@ async def open_port(
         ConfigError: the port or the certificate cannot be used.
     """
     methods = Methods(cluster, clock, tasks)
-    limits = Limits(connections=min(MOST_CONNECTIONS, place.share.connections), backlog=place.share.backlog)
+    limits = Limits(connections=min(Limits.connections, place.share.connections), backlog=place.share.backlog)
     server = await stack.enter_async_context(
         GrpcServer(methods.by_path(), limits, tls=tls, clock=clock, turn=turn)
     )

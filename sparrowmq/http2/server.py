@@ -19,8 +19,8 @@ from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.loop.recent import Recent
 from sparrowmq.loop.turn import Turn
+from sparrowmq.remoting.crowd import Crowd
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.first_protocol import Opening
@@ -44,7 +44,6 @@ class GrpcServer:
     Attributes:
         sessions: the live connections.
         port: the real one, after `start`.
-        refused: the number of connections that were closed because there were too many.
     """
 
     def __init__(
@@ -58,15 +57,14 @@ class GrpcServer:
         turn: Turn | None = None,
         setting: str = "grpcServerPort",
     ) -> None:
-        self.sessions: set[GrpcSession] = set()
-        # Those that had begun no call when they were last looked at; the oldest first.
-        self._strangers: dict[GrpcSession, None] = {}
-        self.refused = 0
         self.port = 0
         self._held_bytes = 0
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
-        self._full = Recent(self._clock)
+        self._crowd = Crowd[GrpcSession](
+            self._limits.connections, self._clock, lambda session: session.has_called, "gRPC connections"
+        )
+        self.sessions = self._crowd.sessions
         self._tls = tls
         self._is_behind_proxy = is_behind_proxy
         self._setting = setting
@@ -79,7 +77,7 @@ class GrpcServer:
             turn or Turn(),
             self._spawn,
             self._begun,
-            self._ended,
+            self._crowd.discard,
             self._holds,
             LogLimit(self._clock),
         )
@@ -96,10 +94,8 @@ class GrpcServer:
 
     @property
     def problem(self) -> str:
-        """Why new connections are closed now, or were a moment ago; "" if they are not."""
-        most = self._limits.connections
-        is_full = len(self.sessions) >= most
-        return f"{most} gRPC connections are open, and no more may be" if is_full else self._full.last
+        """Why connections are closed, or were within the last seconds; "" if there is room for more."""
+        return self._crowd.problem
 
     async def start(self, host: str, port: int) -> int:
         """Listen, inside the `async with`. Returns the port: port 0 takes a free one.
@@ -151,24 +147,9 @@ class GrpcServer:
         return behind
 
     def _begun(self, session: GrpcSession) -> None:
-        self.sessions.add(session)
-        self._strangers[session] = None
-        if len(self.sessions) > self._limits.connections:
-            self.refused += 1
-            self._full.note(f"gRPC connections above {self._limits.connections} were closed a moment ago")
-            self._oldest_stranger().abort()
-
-    def _ended(self, session: GrpcSession) -> None:
-        self.sessions.discard(session)
-        self._strangers.pop(session, None)
-
-    def _oldest_stranger(self) -> GrpcSession:
-        """Return the connection to end. The new one is the last of the strangers, so there is always one."""
-        while True:
-            session = next(iter(self._strangers))
-            del self._strangers[session]
-            if not session.has_called:
-                return session
+        above = self._crowd.add(session)
+        if above is not None:
+            above.abort()
 
     async def _check_sessions(self) -> None:
         limits = self._limits

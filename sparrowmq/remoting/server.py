@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from sparrowmq import descriptors
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.recent import Recent
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
+from sparrowmq.remoting.crowd import Crowd
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
@@ -67,6 +67,7 @@ class Server:
     """Accepts sessions on one address; an async context manager that stops gracefully.
 
     Attributes:
+        sessions: the live connections.
         dispatch: handles requests; may be replaced between `bind` and `start`, when handlers need the port.
         quotas: limit the connections of addresses.
         refused: the number of connections that were closed, by the reason: `limit` or `quota`.
@@ -86,7 +87,6 @@ class Server:
         tls: ServerTls | None = None,
     ) -> None:
         self.host = host
-        self.sessions: set[Session] = set()
         self.dispatch = dispatch
         self.quotas: Quotas | None = None
         self.refused = {"limit": 0, "quota": 0}
@@ -97,12 +97,11 @@ class Server:
         self._budget = Budget(clock, self._limits.together)
         self._door = Door(host, port)
         self._others: list[tuple[Door, Dispatch]] = []
-        # Those that have sent no request when they were last looked at; the oldest first.
-        self._strangers: dict[Session, None] = {}
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
-        self._full = Recent(clock)
+        self._crowd = Crowd[Session](self._limits.connections, clock, lambda session: session.is_introduced)
+        self.sessions = self._crowd.sessions
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -123,9 +122,7 @@ class Server:
     @property
     def problem(self) -> str:
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
-        is_full = len(self.sessions) >= self._limits.connections
-        most = f"{self._limits.connections} connections are open, and no more may be: others are closed"
-        return most if is_full else self._full.last
+        return self._crowd.problem
 
     def bind(self) -> None:
         """Bind the port without listening yet, so that other parts can learn it. Port 0 takes a free one.
@@ -223,29 +220,18 @@ class Server:
             self.refused["quota"] += 1
             session.abort()
             return
-        self.sessions.add(session)
-        self._strangers[session] = None
         session.on_end(self._part)
-        if len(self.sessions) > self._limits.connections:
-            self._oldest_stranger().abort()
+        above = self._crowd.add(session)
+        if above is not None:
+            above.abort()
             self._refused += 1
             self.refused["limit"] += 1
-            self._full.note(f"connections above {self._limits.connections} were closed a moment ago")
             self._tell_of_refusals()
 
     def _part(self, session: Session) -> None:
         self._bytes_ended[0] += session.received_bytes
         self._bytes_ended[1] += session.sent_bytes
-        self.sessions.discard(session)
-        self._strangers.pop(session, None)
-
-    def _oldest_stranger(self) -> Session:
-        """Return the connection to end. The new one is the last of the strangers, so there is always one."""
-        while True:
-            session = next(iter(self._strangers))
-            del self._strangers[session]
-            if not session.is_introduced:
-                return session
+        self._crowd.discard(session)
 
     def _tell_of_refusals(self) -> None:
         now = self._clock.monotonic()

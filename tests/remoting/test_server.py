@@ -71,7 +71,7 @@ async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.guards("Server._admit: false _limits")
+@pytest.mark.guards("Crowd.add: true len(self.sessions) <= self._most")
 async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=1)) as (server, session):
         await session.call(PULL)
@@ -81,7 +81,7 @@ async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
         second.close()
 
 
-@pytest.mark.guards("Server._oldest_stranger: drop not session.is_introduced")
+@pytest.mark.guards("Crowd._oldest_stranger: drop not self._is_known(session)")
 async def test_connections_without_a_request_give_their_places_at_once(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=20)) as (server, session):
         await session.call(PULL)
@@ -103,10 +103,6 @@ async def test_connections_without_a_request_give_their_places_at_once(serve: Se
             writer.close()
 
 
-@pytest.mark.guards(
-    "Server._admit: drop self._full.note",
-    "Server.problem: len(self.sessions) >= self._limits.connections -> False",
-)
 async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock, limits=ServerLimits(connections=1)) as (server, session):

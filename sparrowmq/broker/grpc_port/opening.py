@@ -48,8 +48,9 @@ async def open_grpc(
     Raises: ConfigError, it cannot be used, or a package is not installed.
     """
     settings = broker.settings
-    if settings.grpc_port is None or not has_port(settings):
+    if not has_port(settings):
         return "", str
+    assert settings.grpc_port is not None
     packages.demand("grpcServerPort")
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port.local_brokers import Home

@@ -1,0 +1,67 @@
+"""The connections of one port, of which there may be only so many.
+
+Above the limit a new connection takes the place of a stranger: one that has not asked for anything yet. The oldest
+stranger goes first. If there is none, the new connection goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.recent import Recent
+
+S = TypeVar("S")
+
+
+class Crowd(Generic[S]):
+    """The connections of one port.
+
+    Args:
+        most: the limit.
+        is_known: whether a connection has asked for something.
+        what: the connections, in texts.
+    Attributes:
+        sessions: the live connections.
+    """
+
+    def __init__(
+        self, most: int, clock: Clock, is_known: Callable[[S], bool], what: str = "connections"
+    ) -> None:
+        self.sessions: set[S] = set()
+        self._most = most
+        self._is_known = is_known
+        self._what = what
+        # Those that had asked for nothing when they were last looked at; the oldest first.
+        self._strangers: dict[S, None] = {}
+        self._full = Recent(clock)
+
+    @property
+    def problem(self) -> str:
+        """Why connections are closed, or were within the last seconds; "" if there is room for more."""
+        is_full = len(self.sessions) >= self._most
+        most = f"{self._most} {self._what} are open, and no more may be: others are closed"
+        return most if is_full else self._full.last
+
+    def add(self, session: S) -> S | None:
+        """Add a new connection. Return the one to end, if there are too many."""
+        self.sessions.add(session)
+        self._strangers[session] = None
+        if len(self.sessions) <= self._most:
+            return None
+        self._full.note(f"{self._what} above {self._most} were closed a moment ago")
+        return self._oldest_stranger()
+
+    def discard(self, session: S) -> None:
+        """Remove a connection that has ended."""
+        self.sessions.discard(session)
+        self._strangers.pop(session, None)
+
+    def _oldest_stranger(self) -> S:
+        """Return the connection to end. The new one is the last of the strangers, so there is always one."""
+        while True:
+            session = next(iter(self._strangers))
+            del self._strangers[session]
+            if not self._is_known(session):
+                return session
