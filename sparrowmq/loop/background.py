@@ -26,7 +26,7 @@ class Background:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order, in which they are cancelled
         self._open = False
         self._was_entered = False
 
@@ -46,8 +46,8 @@ class Background:
             coroutine.close()
             raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")
         task = self._group.create_task(coroutine, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def __aenter__(self) -> Background:

@@ -23,13 +23,13 @@ class Crowd(Generic[S]):
         is_known: whether a connection has asked for something.
         what: the connections, in texts.
     Attributes:
-        sessions: the live connections.
+        sessions: the live connections, the oldest first: the order of their ends does not depend on memory addresses.
     """
 
     def __init__(
         self, most: int, clock: Clock, is_known: Callable[[S], bool], what: str = "connections"
     ) -> None:
-        self.sessions: set[S] = set()
+        self.sessions: dict[S, None] = {}
         self._most = most
         self._is_known = is_known
         self._what = what
@@ -46,7 +46,7 @@ class Crowd(Generic[S]):
 
     def add(self, session: S) -> S | None:
         """Add a new connection. Return the one to end, if there are too many."""
-        self.sessions.add(session)
+        self.sessions[session] = None
         self._strangers[session] = None
         if len(self.sessions) <= self._most:
             return None
@@ -55,7 +55,7 @@ class Crowd(Generic[S]):
 
     def discard(self, session: S) -> None:
         """Remove a connection that has ended."""
-        self.sessions.discard(session)
+        self.sessions.pop(session, None)
         self._strangers.pop(session, None)
 
     def _oldest_stranger(self) -> S:

@@ -66,16 +66,15 @@ class Deletion:
         """
         self._intake.dispatch()
         looked_at: dict[ConsumeQueue, int] = {}
-        young: set[ConsumeQueue] = set()
+        young: dict[ConsumeQueue, None] = {}
         for queue in self._queues.of_topic(topic):
             looked_at[queue] = queue.next_offset
             if queue.last_entry()[0] >= before:
-                young.add(queue)
+                young[queue] = None
             yield
         self._intake.dispatch()
-        young.update(
-            queue for queue in self._queues.of_topic(topic) if looked_at.get(queue) != queue.next_offset
-        )
+        queues = self._queues.of_topic(topic)
+        young |= {queue: None for queue in queues if looked_at.get(queue) != queue.next_offset}
         yield from self._take_out(topic, before, young)
 
     def _take_out(self, topic: str, end: int, young: Collection[ConsumeQueue]) -> Steps[None]:

@@ -62,3 +62,20 @@ async def test_it_is_entered_once() -> None:
         assert background.is_open and not task.done()
     with pytest.raises(ConfigError, match="make another one"):
         await background.__aenter__()
+
+
+async def test_tasks_are_cancelled_in_the_order_in_which_they_began():
+    """With the order of a set, that of their addresses, a simulated run could not be repeated."""
+    ended = []
+
+    async def last(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    async with Background() as tasks:
+        for number in range(50):
+            tasks.spawn(last(number))
+        await asyncio.sleep(0)
+    assert ended == list(range(50))

@@ -18,7 +18,7 @@ def crowd(known: set[str]) -> Crowd[str]:
 
 def test_there_is_room_up_to_the_limit(crowd: Crowd[str]):
     assert [crowd.add("first"), crowd.add("second")] == [None, None]
-    assert crowd.sessions == {"first", "second"}
+    assert list(crowd.sessions) == ["first", "second"]
 
 
 def test_the_oldest_stranger_gives_its_place(crowd: Crowd[str], known: set[str]):

@@ -84,7 +84,7 @@ class Primary:
         known: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
     ) -> None:
         self.replicated = in_sync.replicated if in_sync is not None else Watermark()
-        self.links: set[SlaveLink] = set()
+        self.links: dict[SlaveLink, None] = {}  # the oldest first
         self._store = store
         self._door = door
         self._clock = clock
@@ -217,7 +217,7 @@ class Primary:
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
                 f"{MOST_LINKS} connections are the most that there may be"
             )
-        self.links.add(link)
+        self.links[link] = None
         return link
 
     def _acknowledged(self, link: SlaveLink) -> None:
@@ -237,7 +237,7 @@ class Primary:
 
     def _ended(self, link: SlaveLink) -> None:
         if link in self.links:
-            self.links.discard(link)
+            del self.links[link]
             if link.registered is not None:
                 self._gone.add(link.who)
             if self._in_sync is not None:
