@@ -285,7 +285,7 @@ async def test_the_files_of_settings_that_the_page_writes_make_a_cluster(tmp_pat
                 tmp_path / f"{server}.log",
                 stack,
                 HOME="/nowhere",
-            PYTHONDONTWRITEBYTECODE="1",  # the package may be run for the first time
+                PYTHONDONTWRITEBYTECODE="1",  # the package may be run for the first time
             )
         async with sparrowmq.connect(f"127.0.0.1:{names}") as mq:
             [place] = await mq.admin.brokers()
