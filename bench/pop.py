@@ -17,7 +17,7 @@ machine with other work shows: it adds client and broker, and compares with the 
 
 Bound, by hand: beside a pull, each message of a pop is stored as taken and as acknowledged, in memory by runs of
 offsets and in the log by one record for each turn of the loop. That is some 20 us for each 32 messages, and the client
-needs a receipt for each message: 1 us.
+makes an object of each message that knows its receipt: 0.5 us.
 """
 
 from __future__ import annotations

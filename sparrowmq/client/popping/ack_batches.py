@@ -1,4 +1,4 @@
-"""Puts the receipts of many messages into few acknowledgements: one for the messages that one pop got of one queue.
+"""Puts the acknowledgements of many messages into few: one for the messages that one pop got of one queue.
 
     START-OFFSET 5, offsets 5 7 8    bits 1011 from the lowest on: places behind the start offset
 
@@ -11,58 +11,67 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import compress, groupby
+from operator import attrgetter, not_
 from typing import Final
 
-from sparrowmq.client.popping.popped_message import Receipt
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
 from sparrowmq.protocol.requests.pop_headers import BatchAck
 
 MOST_BITS: Final = 1024  # of one acknowledgement
 _LEAST: Final = 2
+_RECEIPT: Final = attrgetter("receipt")
 
 
 @dataclass(slots=True)
 class Batch:
-    """The body of one request, and the receipts that it acknowledges."""
+    """The body of one request, and the messages that it acknowledges."""
 
     acks: list[BatchAck] = field(default_factory=list)
-    receipts: list[Receipt] = field(default_factory=list)
+    messages: list[PoppedMessage] = field(default_factory=list)
 
 
-def batches_of(group: str, receipts: Iterable[Receipt]) -> tuple[list[Receipt], dict[str, Batch]]:
-    """Return the receipts that are acknowledged one by one, and the batches of each broker."""
-    alone: list[Receipt] = []
-    pops: dict[tuple[object, ...], list[Receipt]] = {}
-    shared: dict[tuple[str, int], list[Receipt]] = {}  # by the identity of their pop
-    for receipt in receipts:
-        pop = receipt.pop
-        some = shared.get((receipt.topic, id(pop)))
-        if some is None:
-            some = alone if pop.is_orderly else pops.setdefault((receipt.topic, *pop[:7]), [])
-            shared[receipt.topic, id(pop)] = some
-        is_near = 0 <= receipt.offset - pop.start_offset < MOST_BITS
-        (some if is_near else alone).append(receipt)
+def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[PoppedMessage], dict[str, Batch]]:
+    """Return the messages that are acknowledged one by one, and the batches of each broker."""
+    alone: list[PoppedMessage] = []
+    pops: dict[tuple[object, ...], tuple[Receipt, list[PoppedMessage], list[int]]] = {}
+    for receipt, run in groupby(messages, _RECEIPT):
+        some, handle = list(run), receipt.handle
+        if handle.is_orderly:
+            alone += some
+            continue
+        start = handle.start_offset
+        places = [each.offset - start for each in some]
+        if receipt.is_own:
+            places = [handle.queue_offset - start] * len(some)
+        if min(places) < 0 or max(places) >= MOST_BITS:
+            is_near = [0 <= place < MOST_BITS for place in places]
+            alone += compress(some, map(not_, is_near))
+            some, places = list(compress(some, is_near)), list(compress(places, is_near))
+        of_pop = pops.setdefault((receipt.topic, *handle[:7]), (receipt, [], []))
+        of_pop[1].extend(some)
+        of_pop[2].extend(places)
     batches: dict[str, Batch] = {}
-    for some in pops.values():
+    for receipt, some, places in pops.values():
         if len(some) < _LEAST:
             alone += some
         else:
-            batch = batches.setdefault(some[0].pop.broker_name, Batch())
-            batch.acks.append(_ack(group, some))
-            batch.receipts += some
+            batch = batches.setdefault(receipt.handle.broker_name, Batch())
+            batch.acks.append(_ack(group, receipt, places))
+            batch.messages += some
     return alone, batches
 
 
-def _ack(group: str, receipts: list[Receipt]) -> BatchAck:
-    """The acknowledgement of messages of one pop of one queue."""
-    handle = receipts[0].pop
+def _ack(group: str, receipt: Receipt, places: list[int]) -> BatchAck:
+    """The acknowledgement of messages of one pop of one queue, by their places behind its start offset."""
+    handle = receipt.handle
     bits = bytearray(MOST_BITS // 8)
-    for receipt in receipts:
-        place = receipt.offset - handle.start_offset
+    for place in places:
         bits[place >> 3] |= 1 << (place & 7)
     text = base64.b64encode(bits.rstrip(b"\0")).decode()
     return BatchAck(
         group,
-        receipts[0].topic,
+        receipt.topic,
         str(int(handle.kind)),
         handle.start_offset,
         handle.queue_id,

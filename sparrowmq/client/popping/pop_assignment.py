@@ -98,9 +98,9 @@ class PopAssignment(Assignment):
         half_s = self._settings.invisible_s / 2
         due: list[PoppedMessage] = []
         for state in self._popped():
-            state.forget([each for each in state.held if each.receipt.left_s <= 0])
-            due += (each for each in state.held if each.receipt.left_s < half_s and not each.receipt.is_spent)
-        asked = [self._pops.change_invisible(each.receipt, self._settings.invisible_s) for each in due]
+            state.forget([each for each in state.held if each.left_s <= 0])
+            due += (each for each in state.held if each.left_s < half_s and not each.is_spent)
+        asked = [self._pops.change_invisible(each, self._settings.invisible_s) for each in due]
         for message, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             if isinstance(answer, SparrowError):
                 log.warning("cannot extend the time of %r, which may be delivered twice: %s", message, answer)
@@ -112,7 +112,7 @@ class PopAssignment(Assignment):
         self.stop_pulling()
         await self._pops.acked()
         left = [message for state in self._popped() for message in state.held]
-        asked = [self._pops.change_invisible(each.receipt, AT_ONCE_S) for each in left]
+        asked = [self._pops.change_invisible(each, AT_ONCE_S) for each in left]
         await asyncio.gather(*asked, return_exceptions=True)
         await super().close()
 

@@ -19,7 +19,7 @@ from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
 from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.client.popping.pops import MOST_POPPED
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
@@ -44,7 +44,7 @@ class PopQueue(ProcessQueue):
         answers: Answers | None,
         pace: Pace,
         hooks: Sequence[ConsumeHooks],
-        ack: Callable[[Sequence[Receipt]], None],
+        ack: Callable[[Sequence[PoppedMessage]], None],
         now: Callable[[], float],
     ) -> None:
         most = min(settings.flow.messages, max(MOST_POPPED, settings.concurrency * _PER_HANDLER))
@@ -77,11 +77,10 @@ class PopQueue(ProcessQueue):
     def held(self) -> list[PoppedMessage]:
         return list(self._held.values())
 
-    def hold(self, messages: Iterable[PoppedMessage]) -> None:
+    def hold(self, messages: Sequence[PoppedMessage]) -> None:
         self._adapt()
-        for message in messages:
-            self._held[message] = message
-            self.unsettled_bytes += message.store_size
+        self._held.update(zip(messages, messages, strict=True))
+        self.unsettled_bytes += sum([message.store_size for message in messages])
 
     def _adapt(self) -> None:
         """Hold more or fewer messages from now on, as quickly as they were settled since the last pop."""
@@ -97,24 +96,23 @@ class PopQueue(ProcessQueue):
             del self._held[message]
             self._settled += 1
             self.unsettled_bytes -= held.store_size
-            if not held.receipt.is_spent:
-                self._ack((held.receipt,))
+            if not held.is_spent:
+                self._ack((held,))
         else:
             self.settle_all((message,))
 
     def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
         """Remove messages, and acknowledge those that were not given back."""
         self.forget(messages)
-        receipts = [each.receipt for each in messages if isinstance(each, PoppedMessage)]
-        unspent = [each for each in receipts if not each.is_spent]
+        unspent = [each for each in messages if isinstance(each, PoppedMessage) and not each.is_spent]
         if unspent:
             self._ack(unspent)
 
     def forget(self, messages: Iterable[ReceivedMessage]) -> None:
-        for message in messages:
-            if self._held.pop(message, None) is not None:
-                self._settled += 1
-                self.unsettled_bytes -= message.store_size
+        take = self._held.pop
+        sizes = [message.store_size for message in messages if take(message, None) is not None]
+        self._settled += len(sizes)
+        self.unsettled_bytes -= sum(sizes)
         if self._is_awaited and (self.has_room or self.is_leaving):
             self._wake()
 

@@ -41,8 +41,8 @@ class PopRetries:
         elif message.reconsume_times >= self._max_reconsume_times:
             await self.reject(message)
         else:
-            await self._pops.change_invisible(message.receipt, delay_s(message))
-            message.receipt.is_spent = True
+            await self._pops.change_invisible(message, delay_s(message))
+            message.is_spent = True
 
     async def reject(self, message: ReceivedMessage) -> None:
         """Put the message into the group's dead-letter queue, with the reason. Another call makes no other copy.
@@ -61,8 +61,8 @@ class PopRetries:
             if not message.is_dead:
                 await self._retries.bury(message)
                 message.is_dead = True
-            if not message.receipt.is_spent:
-                await self._pops.ack([message.receipt])
+            if not message.is_spent:
+                await self._pops.ack([message])
 
 
 def delay_s(message: ReceivedMessage) -> float:

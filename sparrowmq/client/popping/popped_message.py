@@ -1,113 +1,130 @@
-"""A message that was popped, and its receipt, with which it is acknowledged."""
+"""A message that was popped, and its receipt, with which it is acknowledged.
+
+pop --> Receipt of queue 0 <-- message, message, ...        all messages of one queue share one
+    --> Receipt of queue 1 <-- message, ...
+change of the invisible time --> a Receipt for this message alone
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final, NamedTuple
 
-from sparrowmq.client.consuming.received import Owner, ReceivedMessage
+from sparrowmq.client.consuming.received import NO_WISH, Owner, ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
-class Receipt:
-    """The right to acknowledge one message, until the message becomes visible again.
 
-    Args:
-        offset, visible_s: by default those that the handle says.
+class Receipt(NamedTuple):
+    """The right to acknowledge messages of one queue, until they become visible again.
+
     Attributes:
         topic: the full name of the topic that was popped.
-        pop: the handle that all messages of one queue in one pop share, or the message's own.
-        offset: of the message in its queue.
-        visible_s: the time of the clock at which the message becomes visible again.
-        changing: ends when a request that changes the invisible time is answered; None if there is none.
-        is_spent: the message was acknowledged, or given back.
+        handle: the one of this message, or of the first of those that share the receipt.
+        visible_s: the time of the clock at which the messages become visible again.
+        is_own: it is the receipt of one message only.
+        text: the handle as the broker gave it; "" if it was made here.
     """
 
-    __slots__ = ("_clock", "_text", "changing", "is_spent", "offset", "pop", "topic", "visible_s")
+    topic: str
+    handle: ReceiptHandle
+    visible_s: float
+    is_own: bool = False
+    text: str = ""
 
-    def __init__(
-        self,
-        topic: str,
-        text: str | None,
-        pop: ReceiptHandle,
-        clock: Clock,
-        offset: int | None = None,
-        visible_s: float | None = None,
-    ) -> None:
-        self.topic = topic
-        self._clock = clock
-        self.changing: asyncio.Future[None] | None = None
-        self.is_spent = False
-        if offset is None or visible_s is None:
-            self.renew(text, pop)
-        else:
-            self._text, self.pop, self.offset, self.visible_s = text, pop, offset, visible_s
-
-    def renew(self, text: str | None, handle: ReceiptHandle) -> None:
-        """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
-        self._text = text
-        self.pop, self.offset = handle, handle.queue_offset
-        self.visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
-
-    @property
-    def handle(self) -> ReceiptHandle:
-        """The words of the handle."""
-        pop = self.pop
-        return pop if pop.queue_offset == self.offset else pop._replace(queue_offset=self.offset)
-
-    @property
-    def text(self) -> str:
-        """The handle as a request has it."""
-        return self._text or str(self.handle)
-
-    @property
-    def left_s(self) -> float:
-        """The seconds until the message becomes visible; negative ones if another consumer may have the message."""
-        return self.visible_s - self._clock.monotonic()
+    @staticmethod
+    def own(topic: str, text: str, handle: ReceiptHandle, clock: Clock) -> Receipt:
+        """The receipt of one message, which is invisible from now on."""
+        return Receipt(topic, handle, clock.monotonic() + handle.invisible_ms / 1000, is_own=True, text=text)
 
 
 class PoppedMessage(ReceivedMessage):
     """A message that was delivered by a pop.
 
     Attributes:
+        receipt: renewed when its invisible time is changed.
+        changing: ends when a request that changes the invisible time is answered; None if there is none.
+        is_spent: the message was acknowledged, or given back.
         is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
         burial: held by the call that makes this copy, and acknowledges the message; made by the first call.
     """
 
-    __slots__ = ("burial", "is_dead", "receipt")
+    __slots__ = ("_clock", "burial", "changing", "is_dead", "is_spent", "receipt")
 
     def __init__(
         self,
         stored: StoredMessage | PulledMessage,
         queue: MessageQueue,
         receipt: Receipt,
+        clock: Clock,
         owner: Owner | None = None,
         namespace: str = "",
     ) -> None:
-        super().__init__(stored, queue, None, owner, namespace)
+        """`queue` is without the namespace already."""
+        # Those of ReceivedMessage, too: a call of its __init__ would cost as much as all of them.
+        self._source = stored
+        self.offset = stored.queue_offset
+        self.queue = queue
+        self.reconsume_times = stored.reconsume_times
+        self._wish = NO_WISH
+        self._settle = None
+        self._owner = owner
+        self._namespace = namespace
+        self._body = None if stored.sys_flag & _COMPRESSED else stored.body
         self.receipt = receipt
+        self._clock = clock
+        self.changing: asyncio.Future[None] | None = None
+        self.is_spent = False
         self.is_dead = False
         self.burial: asyncio.Lock | None = None
 
     @property
+    def handle(self) -> ReceiptHandle:
+        """The words of its handle."""
+        handle, offset = self.receipt.handle, self.handle_offset
+        return handle if handle.queue_offset == offset else handle._replace(queue_offset=offset)
+
+    @property
+    def handle_offset(self) -> int:
+        """The queue offset that its handle says."""
+        receipt = self.receipt
+        return receipt.handle.queue_offset if receipt.is_own else self.offset
+
+    @property
+    def handle_text(self) -> str:
+        """The handle as a request has it."""
+        return self.receipt.text or str(self.handle)
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until it becomes visible; negative ones if another consumer may have it."""
+        return self.receipt.visible_s - self._clock.monotonic()
+
+    @property
     def is_current(self) -> bool:
         """Return whether the message is still invisible to other consumers."""
-        return super().is_current and self.receipt.left_s > 0
+        return super().is_current and self.left_s > 0
+
+    def renew(self, text: str, handle: ReceiptHandle) -> None:
+        """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
+        self.receipt = Receipt.own(self.receipt.topic, text, handle, self._clock)
 
 
-def receipt_of(message: object) -> Receipt:
-    """The receipt of a message. Raises: ConfigError, it was not popped."""
+def popped(message: object) -> PoppedMessage:
+    """The message. Raises: ConfigError, it was not popped."""
     if not isinstance(message, PoppedMessage):
         raise ConfigError(f"{message!r} was not received by a simple consumer; give a message of `receive`")
-    return message.receipt
+    return message
 
 
-def unspent(message: object, consequence: str) -> Receipt:
-    """The receipt of a message. Raises: ConfigError, it was not popped, or is settled already, with the consequence."""
-    receipt = receipt_of(message)
-    if receipt.is_spent:
+def unspent(message: object, consequence: str) -> PoppedMessage:
+    """The message. Raises: ConfigError, it was not popped, or is settled already, with the consequence."""
+    found = popped(message)
+    if found.is_spent:
         raise ConfigError(f"{message!r} is settled already, so {consequence}")
-    return receipt
+    return found

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.pulling import Asker
+from sparrowmq.client.popping.pop_answer import Place
 from sparrowmq.client.popping.pop_queue import PopQueue
 from sparrowmq.client.popping.popped_message import PoppedMessage
-from sparrowmq.client.popping.pops import Place, Pops, Wish
+from sparrowmq.client.popping.pops import Pops, Wish
 
 
 class Popper(Asker):

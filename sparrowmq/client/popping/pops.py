@@ -22,7 +22,8 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.consuming.received import Owner
 from sparrowmq.client.popping.ack_batches import batches_of
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.client.popping.pop_answer import Place, PopAnswer
+from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.errors import (
     ClientClosed,
     ConfigError,
@@ -32,15 +33,7 @@ from sparrowmq.errors import (
     SparrowError,
 )
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue, Property
-from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
-from sparrowmq.protocol.receipt_handle import (
-    Kind,
-    OrderCounts,
-    ReceiptHandle,
-    handle_in_record,
-    popped_queues,
-)
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import (
     ANY_QUEUE,
     AckMessage,
@@ -73,7 +66,6 @@ ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
 SETTLE_S: Final = 3.0
 SETTLE_TRIES: Final = 3
 PAUSE_S: Final = 0.5
-_POP_CK: Final = Property.POP_CK.encode()
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
 
 
@@ -81,13 +73,6 @@ class Spawn(Protocol):
     """Starts a task."""
 
     def __call__(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]: ...
-
-
-class Place(NamedTuple):
-    """A topic at one broker: any of its queues there."""
-
-    topic: str
-    broker_name: str
 
 
 class Wish(NamedTuple):
@@ -123,7 +108,7 @@ class Pops:
         self._group = group
         self._network = network
         self._spawn = spawn
-        self._unsent: list[Receipt] = []
+        self._unsent: list[PoppedMessage] = []
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
@@ -159,7 +144,7 @@ class Pops:
 
     async def _show(self, message: PoppedMessage) -> None:
         with suppress(SparrowError):
-            await self.change_invisible(message.receipt, AT_ONCE_S)
+            await self.change_invisible(message, AT_ONCE_S)
 
     def _show_found(self, task: asyncio.Task[list[PoppedMessage] | SparrowError]) -> None:
         found = None if task.cancelled() else task.result()
@@ -187,10 +172,10 @@ class Pops:
         self._most[place.broker_name] = answer.header.most_msg_nums or MOST_POPPED
         messages = self._messages(place, answer, owner)
         tags = wish.subscription.tags
-        wanted = [each for each in messages if not tags or each.tag in tags]
-        if len(wanted) < len(messages):
-            self.ack_soon([each.receipt for each in messages if each.tag not in tags])
-        return wanted
+        if tags and (unwanted := [each for each in messages if each.tag not in tags]):
+            self.ack_soon(unwanted)
+            messages = [each for each in messages if each.tag in tags]
+        return messages
 
     async def wait(self, place: Place, hold_s: float, *, is_orderly: bool, attempt_id: str | None) -> bool:
         """Wait until a pop would find a message, and return True; False after `hold_s`. Raises: as `pop`."""
@@ -227,91 +212,34 @@ class Pops:
         )
 
     def _messages(self, place: Place, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
-        header = answer.header
         queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
+        found = messages_in(answer.body, queue, Subscription(place.topic))
         try:
-            starts = {key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()}
-            counts = OrderCounts.parse(header.order_count_info)
-            found = messages_in(answer.body, queue, Subscription(place.topic))
-            shared: _Shared = {}
-            start, counted = topic_start(place.topic), bool(counts.of_queues or counts.of_messages)
-            topic, clock, namespace = place.topic, self._network.clock, self._network.namespace
-            messages = []
-            for each in found:
-                known = None
-                # Of thousands of messages nearly all are such, and share all but their offset with others of the queue.
-                if each.begins_behind_body(start) and not counted and not each.mentions(_POP_CK):
-                    known = shared.get((topic, each.queue_id))
-                if known is None:
-                    messages.append(self._message(place, header, each, starts, counts, owner, shared))
-                else:
-                    handle, own_queue, visible_s = known
-                    receipt = Receipt(topic, None, handle, clock, each.queue_offset, visible_s)
-                    messages.append(PoppedMessage(each, own_queue, receipt, owner, namespace))
-            return messages
+            answered = PopAnswer(
+                place, self._group, answer.header, self._network.clock, self._network.namespace
+            )
+            return answered.messages(found, owner)
         except ConfigError as error:
             raise RemoteProtocolError(f"{place.broker_name} answered a pop wrongly: {error}") from error
 
-    def _message(
-        self,
-        place: Place,
-        header: PopMessageReply,
-        pulled: PulledMessage,
-        starts: dict[tuple[Kind, int], int],
-        counts: OrderCounts,
-        owner: Owner,
-        shared: _Shared,
-    ) -> PoppedMessage:
-        network, offset = self._network, pulled.queue_offset
-        key = (pulled.topic, pulled.queue_id)
-        text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
-        own = None
-        if text is not None:
-            is_listed = (Kind.of(pulled.topic), pulled.queue_id) in starts
-            own = handle_in_record(text, header.pop_time, is_listed=is_listed)
-        if own is not None:
-            handle, queue = own, self._queue_of(place, own)
-            receipt = Receipt(place.topic, text, handle, network.clock)
-        else:
-            known = shared.get(key)
-            if known is None:
-                kind = Kind.of(pulled.topic)
-                start = starts.get((kind, key[1]), offset)
-                times = (header.pop_time, header.invisible_time, header.revive_qid)
-                handle = ReceiptHandle(start, *times, kind, place.broker_name, key[1], offset)
-                visible_s = network.clock.monotonic() + handle.invisible_ms / 1000
-                known = shared[key] = (handle, self._queue_of(place, handle), visible_s)
-            handle, queue, visible_s = known
-            receipt = Receipt(place.topic, None, handle, network.clock, offset, visible_s)
-        message = PoppedMessage(pulled, queue, receipt, owner, network.namespace)
-        if counts.of_queues or counts.of_messages:
-            before = counts.of(handle.kind, handle.queue_id, receipt.offset)
-            message.reconsume_times = max(message.reconsume_times, before)
-        return message
-
-    def _queue_of(self, place: Place, handle: ReceiptHandle) -> MessageQueue:
-        topic = handle.kind.topic_of(place.topic, self._group)
-        return MessageQueue(topic, place.broker_name, handle.queue_id)
-
     # Settling -------------------------------------------------------------------------------------------------------
 
-    async def ack(self, receipts: Sequence[Receipt], *, may_be_late: bool = False) -> None:
+    async def ack(self, messages: Sequence[PoppedMessage], *, may_be_late: bool = False) -> None:
         """Acknowledge messages, those of one pop with one request.
 
         Args:
-            may_be_late: a receipt that is not valid any more is no error.
+            may_be_late: a handle that is not valid any more is no error.
         Raises:
-            SparrowError: some could not be acknowledged. The others are. After an error or a cancellation the receipts
-                that a broker may not have accepted can be used again.
+            SparrowError: some could not be acknowledged. The others are. After an error or a cancellation the messages
+                whose acks a broker may not have accepted can be acknowledged again.
         """
-        for receipt in receipts:
-            receipt.is_spent = True
-        left, error = list(receipts), None
+        for message in messages:
+            message.is_spent = True
+        left, error = list(messages), None
         try:
-            while changing := [each.changing for each in receipts if each.changing is not None]:
-                await asyncio.wait(
-                    changing
-                )  # A message whose time is being changed has another handle afterwards.
+            # A message whose time is being changed has another handle afterwards.
+            while changing := [each.changing for each in messages if each.changing is not None]:
+                await asyncio.wait(changing)
             for attempt in range(SETTLE_TRIES):
                 if attempt:
                     await self._network.clock.sleep(PAUSE_S)
@@ -319,18 +247,18 @@ class Pops:
                 if not isinstance(error, NetworkError):
                     break
         finally:
-            for receipt in left:
-                receipt.is_spent = False
+            for message in left:
+                message.is_spent = False
         if error is not None:
             raise error
 
-    def ack_soon(self, receipts: Sequence[Receipt]) -> None:
+    def ack_soon(self, messages: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages in the background, those of one turn of the loop together. Failures are logged."""
         if not self._unsent:
             task = self._spawn(self._ack_unsent(), f"ack {self._group}")
             self._acking.add(task)
             task.add_done_callback(self._acking.discard)
-        self._unsent += receipts
+        self._unsent += messages
 
     async def acked(self) -> None:
         """Wait until what `ack_soon` got is acknowledged, or failed."""
@@ -338,103 +266,104 @@ class Pops:
             await asyncio.wait(self._acking)
 
     async def _ack_unsent(self) -> None:
-        receipts, self._unsent = self._unsent, []
+        messages, self._unsent = self._unsent, []
         try:
-            await self.ack(receipts, may_be_late=True)
+            await self.ack(messages, may_be_late=True)
         except SparrowError as error:
             log.warning(
                 "group %s could not acknowledge some of %d messages; they come again: %s",
                 self._group,
-                len(receipts),
+                len(messages),
                 error,
             )
 
-    async def change_invisible(self, receipt: Receipt, seconds: float) -> None:
+    async def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
         """Let a message become visible so many seconds from now, and renew its receipt. Raises: SparrowError.
 
         Changes of one message go one after another, because each gives another handle. A message that was settled
         meanwhile is left alone.
         """
-        while receipt.changing is not None:
-            await asyncio.wait([receipt.changing])
-            if receipt.is_spent:
+        while message.changing is not None:
+            await asyncio.wait([message.changing])
+            if message.is_spent:
                 return
-        changing = receipt.changing = asyncio.get_running_loop().create_future()
+        changing = message.changing = asyncio.get_running_loop().create_future()
         try:
-            await self._change(receipt, seconds)
+            await self._change(message, seconds)
         finally:
-            receipt.changing = None
+            message.changing = None
             changing.set_result(None)
 
-    async def _change(self, receipt: Receipt, seconds: float) -> None:
-        handle = receipt.handle
+    async def _change(self, message: PoppedMessage, seconds: float) -> None:
+        handle = message.handle
         broker_name = handle.broker_name
         session = await self._network.brokers.of(broker_name)
-        request = ChangeInvisibleTime.of(self._group, receipt.topic, handle, receipt.text, _ms(seconds))
+        request = ChangeInvisibleTime.of(
+            self._group, message.receipt.topic, handle, message.handle_text, _ms(seconds)
+        )
         try:
             answer = await session.call(request, timeout_s=SETTLE_S)
         except RemoteError as error:
             raise explained(error, broker_name) from error
-        receipt.renew(*answer.header.renewed(handle))
+        message.renew(*answer.header.renewed(handle))
 
-    async def _ack_batches(self, receipts: list[Receipt], may_be_late: bool) -> list[Receipt]:
+    async def _ack_batches(self, messages: list[PoppedMessage], may_be_late: bool) -> list[PoppedMessage]:
         """Acknowledge those that fit into batches, and return the others, with those of batches that failed.
 
         Unless messages may be late, a batch failed too if the broker left some out, or does not say how many.
         """
-        left, batches = batches_of(self._group, receipts)
+        left, batches = batches_of(self._group, messages)
         without = self._without_batches if may_be_late else self._without_batches | self._without_counts
         for broker_name, batch in batches.items():
             if broker_name in without:
-                left += batch.receipts
+                left += batch.messages
                 continue
             try:
                 session = await self._network.brokers.of(broker_name)
                 body = BatchAcks(broker_name=broker_name, acks=batch.acks).encode()
                 answer = await session.call(BatchAckMessage(), body, timeout_s=SETTLE_S)
                 if not may_be_late and answer.header.left_out != 0:
-                    left += batch.receipts
+                    left += batch.messages
                     if answer.header.left_out is None:
                         self._without_counts.add(broker_name)
             except RemoteError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     self._without_batches.add(broker_name)
-                left += batch.receipts
+                left += batch.messages
             except NetworkError:
-                left += batch.receipts
+                left += batch.messages
         return left
 
-    async def _ack_once(self, receipts: list[Receipt]) -> tuple[list[Receipt], SparrowError | None]:
+    async def _ack_once(
+        self, messages: list[PoppedMessage]
+    ) -> tuple[list[PoppedMessage], SparrowError | None]:
         """Send all acks before the first answer. Return those that failed, and an error of them: a refusal, if any."""
-        sessions = [await self._session(each.pop.broker_name) for each in receipts]
+        sessions = [await self._session(each.receipt.handle.broker_name) for each in messages]
         calls = [
-            each.call(
-                AckMessage.of(self._group, receipt.topic, receipt.handle, receipt.text), timeout_s=SETTLE_S
-            )
-            for each, receipt in zip(sessions, receipts, strict=True)
+            each.call(self._ack_of(message), timeout_s=SETTLE_S)
+            for each, message in zip(sessions, messages, strict=True)
             if isinstance(each, Session)
         ]
         answers = iter(await asyncio.gather(*calls, return_exceptions=True))
         results = [next(answers) if isinstance(each, Session) else each for each in sessions]
-        failed: list[Receipt] = []
+        failed: list[PoppedMessage] = []
         found: SparrowError | None = None
-        for receipt, result in zip(receipts, results, strict=True):
+        for message, result in zip(messages, results, strict=True):
             if isinstance(result, RemoteError):
-                result = explained(result, receipt.pop.broker_name)
+                result = explained(result, message.receipt.handle.broker_name)
             if isinstance(result, SparrowError):
-                failed.append(receipt)
+                failed.append(message)
                 found = result if found is None or isinstance(found, NetworkError) else found
         return failed, found
+
+    def _ack_of(self, message: PoppedMessage) -> AckMessage:
+        return AckMessage.of(self._group, message.receipt.topic, message.handle, message.handle_text)
 
     async def _session(self, broker_name: str) -> Session | SparrowError:
         try:
             return await self._network.brokers.of(broker_name)
         except SparrowError as error:
             return error
-
-
-# By topic and queue id: the handle that messages of a queue share, the queue, and the time when they are visible.
-_Shared = dict[tuple[str, int], tuple[ReceiptHandle, MessageQueue, float]]
 
 
 def explained(error: RemoteError, broker_name: str) -> SparrowError:

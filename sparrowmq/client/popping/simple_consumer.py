@@ -37,9 +37,10 @@ from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, Outcome
 from sparrowmq.client.consuming.received import Wish as Rejection
 from sparrowmq.client.consuming.sending_back import Retries
 from sparrowmq.client.home import at_home
+from sparrowmq.client.popping.pop_answer import Place
 from sparrowmq.client.popping.pop_retries import PopRetries
-from sparrowmq.client.popping.popped_message import PoppedMessage, receipt_of, unspent
-from sparrowmq.client.popping.pops import PAUSE_S, Place, Pops, Wish
+from sparrowmq.client.popping.popped_message import PoppedMessage, popped, unspent
+from sparrowmq.client.popping.pops import PAUSE_S, Pops, Wish
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
@@ -236,15 +237,14 @@ class SimpleConsumer:
             ConfigError: one was not received by a simple consumer.
         """
         many = [messages] if isinstance(messages, ReceivedMessage) else list(messages)
-        receipts = [(each, receipt_of(each), each._settle) for each in many]
-        left = [some for some in receipts if not some[1].is_spent]
-        for each, _, _ in left:
+        left = [(each, each._settle) for each in map(popped, many) if not each.is_spent]
+        for each, _ in left:
             each._settle = None
         try:
-            await self._pops.ack([receipt for _, receipt, _ in left])
+            await self._pops.ack([each for each, _ in left])
         finally:
-            for each, receipt, settle in left:
-                if receipt.is_spent:
+            for each, settle in left:
+                if each.is_spent:
                     self._paces.of(each.full_topic).done += 1
                 else:
                     each._settle = settle
@@ -257,8 +257,7 @@ class SimpleConsumer:
             SparrowError: the broker does not answer, or refuses, as for a message that is visible again.
         """
         check_invisible("seconds", seconds)
-        receipt = unspent(message, "its invisible time cannot be changed")
-        await self._pops.change_invisible(receipt, seconds)
+        await self._pops.change_invisible(unspent(message, "its invisible time cannot be changed"), seconds)
 
     async def dead_letter(self, message: ReceivedMessage, reason: str = "rejected") -> None:
         """Put the message into the group's dead-letter queue, and acknowledge it.
@@ -281,11 +280,10 @@ class SimpleConsumer:
 
     def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
         """Settle a message in the background: `message.ack()`, `message.process()` and the like."""
-        receipt = receipt_of(message)
         pace = self._paces.of(message.full_topic)
         if outcome is Outcome.DONE:
             pace.done += 1
-            self._pops.ack_soon([receipt])
+            self._pops.ack_soon([popped(message)])
         else:
             pace.failed += 1
             self._background.spawn(self._give_back(message, outcome), "give back")

@@ -17,6 +17,7 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record_layout import QUEUE_ID_AT
 
+_QUEUE_ID_END: Final = QUEUE_ID_AT + 4
 _LONGEST: Final = 255  # bytes of a topic in a record of version 1
 
 
@@ -50,9 +51,15 @@ class PulledMessage(msgspec.Struct, gc=False):
         """The topic, found without decoding the rest."""
         return record.topic_behind_body(self._head, self._tail)
 
-    def begins_behind_body(self, start: bytes) -> bool:
-        """Return whether the record has these bytes behind its body, as `topic_start` makes them."""
-        return self._tail.startswith(start)
+    def queue_if_plain(self, start: bytes, name: bytes) -> bytes | None:
+        """The id of its queue, as the record has it, if its topic is as `topic_start` says, and the name not mentioned.
+
+        None also for a plain record of version 2, whose topic begins otherwise.
+        """
+        tail = self._tail
+        if not tail.startswith(start) or name in tail:
+            return None
+        return self._head[QUEUE_ID_AT:_QUEUE_ID_END]
 
     @property
     def tags(self) -> str | None:
@@ -62,7 +69,7 @@ class PulledMessage(msgspec.Struct, gc=False):
     @property
     def queue_id(self) -> int:
         """The queue that has the record, found without decoding the rest."""
-        return int.from_bytes(self._head[QUEUE_ID_AT : QUEUE_ID_AT + 4], "big")
+        return int.from_bytes(self._head[QUEUE_ID_AT:_QUEUE_ID_END], "big")
 
     def mentions(self, name: bytes) -> bool:
         """Return whether the bytes are anywhere in its topic or properties. Without them it has no such property."""

@@ -9,7 +9,8 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import subscription
 from sparrowmq.client.consuming.received import HandedOut
-from sparrowmq.client.popping.pops import Place, Pops, Wish
+from sparrowmq.client.popping.pop_answer import Place
+from sparrowmq.client.popping.pops import Pops, Wish
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.popping.answers import answers
 

@@ -1,16 +1,31 @@
 import base64
 
+import pytest
+
 from sparrowmq.client.popping.ack_batches import MOST_BITS, batches_of
-from sparrowmq.client.popping.popped_message import Receipt
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import ORDERLY_REVIVE_QUEUE, Kind
 from sparrowmq.testing.clock import ManualClock
+from tests.client.consuming.test_received import stored
 from tests.client.popping.test_popped_message import HANDLE
 
 CLOCK = ManualClock()
 
 
-def receipt(offset: int, topic: str = "t", **changes) -> Receipt:
-    return Receipt(topic, None, HANDLE._replace(queue_offset=offset, **changes), CLOCK)
+def popped(offset: int, topic: str = "t", **changes) -> PoppedMessage:
+    """A message with a receipt of its own."""
+    own = Receipt.own(topic, "", HANDLE._replace(queue_offset=offset, **changes), CLOCK)
+    return PoppedMessage(stored(), MessageQueue(topic, "broker-a", 1), own, CLOCK)
+
+
+def sharing(*offsets: int) -> list[PoppedMessage]:
+    """Messages of one pop of one queue."""
+    receipt = Receipt("t", HANDLE._replace(queue_offset=offsets[0]), 30.0)
+    messages = [PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), receipt, CLOCK) for _ in offsets]
+    for message, offset in zip(messages, offsets, strict=True):
+        message.offset = offset
+    return messages
 
 
 def bits_of(text: str) -> list[int]:
@@ -18,8 +33,9 @@ def bits_of(text: str) -> list[int]:
     return [place for place in range(number.bit_length()) if number >> place & 1]
 
 
-def test_messages_of_one_pop_are_one_acknowledgement():
-    alone, batches = batches_of("g", [receipt(5), receipt(7), receipt(16)])
+@pytest.mark.parametrize("messages", [sharing(5, 7, 16), [popped(5), popped(7), popped(16)]])
+def test_messages_of_one_pop_are_one_acknowledgement(messages):
+    alone, batches = batches_of("g", messages)
     assert alone == []
     (ack,) = batches["broker-a"].acks
     assert bits_of(ack.bits) == [0, 2, 11]
@@ -30,7 +46,7 @@ def test_messages_of_one_pop_are_one_acknowledgement():
 
 def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
     pairs = [
-        [receipt(5, **changes), receipt(6, **changes)]
+        [popped(5, **changes), popped(6, **changes)]
         for changes in (
             {},
             {"queue_id": 2},
@@ -44,15 +60,23 @@ def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
     assert alone == []
     assert {name: len(batch.acks) for name, batch in batches.items()} == {"broker-a": 5, "broker-b": 1}
     assert {ack.retry for ack in batches["broker-a"].acks} == {"0", "1"}
-    assert batches["broker-b"].receipts == pairs[-1]
+    assert batches["broker-b"].messages == pairs[-1]
+
+
+@pytest.mark.guards("ack_batches.batches_of: false min(places) < 0 or max(places) >= MOST_BITS")
+def test_those_that_are_far_from_the_start_of_their_pop_stay_alone():
+    messages = sharing(5, 6, 5 + MOST_BITS)
+    alone, batches = batches_of("g", messages)
+    assert alone == messages[2:]
+    assert batches["broker-a"].messages == messages[:2]
 
 
 def test_orderly_far_and_single_messages_stay_alone():
     lonely = [
-        *(receipt(5 + place, revive_queue=ORDERLY_REVIVE_QUEUE) for place in range(2)),
-        *(receipt(5 + place + MOST_BITS) for place in range(2)),
-        receipt(4),
-        receipt(9, queue_id=7),
+        *(popped(5 + place, revive_queue=ORDERLY_REVIVE_QUEUE) for place in range(2)),
+        *(popped(5 + place + MOST_BITS) for place in range(2)),
+        popped(4),
+        popped(9, queue_id=7),
     ]
     alone, batches = batches_of("g", lonely)
     assert set(alone) == set(lonely)

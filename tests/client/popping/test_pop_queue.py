@@ -17,16 +17,14 @@ QUEUE = MessageQueue("t", "broker-a", -1)
 
 class World:
     def __init__(self, **settings) -> None:
-        self.acked: list[Receipt] = []
+        self.acked: list[PoppedMessage] = []
         self.clock = ManualClock()
         given = ConsumerSettings("g", **settings)
         self.queue = PopQueue(QUEUE, given, None, Pace(), (), self.acked.extend, self.clock.monotonic)
 
     def hold(self, count: int) -> list[PoppedMessage]:
-        messages = [
-            PoppedMessage(stored(), QUEUE, Receipt("t", str(HANDLE), HANDLE, self.clock), self.queue)
-            for _ in range(count)
-        ]
+        receipt = Receipt("t", HANDLE, 30.0)
+        messages = [PoppedMessage(stored(), QUEUE, receipt, self.clock, self.queue) for _ in range(count)]
         self.queue.hold(messages)
         return messages
 
@@ -34,9 +32,9 @@ class World:
 def test_settled_messages_are_acknowledged_and_those_given_back_are_not():
     world = World()
     done, given_back, held = world.hold(3)
-    given_back.receipt.is_spent = True
+    given_back.is_spent = True
     world.queue.settle_all([done, given_back])
-    assert world.acked == [done.receipt]
+    assert world.acked == [done]
     assert world.queue.held == [held]
     assert world.queue.unsettled_bytes == held.store_size
     world.queue.settle(held)

@@ -1,6 +1,7 @@
 import pytest
 
-from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, receipt_of
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
@@ -17,12 +18,12 @@ def clock():
 
 @pytest.fixture
 def message(clock):
-    receipt = Receipt("t", str(HANDLE), HANDLE, clock)
-    return PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), receipt)
+    own = Receipt.own("t", str(HANDLE), HANDLE, clock)
+    return PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), own, clock)
 
 
 async def test_a_message_is_current_until_it_becomes_visible(clock, message):
-    assert message.receipt.left_s == 30
+    assert message.left_s == 30
     await clock.advance(29.5)
     assert message.is_current
     await clock.advance(1)
@@ -31,12 +32,25 @@ async def test_a_message_is_current_until_it_becomes_visible(clock, message):
 
 async def test_another_handle_begins_the_time_again(clock, message):
     await clock.advance(29)
-    message.receipt.renew("other", HANDLE._replace(invisible_ms=10_000))
-    assert message.receipt.left_s == 10
-    assert message.receipt.text == "other"
+    message.renew("other", HANDLE._replace(invisible_ms=10_000))
+    assert message.left_s == 10
+    assert message.handle_text == "other"
+
+
+def test_it_has_all_fields_of_a_received_message(message):
+    fields = ReceivedMessage(stored(), message.queue).__slots__
+    assert all(hasattr(message, name) for name in fields)
+
+
+def test_messages_that_share_a_receipt_have_handles_of_their_own(clock):
+    shared = Receipt("t", HANDLE._replace(queue_offset=5), 30.0)
+    first, second = (PoppedMessage(stored(), MessageQueue("t", "broker-a", 1), shared, clock) for _ in "12")
+    first.offset, second.offset = 5, 7
+    assert (first.handle, second.handle) == (shared.handle, HANDLE)
+    assert second.handle_text == str(HANDLE)
 
 
 def test_only_a_popped_message_has_a_receipt(message):
-    assert receipt_of(message) is message.receipt
+    assert popped(message) is message
     with pytest.raises(ConfigError, match="not received by a simple consumer"):
-        receipt_of("text")
+        popped("text")

@@ -1,0 +1,108 @@
+"""The messages of an answer to a pop, each with its receipt.
+
+Of thousands of messages nearly all are of the popped topic itself. Those of one queue share all but their offset: the
+first of them makes the receipt, and each further one costs a look at its head. A message of a retry topic may have a
+handle of its own in its property POP_CK. Source: MQClientAPIImpl.processPopResponse, Java 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from sparrowmq.client.cluster.namespace import plain_queue
+from sparrowmq.client.consuming.received import Owner
+from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.messages.message import MessageQueue, Property
+from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
+from sparrowmq.protocol.receipt_handle import (
+    Kind,
+    OrderCounts,
+    ReceiptHandle,
+    handle_in_record,
+    popped_queues,
+)
+from sparrowmq.protocol.requests.pop_headers import PopMessageReply
+
+_POP_CK: Final = Property.POP_CK.encode()
+_Shared = tuple[MessageQueue, Receipt]
+
+
+class Place(NamedTuple):
+    """A topic at one broker: any of its queues there."""
+
+    topic: str
+    broker_name: str
+
+
+class PopAnswer:
+    """The header of one answer.
+
+    Args:
+        namespace: the client's; messages leave it out of names.
+    Raises:
+        ConfigError: the header is invalid.
+    """
+
+    def __init__(
+        self, place: Place, group: str, header: PopMessageReply, clock: Clock, namespace: str
+    ) -> None:
+        self._place = place
+        self._group = group
+        self._header = header
+        self._clock = clock
+        self._namespace = namespace
+        self._starts = {
+            key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()
+        }
+        self._counts = OrderCounts.parse(header.order_count_info)
+        self._has_counts = bool(self._counts.of_queues or self._counts.of_messages)
+        self._shared: dict[tuple[Kind, int], _Shared] = {}
+
+    def messages(self, found: Iterable[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+        """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
+        start, clock, namespace = topic_start(self._place.topic), self._clock, self._namespace
+        plain: dict[bytes, _Shared] = {}  # of the popped topic itself, by queue id
+        made = []
+        for each in found:
+            queue = each.queue_if_plain(start, _POP_CK)
+            known = None if queue is None else plain.get(queue)
+            if known is None:
+                known = self._known(each)
+                if queue is not None:
+                    plain[queue] = known
+            made.append(PoppedMessage(each, *known, clock, owner, namespace))
+        if self._has_counts:
+            for message in made:
+                self._count(message)
+        return made
+
+    def _known(self, pulled: PulledMessage) -> _Shared:
+        """The queue and the receipt of a message."""
+        key = (Kind.of(pulled.topic), pulled.queue_id)
+        text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
+        if text is not None:
+            handle = handle_in_record(text, self._header.pop_time, is_listed=key in self._starts)
+            if handle is not None:
+                return self._queue_of(handle), Receipt.own(self._place.topic, text, handle, self._clock)
+        if key not in self._shared:
+            handle = self._handle(*key, pulled.queue_offset)
+            visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
+            self._shared[key] = self._queue_of(handle), Receipt(self._place.topic, handle, visible_s)
+        return self._shared[key]
+
+    def _handle(self, kind: Kind, queue_id: int, offset: int) -> ReceiptHandle:
+        header, start = self._header, self._starts.get((kind, queue_id), offset)
+        times = (header.pop_time, header.invisible_time, header.revive_qid)
+        return ReceiptHandle(start, *times, kind, self._place.broker_name, queue_id, offset)
+
+    def _queue_of(self, handle: ReceiptHandle) -> MessageQueue:
+        topic = handle.kind.topic_of(self._place.topic, self._group)
+        return plain_queue(self._namespace, MessageQueue(topic, self._place.broker_name, handle.queue_id))
+
+    def _count(self, message: PoppedMessage) -> None:
+        """Count the former deliveries of an orderly pop, which the record does not know."""
+        handle = message.handle
+        before = self._counts.of(handle.kind, handle.queue_id, handle.queue_offset)
+        message.reconsume_times = max(message.reconsume_times, before)

@@ -1,0 +1,56 @@
+"""The messages of an answer to a pop, and their receipts."""
+
+import pytest
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages.message import MessageQueue
+from tests.client.popping.answers import ACK, POP, POPPED_MS, fields, popped, rec
+
+HANDLE = f"5 {POPPED_MS} 30000 2 0 broker-a 1 7"
+
+
+@pytest.mark.guards("PopAnswer._known: true key not in self._shared")
+@pytest.mark.parametrize("topic", ["t", "%RETRY%g_t"])
+async def test_messages_of_one_queue_share_a_receipt_and_differ_in_their_offsets(peer, popping, topic):
+    peer.script(POP, popped(rec(7, topic=topic), rec(9, topic=topic), rec(9, topic=topic, queue_id=2)))
+    first, second, other = await popping.pop()
+    assert first.receipt is second.receipt is not other.receipt
+    assert (first.handle.queue_offset, second.handle.queue_offset) == (7, 9)
+    assert [each.queue for each in (first, other)] == [MessageQueue(topic, "broker-a", 1 + n) for n in (0, 1)]
+
+
+async def test_a_handle_in_the_record_wins_and_names_the_retry_topic(peer, popping):
+    handle = f"3 {POPPED_MS} 20000 2 1 broker-a 0 4 99"
+    peer.script(POP, popped(rec(7, properties=f"POP_CK\x01{handle}\x02")))
+    (message,) = await popping.pop()
+    assert message.handle_text == handle
+    assert message.left_s == 20
+    assert message.queue == MessageQueue("%RETRY%g_t", "broker-a", 0)
+    await popping.pops.ack([message])
+    assert fields(peer, ACK) == [
+        {"consumerGroup": "g", "topic": "%RETRY%g_t", "queueId": "0", "extraInfo": handle, "offset": "4"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["x", HANDLE.replace("broker-a", "b"), HANDLE.replace(" 0 broker-a", " 1 b")]
+)
+async def test_a_handle_that_a_producer_put_into_a_message_is_not_used(peer, popping, text):
+    forged = text.replace(str(POPPED_MS), str(POPPED_MS - 1))
+    peer.script(POP, popped(rec(7, properties=f"POP_CK\x01{forged}\x02"), rec(9)))
+    messages = await popping.pop()
+    assert [each.handle_text for each in messages] == [HANDLE, HANDLE.replace(" 7", " 9")]
+
+
+async def test_an_orderly_pop_counts_former_deliveries(peer, popping):
+    peer.script(POP, popped(rec(7), rec(8), counts="0 1 1;0 qo1%8 4"))
+    messages = await popping.pop(attempt_id="try-1")
+    assert [each.reconsume_times for each in messages] == [1, 4]
+    asked = fields(peer, POP)[0]
+    assert (asked["order"], asked["attemptId"]) == ("true", "try-1")
+
+
+async def test_a_damaged_answer_is_the_brokers_fault(peer, popping):
+    peer.script(POP, popped(rec(7), counts="nonsense"))
+    with pytest.raises(RemoteProtocolError, match="broker-a answered a pop wrongly"):
+        await popping.pop()
