@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sparrowmq.errors import (
@@ -27,12 +27,15 @@ from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, FrameReader
 from sparrowmq.remoting.connect_errors import why_unconnected
 
 CONNECT_S: Final = 3.0
-ANSWER_S: Final = 120.0  # above any long poll; clients give up before
+ANSWER_S: Final = 30.0  # beyond the wait that the request asks for; clients give up before
+LONGEST_WAIT_S: Final = 90.0
+_WAITS: Final = ("suspendTimeoutMillis", "pollTime")  # of pulls, and of pops and notifications
 CHUNK_BYTES: Final = 256 * 1024
 UNREAD_LOOK_S: Final = 0.02
 LONGEST_LOOK_S: Final = 0.16  # many clients that do not read must cost little
 GOODBYE_S: Final = 5.0  # for the last bytes to a broker that does not read
 _MAX_OPAQUE: Final = 0x7FFFFFFF
+_LONGEST_NUMBER: Final = 19  # digits
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -48,6 +51,13 @@ async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Str
         raise BrokerUnreachable(address, why) from None
     except ConfigError as error:  # a name server gave an invalid address
         raise BrokerUnreachable(address, error) from None
+
+
+def answer_s(fields: Mapping[str, str]) -> float:
+    """The time for an answer. Requests to a broker that hangs fill the room of the client, so it is no longer."""
+    wait = next((fields[name] for name in _WAITS if name in fields), "")
+    wait_s = int(wait) / 1000 if wait.isascii() and wait.isdigit() and len(wait) <= _LONGEST_NUMBER else 0.0
+    return ANSWER_S + min(wait_s, LONGEST_WAIT_S)
 
 
 class Link:
@@ -80,11 +90,13 @@ class Link:
         opaque = self._opaque = self._opaque + 1 & _MAX_OPAQUE
         answer: asyncio.Future[Command | None] = asyncio.get_running_loop().create_future()
         self._waiting[opaque] = answer
+        fields = request.ext_fields()
+        limit_s = answer_s(fields)
         try:
-            await self._write(forwarded(request, opaque))
-            found = await self._clock.wait_for(answer, ANSWER_S)
+            await self._write(forwarded(request, opaque, fields))
+            found = await self._clock.wait_for(answer, limit_s)
         except TimeoutError:
-            raise RequestTimeout(self.name, f"request {request.code}", ANSWER_S) from None
+            raise RequestTimeout(self.name, f"request {request.code}", limit_s) from None
         finally:
             self._waiting.pop(opaque, None)
         if found is None:

@@ -87,6 +87,22 @@ async def test_a_broker_that_does_not_answer_is_not_waited_for_without_end(monke
             await link.call(asked())
 
 
+@pytest.mark.guards("link.answer_s: drop min(wait_s, LONGEST_WAIT_S)", "link.answer_s: 1000 -> 100")
+@pytest.mark.parametrize(
+    ("field", "text", "limit_s"),
+    [
+        ("suspendTimeoutMillis", "20000", 50.0),
+        ("pollTime", "15000", 45.0),
+        ("pollTime", "9" * 19, 120.0),
+        ("pollTime", "9" * 5000, 30.0),
+        ("pollTime", "-1", 30.0),
+        ("queueId", "20000", 30.0),
+    ],
+)
+def test_an_answer_has_thirty_seconds_beyond_the_wait_that_is_asked_for(field, text, limit_s):
+    assert links.answer_s({"queueId": "3", field: text}) == limit_s
+
+
 async def test_no_more_is_read_while_the_client_does_not_read():
     push = encode_request(NotifyConsumerIdsChanged("g"), NotifyConsumerIdsChanged.code, 1, oneway=True)
     writers = []
