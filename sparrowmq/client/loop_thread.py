@@ -43,7 +43,7 @@ class LoopThread:
     def __init__(self, callbacks: Callbacks) -> None:
         self.callbacks = callbacks
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._run, name="sparrowmq", daemon=True)
+        self._thread: threading.Thread | None = None
         self._leave = asyncio.Event()
         self._is_open = True
         self._door = threading.RLock()  # The handler of a signal may call while its own thread does.
@@ -57,6 +57,8 @@ class LoopThread:
         """Start the thread, once."""
         if self.loop is None:
             self._process = os.getpid()
+            # A thread that was made before a fork, and not started, counts as ended in the child.
+            self._thread = threading.Thread(target=self._run, name="sparrowmq", daemon=True)
             self._thread.start()
             self.loop = self._ready.result()
 
@@ -104,7 +106,7 @@ class LoopThread:
         if self.is_forked:  # In a child another thread may hold the door forever.
             raise forked(self._process)
         with self._door:
-            if self._is_open and self._thread.is_alive():
+            if self._is_open and self._thread is not None and self._thread.is_alive():
                 return give(self.loop)
         raise ClientClosed(_CLOSED)
 
@@ -162,7 +164,8 @@ class LoopThread:
         if self.loop is None or self.is_forked:
             return
         self.soon(self._leave.set)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self.callbacks.end()
 
     def _run(self) -> None:

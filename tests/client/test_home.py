@@ -261,6 +261,21 @@ async def test_a_client_made_before_a_fork_is_another_one_in_the_child(cluster: 
     assert len({each.split(", ")[1] for each in said}) == 3
 
 
+def test_a_blocking_client_made_before_a_fork_starts_in_each_child(namesrv):
+    made = sparrowmq.sync.connect(namesrv)
+
+    def use() -> str:
+        made.start()
+        try:
+            made.send("t", b"x")
+            return made.client_id
+        finally:
+            made.close()
+
+    said = [in_child(use), in_child(use), f"returned {use()!r}"]
+    assert len(set(said)) == 3 and all(each.startswith("returned '127.0.0.1@") for each in said), said
+
+
 @pytest.mark.guards("Concurrently._check_home: running_loop() is not self._home.loop -> False")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_message_is_settled_where_it_was_delivered(mq: Client, ordered):
