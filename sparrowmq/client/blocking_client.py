@@ -376,7 +376,8 @@ class SyncClient(Context[Client]):
         super().__init__(inner, thread, owns_thread=owns_thread)
         self._declared: Declared[SyncConsumer] = Declared(blocks=True)
         self._asked_to_end = asyncio.Event()
-        self._serving = threading.Lock()
+        self._serving = threading.RLock()  # The handler of a signal may leave while its own thread serves.
+        self._served: list[SyncConsumer] = []
         self._started: ExitStack | None = None
 
     def __exit__(
@@ -386,6 +387,8 @@ class SyncClient(Context[Client]):
             return  # Another thread may have held the lock below when the process was forked.
         self._thread.soon(self._asked_to_end.set)
         with self._serving:  # Another thread may serve handlers, which end first.
+            for consumer in self._served:
+                consumer.__exit__(kind, error, trace)
             super().__exit__(kind, error, trace)
 
     def start(self, *, serve: bool = False) -> Self:
@@ -505,12 +508,17 @@ class SyncClient(Context[Client]):
         return function
 
     def serve(self) -> None:
-        """As `Client.serve`, inside `with`: until another thread leaves the client, or until a consumer fails."""
+        """As `Client.serve`, inside `with`: until another thread or a signal's handler leaves the client, or until a
+        consumer fails.
+        """
         with self._serving, ExitStack() as stack:
-            consumers = [stack.enter_context(each) for each in self._declared.consumers()]
+            stack.callback(self._served.clear)
+            for consumer in self._declared.consumers():
+                self._served.append(consumer)
+                stack.enter_context(consumer)
 
             async def until_one_ends() -> None:
-                await first(self._asked_to_end.wait(), *(each._wait_closed() for each in consumers))
+                await first(self._asked_to_end.wait(), *(each._wait_closed() for each in self._served))
 
             self._thread.run(until_one_ends())
 

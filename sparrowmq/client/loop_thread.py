@@ -7,6 +7,9 @@
 The door is shut before the loop ends, and the loop then takes the coroutines that came in before. So no thread waits
 for a coroutine that the loop never runs. `begin` is the same for calls that return a future of the loop: many of them
 wake the loop once, and need no task.
+
+The handler of a signal may stop a thread at any line, call the client, and wait for the loop. So the loop never waits
+for a lock that a calling thread may hold; only the end of the loop waits for the door, for at most SHUT_S.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, Generic, TypeVar
 
 from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.home import forked
@@ -27,6 +31,7 @@ from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 R = TypeVar("R")
 T = TypeVar("T")
 
+SHUT_S: Final = 1.0
 _CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
 _NOT_ENTERED: Final = (
     "the client was not entered; use it inside its `with` block: with sparrowmq.sync.connect(...) as mq"
@@ -46,11 +51,12 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._leave = asyncio.Event()
         self._is_open = True
-        self._door = threading.RLock()  # The handler of a signal may call while its own thread does.
+        self._door = threading.RLock()
         self._process = os.getpid()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._calls: deque[tuple[Callable[[], asyncio.Future[Any]], Started[Any]]] = deque()
-        self._is_due = False
+        self._turn = 0  # the number of the next turn that makes calls
+        self._woken = -1  # the turn for which the loop was woken
         self._undone: set[Started[Any]] = set()
 
     def start(self) -> None:
@@ -90,12 +96,13 @@ class LoopThread:
         started: Started[R] = Started(self.callbacks, self.soon, self._undone.discard)
 
         def put(loop: asyncio.AbstractEventLoop) -> None:
-            # Ctrl-C may come before any line. Then the next call must still wake the loop.
-            if not self._is_due:
-                loop.call_soon_threadsafe(self._make_calls)
-                self._is_due = True
+            # A signal may stop this at any line. Until the loop was woken, each other call wakes it.
             self._undone.add(started)
             self._calls.append((call, started))
+            turn = self._turn  # It has not begun, so it makes the call above.
+            if self._woken != turn:
+                loop.call_soon_threadsafe(self._make_calls)
+                self._woken = turn
 
         self._hand_over(put)
         return started
@@ -107,14 +114,15 @@ class LoopThread:
             raise forked(self._process)
         with self._door:
             if self._is_open and self._thread is not None and self._thread.is_alive():
-                return give(self.loop)
+                with suppress(RuntimeError):  # The handler of a signal has ended the loop meanwhile.
+                    given = give(self.loop)
+                    if not self.loop.is_closed():
+                        return given
         raise ClientClosed(_CLOSED)
 
     def _make_calls(self) -> None:
-        with self._door:  # `put` wakes the loop before it adds its call
-            self._is_due = False
-            count = len(self._calls)
-        for _ in range(count):  # those that come meanwhile have another turn
+        self._turn += 1
+        for _ in range(len(self._calls)):  # those that come meanwhile have another turn
             call, started = self._calls.popleft()
             if started.cancelled():
                 started.fail(CancelledError())
@@ -142,14 +150,16 @@ class LoopThread:
                 "wait forever; make it a plain function, or use `sparrowmq.connect`"
             )
         __tracebackhide__ = True  # pytest leaves this frame out
-        future = self.submit(coroutine)
+        call = _Call(lambda: self._till_the_end(coroutine))
         try:
-            return future.result()
+            self._hand_over(lambda loop: loop.call_soon_threadsafe(call.begin))
+            return call.result()
         except SparrowError as error:
+            coroutine.close()
             # As `tracebacks.shortened`; the coroutine has logged its frames.
             raise error.with_traceback(None) from None
         except BaseException:
-            future.cancel()
+            self.soon(call.cancel)
             raise
 
     def soon(self, callback: Callable[[], object]) -> None:
@@ -180,8 +190,9 @@ class LoopThread:
         try:
             await self._leave.wait()
         finally:  # Also of a loop that a SystemExit ends.
-            with self._door:
-                self._is_open = False
+            self._is_open = False
+            if self._door.acquire(timeout=SHUT_S):  # Those who have passed it give what they have.
+                self._door.release()
             await _cancel_all()
 
     async def _till_the_end(self, coroutine: Coroutine[Any, Any, R]) -> R:
@@ -191,6 +202,30 @@ class LoopThread:
             if self._is_open:
                 raise
             raise ClientClosed(_CLOSED) from None
+
+
+class _Call(Generic[R]):
+    """A coroutine in the loop, for whose result one thread waits. Unlike a future's, its queue locks out no signal."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, R]]) -> None:
+        self._make = make
+        self._ended: SimpleQueue[asyncio.Task[R]] = SimpleQueue()
+        self._task: asyncio.Task[R] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.create_task(self._make())
+        self._task.add_done_callback(self._ended.put)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> R:
+        """Wait for the result, and return it. Raises: the error of the coroutine; CancelledError of futures."""
+        task = self._ended.get()
+        if task.cancelled():
+            raise CancelledError
+        return task.result()
 
 
 async def _cancel_all() -> None:

@@ -1,7 +1,9 @@
 """Clients that a framework starts and closes."""
 
 import asyncio
+import signal
 import threading
+import time
 
 import pytest
 
@@ -103,5 +105,33 @@ def test_the_blocking_client_has_the_same(rocketmq_server, rocketmq_topic):
     assert done.wait(10) and seen == ["x"]
     mq.close()
     mq.close()
+    with pytest.raises(ClientClosed):
+        mq.send(rocketmq_topic, b"x")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.guards(
+    "SyncClient.__exit__: drop consumer.__exit__",
+    "SyncClient.__init__: threading.RLock() -> threading.Lock()",
+)
+def test_the_handler_of_a_signal_may_close_a_client_that_serves(rocketmq_server, rocketmq_topic):
+    mq = sparrowmq.sync.connect(rocketmq_server)
+    handled = list[bytes]()
+
+    @mq.handler(rocketmq_topic, group=rocketmq_topic, start="earliest")
+    def handle(body: bytes) -> None:
+        time.sleep(0.2)  # until the main thread waits in `serve`
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        time.sleep(0.2)
+        handled.append(body)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: mq.close())
+    try:
+        mq.start()
+        mq.send(rocketmq_topic, b"x")
+        mq.serve()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled == [b"x"]
     with pytest.raises(ClientClosed):
         mq.send(rocketmq_topic, b"x")

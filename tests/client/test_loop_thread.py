@@ -1,11 +1,14 @@
 import asyncio
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 
 import pytest
 
+from sparrowmq.client import loop_thread as loop_thread_module
 from sparrowmq.client.callbacks import Callbacks
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.errors import ClientClosed, ConfigError
@@ -242,3 +245,55 @@ def test_a_call_that_raises_in_the_last_turn_leaves_no_other_waiting(loop_thread
     loop_thread._thread.join(10)
     assert isinstance(begun[0].exception(0), KeyError)
     assert isinstance(begun[1].exception(0), ClientClosed)
+
+
+def stopped_by_a_signal(loop_thread: LoopThread, handler: Callable[[], object]) -> None:
+    """Let the next call wake the loop, and then run the handler of a signal in its midst."""
+
+    def wake_and_stop(callback: Callable[[], object]) -> None:
+        loop.call_soon_threadsafe = wake
+        wake(callback)
+        handler()
+
+    loop = loop_thread.loop
+    wake = loop.call_soon_threadsafe
+    loop.call_soon_threadsafe = wake_and_stop
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.guards("LoopThread._make_calls: drop self._turn")
+def test_the_handler_of_a_signal_may_call_in_the_midst_of_a_call(loop_thread):
+    answers: list[int] = []
+    stopped_by_a_signal(loop_thread, lambda: answers.append(loop_thread.run(answer())))
+    assert loop_thread.begin(partial(done, loop_thread, 1)).result(10) == 1
+    assert loop_thread.begin(partial(done, loop_thread, 2)).result(10) == 2
+    assert answers == [42]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.guards("LoopThread._live: SHUT_S -> -1", "LoopThread._hand_over: self.loop.is_closed() -> False")
+def test_the_handler_of_a_signal_may_end_the_loop_in_the_midst_of_a_call(loop_thread, monkeypatch):
+    monkeypatch.setattr(loop_thread_module, "SHUT_S", 0.01)
+    stopped_by_a_signal(loop_thread, loop_thread.stop)
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        loop_thread.begin(partial(done, loop_thread, 1))
+
+
+@pytest.mark.timeout(30)
+def test_the_handler_of_a_signal_may_call_whatever_its_thread_does(loop_thread):
+    """A thread that waits for a result holds no lock that the loop needs. This once hung within some dozen signals."""
+    answers: list[int] = []
+
+    def call(*_: object) -> None:
+        answers.append(loop_thread.run(answer()))
+
+    before = signal.signal(signal.SIGVTALRM, call)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.01, 0.01)
+        deadline = time.monotonic() + 20
+        while len(answers) < 100 and time.monotonic() < deadline:
+            assert loop_thread.run(answer()) == 42
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert set(answers) == {42}
