@@ -41,11 +41,18 @@ class Background:
             raise ConfigError(ENTERED)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
-        """Start a task. Raises: ClientClosed, the owner has left, or never entered, its `async with`."""
+        """Start a task.
+
+        Raises: ClientClosed, the owner has left, or never entered, its `async with`, or a task has ended it.
+        """
         if not self._open:
             coroutine.close()
             raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")
-        task = self._group.create_task(coroutine, name=name)
+        try:
+            task = self._group.create_task(coroutine, name=name)
+        except RuntimeError as error:
+            coroutine.close()
+            raise ClientClosed("a task has failed, which ends the others") from error
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task

@@ -36,6 +36,29 @@ async def test_a_failed_task_stops_its_owner_and_tells_why() -> None:
             await forever()
 
 
+@pytest.mark.guards("Background.spawn: drop coroutine.close() #2")
+async def test_nothing_starts_while_a_failed_task_ends_the_others() -> None:
+    async def fail() -> None:
+        raise StoreFailed("EIO")
+
+    async def start_another() -> None:
+        try:
+            await forever()
+        finally:
+            with pytest.raises(ClientClosed, match="a task has failed"):
+                background.spawn(forever())
+            refused.append(True)
+
+    refused: list[bool] = []
+    with pytest.raises(StoreFailed):
+        async with Background() as background:
+            background.spawn(start_another())
+            await asyncio.sleep(0)
+            background.spawn(fail())
+            await forever()
+    assert refused
+
+
 async def test_nothing_starts_outside_the_context() -> None:
     background = Background()
     with pytest.raises(ClientClosed):

@@ -19,7 +19,7 @@ from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import DONE, Outcome, ReceivedMessage, Settling
 from sparrowmq.client.home import Home, running_loop
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
@@ -143,7 +143,12 @@ class Concurrently:
             owned.settle(message)
         else:
             owned.pace.failed += 1
-            task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
+            try:
+                task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
+            except ClientClosed:
+                if outcome is Outcome.CANCELLED:
+                    return  # The consumer is ending, because another task of it has failed.
+                raise
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)
 

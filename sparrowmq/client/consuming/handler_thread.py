@@ -84,7 +84,9 @@ def _finish(done: asyncio.Future[object], result: object, failure: BaseException
     elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
         done.set_exception(failure)
     else:  # A future cannot carry it, or a loop does not survive it.
-        done.set_exception(RuntimeError(f"the handler raised {failure!r}"))
+        error = RuntimeError(f"the handler raised {failure!r}")
+        error.__cause__ = failure  # It has the lines of the handler.
+        done.set_exception(error)
 
 
 def in_thread(

@@ -42,6 +42,7 @@ from sparrowmq.protocol.names import RETRY, without_namespace
 log = logging.getLogger(__name__)
 
 _SETTLE: Final = attrgetter("_settle")
+_ENDINGS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
@@ -474,7 +475,7 @@ class Handling:
             for message in self._messages:
                 message.ack()
             return False
-        if not issubclass(kind, Exception) and not is_stray:
+        if error is not None and _ends(error) and not is_stray:
             for message in self._messages:
                 message._cancel()
             return False
@@ -543,3 +544,13 @@ def _is_stray() -> bool:
     """Return whether not this task was cancelled, but something that it awaits."""
     task = asyncio.current_task()
     return task is not None and not task.cancelling()
+def _ends(error: BaseException) -> bool:
+    """Return whether an error ends the task or the program, and so is no failure of a handler.
+
+    A Rust extension that panics, or pytest.fail, raises neither an Exception nor one of these.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(_ENDINGS) is not None
+    return isinstance(error, _ENDINGS)
+
+

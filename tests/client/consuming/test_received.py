@@ -19,6 +19,10 @@ def stored(body: bytes = b'{"a":1}', topic: str = "t", sys_flag: int = 0, **prop
     )
 
 
+class Panic(BaseException):
+    """As Rust extensions raise it."""
+
+
 class Told:
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -198,6 +202,23 @@ async def test_what_a_block_raises_can_be_swallowed_and_is_logged(message, told,
 async def test_what_the_block_said_itself_counts(message, told):
     async with message.process():
         message.retry()
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (Panic(), Outcome.RETRY),
+        (BaseExceptionGroup("g", [Panic(), LookupError()]), Outcome.RETRY),
+        (BaseExceptionGroup("g", [Panic(), SystemExit()]), Outcome.CANCELLED),
+        (GeneratorExit(), Outcome.CANCELLED),
+        (KeyboardInterrupt(), Outcome.CANCELLED),
+    ],
+)
+@pytest.mark.guards("received._ends: error.subgroup(_ENDINGS) is not None -> False")
+def test_what_ends_neither_task_nor_program_is_a_failure(message, told, error, outcome):
+    with pytest.raises(type(error)), message.process():
+        raise error
+    assert told.outcomes == [outcome]
+
+
     assert told.outcomes == [Outcome.RETRY]
 
 

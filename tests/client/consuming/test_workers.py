@@ -77,6 +77,22 @@ async def test_what_a_handler_returns_or_raises_is_told(background):
 
 
 @pytest.mark.guards("Workers._work: drop sleep(0)")
+class Panic(BaseException):
+    """As Rust extensions raise it."""
+
+
+@pytest.mark.guards("Handling._settle: _ends(error) -> True")
+async def test_a_handler_that_panics_has_failed_and_its_worker_goes_on(background, caplog):
+    async def handle(message) -> None:
+        if message.offset == 0:
+            raise Panic("index out of range")
+
+    shop = Shop(2)
+    shop.workers(handle, background, concurrency=1)
+    await until(lambda: len(shop.told) == 2)
+    assert shop.told == [(0, Outcome.RETRY), (1, Outcome.DONE)] and "index out of range" in caplog.text
+
+
 async def test_a_handler_that_never_waits_leaves_time_to_others(background):
     handled: list[int] = []
 
