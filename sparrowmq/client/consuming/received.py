@@ -50,7 +50,7 @@ class Outcome(Enum):
     """The outcome of a delivered message."""
 
     DONE = "done"
-    RETRY = "retry"
+    RETRY = "retried"
     # It goes to the dead-letter queue.
     REJECTED = "rejected"
     # Its handler was stopped: as RETRY, unless the consumer is being left.
@@ -270,7 +270,7 @@ class ReceivedMessage:
         delay_level: int | None = None,
         suspend_s: float | None = None,
     ) -> None:
-        """Have it delivered again, to any member of the group.
+        """Have it delivered again, to any member of the group. If it is settled already, only the log says so.
 
         Args:
             delay: "10s" or a timedelta, as in `send`. By default the broker chooses, longer with each failure. Apache's
@@ -284,10 +284,7 @@ class ReceivedMessage:
         level, delay_ms, _ = wait_of(delay, None, delay_level)
         if suspend_s is not None:
             check_seconds("suspend_s", suspend_s)
-        settle, self._settle = self._settle, None
-        if settle is not None:
-            self._wish = Wish(level, delay_ms / 1000 if delay_ms else None, suspend_s)
-            settle(self, Outcome.RETRY)
+        self._give_back(Outcome.RETRY, Wish(level, delay_ms / 1000 if delay_ms else None, suspend_s))
 
     def reject(self, reason: str = "rejected") -> None:
         """Put it into the group's dead-letter queue at once: it can never be handled. It is not delivered again.
@@ -300,10 +297,15 @@ class ReceivedMessage:
             ConfigError: the reason is no text. The message is not settled.
         """
         check_text("reason", reason)
+        self._give_back(Outcome.REJECTED, Wish(reason=reason))
+
+    def _give_back(self, outcome: Outcome, wish: Wish) -> None:
         settle, self._settle = self._settle, None
-        if settle is not None:
-            self._wish = Wish(reason=reason)
-            settle(self, Outcome.REJECTED)
+        if settle is None:
+            log.warning("%r is not %s: it is settled already, or only a commit settles it", self, outcome.value)
+            return
+        self._wish = wish
+        settle(self, outcome)
 
     def extend(self, seconds: float) -> None:
         """Let its handler take so much longer than `handler_timeout_s`, counted once for each call.
@@ -395,7 +397,7 @@ class ReceivedMessage:
 def _copy(
     stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str
 ) -> ReceivedMessage:
-    """A message from a pickle."""
+    """A message from a pickle, or of the module `copy`."""
     message = ReceivedMessage(stored, queue, _refuse_copy, None, namespace)
     message.queue, message.reconsume_times = queue, reconsume_times
     return message
@@ -408,8 +410,8 @@ def _refuse_copy(message: ReceivedMessage, _outcome: Outcome) -> None:
 
 def _only_a_copy(message: ReceivedMessage) -> ConfigError:
     return ConfigError(
-        f"{message!r} is a copy from a pickle, and only the message itself can be settled or answered: return what "
-        "came of it to the program that received it, and settle it there"
+        f"{message!r} is a copy, from `copy` or a pickle, and only the message itself can be settled or answered: return "
+        "what came of it to the program that received it, and settle it there"
     )
 
 
@@ -486,11 +488,14 @@ class Handling:
 
     def _fail(self, error: BaseException) -> None:
         """Retry or reject the messages that the block has not settled itself."""
-        again = [fail(message, error, self._retry) for message in self._messages]
-        if is_reject(error):
-            log.warning("rejecting %s: %s", self._messages, alone(error))
+        unsettled = [message for message in self._messages if message.is_unsettled]
+        again = [fail(message, error, self._retry) for message in unsettled]
+        if is_reject(error) and unsettled:
+            log.warning("rejecting %s: %s", unsettled, alone(error))
         elif self._swallow or not all(again):
             fate = "it is delivered again" if all(again) else "it goes to the dead-letter queue"
+            if not unsettled:
+                fate = "it is settled already, and is not delivered again"
             log.error("handling %s failed; %s", self._messages, fate, exc_info=error)
 
 
@@ -540,10 +545,6 @@ def fail(message: ReceivedMessage, error: BaseException, retry: Retry | None) ->
     return True
 
 
-def _is_stray() -> bool:
-    """Return whether not this task was cancelled, but something that it awaits."""
-    task = asyncio.current_task()
-    return task is not None and not task.cancelling()
 def _ends(error: BaseException) -> bool:
     """Return whether an error ends the task or the program, and so is no failure of a handler.
 
@@ -554,3 +555,7 @@ def _ends(error: BaseException) -> bool:
     return isinstance(error, _ENDINGS)
 
 
+def _is_stray() -> bool:
+    """Return whether not this task was cancelled, but something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

@@ -96,6 +96,11 @@ def sending(
             )
         topic.check()
         return Sending(topic, fifo, queue, timeout_s)
+    if body is None and not isinstance(topic, str):
+        raise InvalidMessage(
+            f"{type(topic).__name__} is neither the name of a topic nor a Message; send a received message on by "
+            "send(topic, message.body, tag=message.tag, keys=message.keys)"
+        )
     if body is None:
         raise InvalidMessage("no body was given; send(topic, body) needs one")
     own = cast(dict[str, str], properties or {})

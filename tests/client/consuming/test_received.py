@@ -69,11 +69,14 @@ def test_a_body_that_is_no_json_says_so():
         ReceivedMessage(stored(b"{"), QUEUE).json()
 
 
-def test_its_fate_is_told_once(message, told):
+def test_its_fate_is_told_once(message, told, caplog):
     assert message.is_unsettled
     message.retry(delay="30s")
     message.ack()
+    assert not caplog.messages
     message.retry()
+    message.reject()
+    assert [each.split(" is not ")[1][:9] for each in caplog.messages] == ["retried: ", "rejected:"]
     assert told.outcomes == [Outcome.RETRY] and message._wish.delay_level == 4 and not message.is_unsettled
 
 
@@ -199,9 +202,15 @@ async def test_what_a_block_raises_can_be_swallowed_and_is_logged(message, told,
     assert "broken" in caplog.text
 
 
-async def test_what_the_block_said_itself_counts(message, told):
-    async with message.process():
-        message.retry()
+@pytest.mark.guards("Handling._fail: not unsettled -> False")
+async def test_the_log_does_not_promise_another_delivery_of_an_acknowledged_message(message, told, caplog):
+    async with message.process(swallow=True):
+        message.ack()
+        raise LookupError("late")
+    assert told.outcomes == [Outcome.DONE]
+    assert "it is settled already, and is not delivered again" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
@@ -219,6 +228,9 @@ def test_what_ends_neither_task_nor_program_is_a_failure(message, told, error, o
     assert told.outcomes == [outcome]
 
 
+async def test_what_the_block_said_itself_counts(message, told):
+    async with message.process():
+        message.retry()
     assert told.outcomes == [Outcome.RETRY]
 
 
