@@ -7,7 +7,9 @@
 
     receive              all brokers of all topics in turn, without waiting, until there are enough messages
     nothing anywhere     wait at all of them; the first with a message is popped, and the others keep their messages
-    one place only       one request does both
+
+A wait takes no message, so it may be cancelled, and the next call goes on with it. A pop that is cancelled on its way
+makes its messages visible again, which counts as a delivery: with many such pops a message could become a dead letter.
 
 No consumer owns a queue, so there may be more consumers than queues, and a slow message delays no other. A message that
 is not acknowledged within its invisible time is delivered again. Source: SimpleConsumer, Java 5.
@@ -109,6 +111,8 @@ class SimpleConsumer:
     ) -> list[ReceivedMessage]:
         """Wait for messages, and return them; none after `wait_s`. With 0 it asks every broker once.
 
+        Cancelling a wait takes no message. Messages that are just coming are visible again, and were delivered once.
+
         Brokers that cannot be reached are tried again and again.
 
         Args:
@@ -128,19 +132,17 @@ class SimpleConsumer:
         while True:
             self._check_open()
             places = await self._places()
-            left_s = max(deadline - clock.monotonic(), 0.0)
-            hold_s = min(left_s, HOLD_S) if len(places) == 1 else 0.0
-            found = await self._round(places, max_messages, invisible_s, hold_s)
+            found = await self._round(places, max_messages, invisible_s)
             left_s = deadline - clock.monotonic()
             if found or left_s <= 0:
                 return list(found)
             if self._failing.issuperset(places):
                 await clock.sleep(min(PAUSE_S, left_s))
-            elif len(places) > 1:
+            else:
                 await self._wait_for_any(places, min(left_s, HOLD_S))
 
     async def _round(
-        self, places: Sequence[Place], max_messages: int, invisible_s: float, hold_s: float
+        self, places: Sequence[Place], max_messages: int, invisible_s: float
     ) -> list[PoppedMessage]:
         """Pop from one place after another until there are enough messages. Each call begins at the next place."""
         begin = self._turn % len(places)
@@ -150,7 +152,7 @@ class SimpleConsumer:
             for place in (*places[begin:], *places[:begin]):
                 while len(found) < max_messages:
                     asked = min(max_messages - len(found), self._pops.most_of(place.broker_name))
-                    popped = await self._pop(place, asked, invisible_s, 0.0 if found else hold_s)
+                    popped = await self._pop(place, asked, invisible_s)
                     found += popped
                     if len(popped) < asked:
                         break
@@ -162,12 +164,13 @@ class SimpleConsumer:
                 raise  # otherwise the next call raises it
         return found
 
-    async def _pop(self, place: Place, most: int, invisible_s: float, hold_s: float) -> list[PoppedMessage]:
+    async def _pop(self, place: Place, most: int, invisible_s: float) -> list[PoppedMessage]:
         wanted = self._subscriptions.get(place.topic)
         if wanted is None:
             return []
         attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
-        wish = Wish(wanted, most, invisible_s, hold_s, self._settings.init_mode, attempt)
+        # A pop that waits there would, after a cancellation, take the next message for a program that is gone.
+        wish = Wish(wanted, most, invisible_s, hold_s=0.0, init_mode=self._settings.init_mode, attempt_id=attempt)
         try:
             answer = await self._pops.pop(place, wish, self._owner)
         except SparrowError as error:
