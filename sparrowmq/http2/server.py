@@ -20,8 +20,8 @@ from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.remoting.crowd import Crowd
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
@@ -61,10 +61,10 @@ class GrpcServer:
         self._held_bytes = 0
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
-        self._crowd = Crowd[GrpcSession](
+        self._limited = LimitedSessions[GrpcSession](
             self._limits.connections, self._clock, lambda session: session.has_called, "gRPC connections"
         )
-        self.sessions = self._crowd.sessions
+        self.sessions = self._limited.sessions
         self._tls = tls
         self._is_behind_proxy = is_behind_proxy
         self._setting = setting
@@ -77,7 +77,7 @@ class GrpcServer:
             turn or Turn(),
             self._spawn,
             self._begun,
-            self._crowd.discard,
+            self._limited.discard,
             self._holds,
             LogLimit(self._clock),
         )
@@ -95,7 +95,7 @@ class GrpcServer:
     @property
     def problem(self) -> str:
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
-        return self._crowd.problem
+        return self._limited.problem
 
     async def start(self, host: str, port: int) -> int:
         """Listen, inside the `async with`. Returns the port: port 0 takes a free one.
@@ -147,7 +147,7 @@ class GrpcServer:
         return behind
 
     def _begun(self, session: GrpcSession) -> None:
-        above = self._crowd.add(session)
+        above = self._limited.add(session)
         if above is not None:
             above.abort()
 

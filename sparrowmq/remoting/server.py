@@ -20,8 +20,8 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
-from sparrowmq.remoting.crowd import Crowd
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.remoting.tls.first_protocol import Opening
@@ -100,8 +100,10 @@ class Server:
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
-        self._crowd = Crowd[Session](self._limits.connections, clock, lambda session: session.is_introduced)
-        self.sessions = self._crowd.sessions
+        self._limited = LimitedSessions[Session](
+            self._limits.connections, clock, lambda session: session.is_introduced
+        )
+        self.sessions = self._limited.sessions
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -122,7 +124,7 @@ class Server:
     @property
     def problem(self) -> str:
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
-        return self._crowd.problem
+        return self._limited.problem
 
     def bind(self) -> None:
         """Bind the port without listening yet, so that other parts can learn it. Port 0 takes a free one.
@@ -221,7 +223,7 @@ class Server:
             session.abort()
             return
         session.on_end(self._part)
-        above = self._crowd.add(session)
+        above = self._limited.add(session)
         if above is not None:
             above.abort()
             self._refused += 1
@@ -231,7 +233,7 @@ class Server:
     def _part(self, session: Session) -> None:
         self._bytes_ended[0] += session.received_bytes
         self._bytes_ended[1] += session.sent_bytes
-        self._crowd.discard(session)
+        self._limited.discard(session)
 
     def _tell_of_refusals(self) -> None:
         now = self._clock.monotonic()

@@ -71,7 +71,7 @@ async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.guards("Crowd.add: true len(self.sessions) <= self._most")
+@pytest.mark.guards("LimitedSessions.add: true len(self.sessions) <= self._most")
 async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=1)) as (server, session):
         await session.call(PULL)
@@ -81,7 +81,7 @@ async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
         second.close()
 
 
-@pytest.mark.guards("Crowd._oldest_stranger: drop not self._is_known(session)")
+@pytest.mark.guards("LimitedSessions._oldest_stranger: drop not self._is_known(session)")
 async def test_connections_without_a_request_give_their_places_at_once(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=20)) as (server, session):
         await session.call(PULL)

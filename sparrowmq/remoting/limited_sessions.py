@@ -15,7 +15,7 @@ from sparrowmq.loop.recent import Recent
 S = TypeVar("S")
 
 
-class Crowd(Generic[S]):
+class LimitedSessions(Generic[S]):
     """The connections of one port.
 
     Args:
