@@ -152,7 +152,7 @@ class Admin:
         await change_broker_settings(self._servers, address, changes)
 
     async def behind(self, broker: str) -> dict[str, int]:
-        """Return the lag at a broker of each group that has consumed there."""
+        """Return, by group, the messages at a broker that it has still to consume; those that expired are left out."""
         return await single_brokers.behind(
             self._servers, await single_brokers.address_of(self._servers, broker)
         )

@@ -19,6 +19,7 @@ from sparrowmq.client.admin.operations.namesrv_operations import (
     hide_from_producers,
     show_to_producers,
 )
+from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.arguments import check_text
 from sparrowmq.errors import (
@@ -29,8 +30,9 @@ from sparrowmq.errors import (
     NoBroker,
     RemoteError,
 )
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import LOST_BROKERS
-from sparrowmq.protocol.requests.bodies import BrokerStats
+from sparrowmq.protocol.requests.bodies import BrokerStats, QueueProgress
 
 TAKEN: Final = ("putTps",)
 GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
@@ -84,17 +86,26 @@ async def place_of(servers: Servers, broker: str) -> BrokerPlace:
 
 
 async def behind(servers: Servers, address: str) -> dict[str, int]:
-    """Return the lag at a broker of each group that has consumed there."""
+    """Return, by group, the messages at a broker that it has still to consume. Those that expired are left out."""
     stats = await progress_of_all_groups(servers, address)
-    return {
-        group: sum(
-            max(0, row.broker_offset - row.consumer_offset)
-            for each in topics
-            for row in each.offset_table.values()
-        )
-        for groups in stats.consume_stats_list
-        for group, topics in groups.items()
-    }
+    lags: dict[str, int] = {}
+    for groups in stats.consume_stats_list:
+        for group, topics in groups.items():
+            rows = [item for each in topics for item in each.offset_table.items()]
+            lags[group] = await _left(servers, address, dict(rows))
+    return lags
+
+
+async def _left(servers: Servers, address: str, progress: Mapping[MessageQueue, QueueProgress]) -> int:
+    lacking = {queue: row for queue, row in progress.items() if row.broker_offset > row.consumer_offset}
+    count = 0
+    for topic in {queue.topic for queue in lacking}:
+        ranges = await topic_offsets(servers, address, topic)
+        for queue, row in lacking.items():
+            if queue.topic == topic:
+                begin = ranges[queue].min_offset if queue in ranges else 0
+                count += max(row.broker_offset - max(row.consumer_offset, begin), 0)
+    return count
 
 
 async def drain(servers: Servers, broker: str) -> int:

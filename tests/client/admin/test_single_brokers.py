@@ -1,4 +1,5 @@
 import asyncio
+from random import randbytes
 
 import pytest
 
@@ -6,6 +7,8 @@ from sparrowmq.client.admin import single_brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, NoBroker, RemoteError
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.store.retention import Asked
 from sparrowmq.testing import Cluster
 
 
@@ -41,6 +44,24 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
         assert {each.queue.broker_name for each in sent} == {"broker-0", "broker-1"}
     with pytest.raises(NoBroker, match="absent"):
         await admin.drain("absent")
+
+
+@pytest.mark.guards("single_brokers._left: max(row.consumer_offset, begin) -> row.consumer_offset")
+async def test_messages_that_expired_are_not_waited_for(tmp_path):
+    async with Cluster(tmp_path, commit_log_file_bytes=1 << 16) as cluster, Admin(cluster.namesrv) as admin:
+        await admin.create_topic("orders", queues=1)
+        async with connect(cluster.namesrv) as mq:
+            for _ in range(8):
+                await mq.send("orders", randbytes(20_000))
+            async with mq.pull_consumer(group="billing", start="earliest") as reader:
+                reader.assign(await reader.queues("orders"))
+                await reader.poll(1)
+                await reader.commit()
+        assert await admin.behind("broker-0") == {"billing": 7}
+        store = cluster.brokers[0].store
+        store.checkpoint()
+        list(store.retention().run(SystemClock().now_ms() + 100 * 3_600_000, Asked.FILES))
+        assert await admin.behind("broker-0") == {"billing": 2}
 
 
 @pytest.mark.slow
