@@ -204,6 +204,8 @@ def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
     if row.properties or row.headers:
         given = row.properties if row.properties is not None else _texts(row.headers or [])
         found = {name: value for name, value in given if name not in without and value is not None}
+        if empty := [name for name, value in found.items() if not value]:
+            raise InvalidMessage(f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null")
     if row.keys:
         found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:

@@ -4,7 +4,7 @@
     topic        string             required, unless the option topic names one for all rows
     tags         string
     keys         string or array<string>                (Kafka's name: key)
-    properties   map<string,string> a null value is no property
+    properties   map<string,string> a null value is no property, an empty one is refused
     shardingKey  string             rows with the same key go to the same queue, in their task's order (`ordering.py`)
     queueId, brokerName  int, string    both or neither: the queue, in order
     delayLevel   int                1 is the first of the broker's messageDelayLevel

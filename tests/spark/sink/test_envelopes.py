@@ -104,6 +104,7 @@ def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
 
 
 @pytest.mark.guards("envelopes._demand_sound: false np.count_nonzero(used == 2)")
+@pytest.mark.guards("envelopes._own: false pc.any(pc.and_kleene(")
 @pytest.mark.parametrize(
     "columns",
     [
@@ -114,6 +115,7 @@ def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
         {"properties": pa.array([[("a", "\x01")], []], MAP)},
         {"properties": pa.array([[("a\x02", "1")], []], MAP)},
         {"properties": pa.array([[("", "1")], []], MAP)},
+        {"properties": pa.array([[("a", None), ("b", "")], []], MAP)},
         {"properties": pa.array([[("a", "x" * 32_767)], []], MAP)},
         {"properties": pa.array([[("__SHARDINGKEY", "1")], []], MAP), "shardingKey": ["2", None]},
         {"keys": pa.array([["a b"], []], WORDS)},

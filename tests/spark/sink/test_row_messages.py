@@ -96,6 +96,26 @@ def test_a_flag_that_no_message_holds_is_a_row_that_is_rejected(sent, caplog):
     assert "a row has the flag 2147483648" in caplog.text
 
 
+@pytest.mark.guards("row_messages._properties: false empty :=")
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"properties": pa.array([[("a", "1"), ("b", "")], [("b", None)], None], KINDS["properties"][0])},
+        {
+            "headers": pa.array(
+                [[{"key": "b", "value": b""}], [{"key": "b", "value": None}], None],
+                pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+            )
+        },
+    ],
+    ids=" and ".join,
+)
+def test_empty_property_or_header_is_a_row_that_is_rejected(sent, caplog, columns):
+    report, _ = sent({"body": pa.array([b"1", b"2", b"3"])} | columns)
+    assert (report.count, report.skipped) == (2, 1)
+    assert "property 'b' is empty, and consumers drop empty properties; make it null" in caplog.text
+
+
 def everything(found):
     return sorted(chain.from_iterable(found.values()), key=repr)
 
