@@ -132,7 +132,7 @@ class RowMessages:
             raise InvalidMessage("a row has no body; filter such rows out, or fill them")
         body = row.body if isinstance(row.body, bytes) else row.body.encode()
         part = BatchPart(body, _properties(row, row.unique_key or key, without), _flag(row))
-        if row.delay_level:
+        if _delay_level(row):
             self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
         elif queue := self._queue(topic, row):
             self._sender.put_in_order(queue, part)
@@ -188,6 +188,15 @@ class Row(NamedTuple):
     unique_key: str | None
 
 
+def _delay_level(row: Row) -> int:
+    level = row.delay_level or 0
+    if not 0 <= level < _FLAGS:
+        raise InvalidMessage(
+            f"a row has the delayLevel {level}; levels begin with 1, and 0 or null is no delay"
+        )
+    return level
+
+
 def _flag(row: Row) -> int:
     flag = row.flag or 0
     if not -_FLAGS <= flag < _FLAGS:
@@ -205,7 +214,9 @@ def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
         given = row.properties if row.properties is not None else _texts(row.headers or [])
         found = {name: value for name, value in given if name not in without and value is not None}
         if empty := [name for name, value in found.items() if not value]:
-            raise InvalidMessage(f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null")
+            raise InvalidMessage(
+                f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null"
+            )
     if row.keys:
         found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:

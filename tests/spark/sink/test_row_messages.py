@@ -96,6 +96,15 @@ def test_a_flag_that_no_message_holds_is_a_row_that_is_rejected(sent, caplog):
     assert "a row has the flag 2147483648" in caplog.text
 
 
+@pytest.mark.guards("row_messages._delay_level: false 0 <= level < _FLAGS")
+def test_a_delay_level_below_zero_is_a_row_that_is_rejected(sent, caplog):
+    levels = [0, -1, None, 3, 1 << 31]
+    columns = {"body": pa.array([b"1"] * len(levels)), "delayLevel": pa.array(levels, pa.int64())}
+    report, _ = sent(columns)
+    assert (report.count, report.skipped) == (3, 2)
+    assert "a row has the delayLevel -1; levels begin with 1, and 0 or null is no delay" in caplog.text
+
+
 @pytest.mark.guards("row_messages._properties: false empty :=")
 @pytest.mark.parametrize(
     "columns",
