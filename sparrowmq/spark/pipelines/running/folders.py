@@ -45,7 +45,12 @@ def scheme_of(folder: str | Path) -> str | None:
 
 
 def local_path(folder: str | Path) -> Path:
-    """Return the absolute path of a folder on this machine. Raises: ConfigError, it is the address of another place."""
+    """Return the absolute path of a folder on this machine.
+
+    Raises: ConfigError, it is the address of another place, or blank, which would be the folder of the process.
+    """
+    if not str(folder).strip():
+        raise ConfigError("the path of a folder is blank; write it, as /lake/orders")
     if (scheme := scheme_of(folder)) is not None:
         raise ConfigError(
             f"{folder} is an address with the scheme {scheme}, and this must be a folder: write the path of "

@@ -81,6 +81,13 @@ def test_an_address_has_a_scheme():
     ]
 
 
+@pytest.mark.guards("folders.local_path: false not str(folder).strip()")
+@pytest.mark.parametrize("given", ["", " "], ids=repr)
+def test_a_blank_path_is_not_the_folder_of_the_process(given):
+    with pytest.raises(ConfigError, match="the path of a folder is blank; write it, as /lake/orders"):
+        local_path(given)
+
+
 def test_a_path_becomes_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert local_path("orders") == tmp_path / "orders"
