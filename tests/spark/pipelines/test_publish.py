@@ -72,13 +72,18 @@ def test_rows_are_not_sent_again_when_the_targets_retention_has_removed_them(top
 
 
 @pytest.mark.slow
-def test_all_rows_are_sent_again_to_a_target_that_was_made_again(topic, where, tmp_path):
+@pytest.mark.parametrize("others", [0, 20], ids="messages of others={}".format)
+def test_all_rows_are_sent_again_to_a_target_that_was_made_again(topic, where, tmp_path, others):
     topic.send(0, 40)
     table(topic.name, tmp_path / "t", once=True, **where)
     again = f"{topic.name}-again"
     assert publish(tmp_path / "t", again, **where).written == 40
     with sync.connect(where["name_server"]) as mq:
         mq.admin.delete_topic(again)
+        if others:
+            mq.admin.create_topic(again, queues=4)
+            for _ in range(4 * others):
+                mq.send(again, b"of others")
     said: list[str] = []
     assert publish(tmp_path / "t", again, **{**where, "say": said.append}).written == 40
     assert f"topic {again} was made again since rows were sent, so all rows are sent again" in said

@@ -42,7 +42,7 @@ from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.pipelines.copying.copy_pipeline import CopyPipeline, Original
-from sparrowmq.spark.source.partition_ranges import Part, part_of
+from sparrowmq.spark.source.partition_ranges import Offsets, Part, part_of
 from sparrowmq.spark.worker_network import connect
 
 ORIGIN: Final = "SPARROW_ORIGIN"
@@ -260,12 +260,16 @@ class Copier:
         return link
 
 
-def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
     """Return the ends of queues, without those whose brokers are away. Raises: NetworkError."""
-    asked = {queue: (queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)) for queue in queues}
+    asked = {
+        queue: (queue, GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)) for queue in queues
+    }
     with connect(options) as network:
         replies = network.ask_those_there(asked, _SOON_S)
-    return {queue: reply.offset for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
+    found = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
+    named = {part_of(queue): reply.incarnation for queue, reply in found.items() if reply.incarnation}
+    return Offsets({queue: reply.offset for queue, reply in found.items()}, named)
 
 
 def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:

@@ -8,14 +8,15 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
+from sparrowmq.spark.source.partition_ranges import Offsets
 
 A, B = MessageQueue("orders", "near", 0), MessageQueue("orders", "near", 1)
 FAR, FAR_TOO = MessageQueue("again", "far", 0), MessageQueue("again", "far", 1)
 
 
 def test_a_run_adds_to_the_notes_of_the_runs_before(tmp_path):
-    SentRows.load(tmp_path).keep(tmp_path, {A: 10, B: 4}, {FAR: 14})
-    SentRows.load(tmp_path).keep(tmp_path, {A: 12}, {FAR: 16, FAR_TOO: 1})
+    SentRows.load(tmp_path).keep(tmp_path, {A: 10, B: 4}, Offsets({FAR: 14}))
+    SentRows.load(tmp_path).keep(tmp_path, {A: 12}, Offsets({FAR: 16, FAR_TOO: 1}))
     found = SentRows.load(tmp_path)
     assert found.next == [("orders", "near", 0, 12), ("orders", "near", 1, 4)]
     assert found.ends == [("again", "far", 0, 16), ("again", "far", 1, 1)]
@@ -32,8 +33,20 @@ def test_a_run_adds_to_the_notes_of_the_runs_before(tmp_path):
     ],
 )
 def test_an_end_before_the_noted_one_is_that_of_a_topic_made_again(tmp_path, now, is_before):
-    SentRows().keep(tmp_path, {A: 1}, {FAR: 16, FAR_TOO: 1})
-    assert SentRows.load(tmp_path).is_before(now) is is_before
+    SentRows().keep(tmp_path, {A: 1}, Offsets({FAR: 16, FAR_TOO: 1}))
+    assert SentRows.load(tmp_path).is_before(Offsets(now)) is is_before
+
+
+@pytest.mark.guards(
+    "SentRows.is_before: return has_shrunk or list(others) != self.incarnations -> return has_shrunk"
+)
+@pytest.mark.guards("SentRows.keep: named = ends.incarnations")
+def test_another_incarnation_is_that_of_a_topic_made_again(tmp_path):
+    SentRows().keep(tmp_path, {A: 1}, Offsets({FAR: 16}, {("again", "far"): 7}))
+    SentRows.load(tmp_path).keep(tmp_path, {A: 2}, Offsets({}))  # the broker is away
+    kept = SentRows.load(tmp_path)
+    assert [kept.is_before(Offsets({FAR: 20}, {("again", "far"): now})) for now in (7, 8)] == [False, True]
+    assert not kept.is_before(Offsets({FAR: 20}))
 
 
 @pytest.mark.spark
@@ -45,7 +58,7 @@ def test_only_rows_from_the_noted_offset_on_are_left(spark, tmp_path):
         "topic string, brokerName string, queueId int, queueOffset bigint",
     )
     assert SentRows().without(rows).count() == 15
-    SentRows().keep(tmp_path, {A: 3, B: 5}, {})
+    SentRows().keep(tmp_path, {A: 3, B: 5}, Offsets())
     left = SentRows.load(tmp_path).without(rows).collect()
     assert sorted((row.queueId, row.queueOffset) for row in left) == [
         (0, 3),
