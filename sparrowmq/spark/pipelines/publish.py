@@ -29,7 +29,7 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.tables.begun_table import begun, place_of, read_begun, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import added
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +85,9 @@ def _publish(
     stored = _stored(folder, table)
     known = SentRows.load(folder)
     settled = begun(table)
-    rows = messages_of(rows if where is None else rows.where(where), OWN if settled is None else settled.own)
+    is_raw = {"properties", "body"} <= set(rows.columns) if settled is None else settled.mode == "raw"
+    chosen = rows if where is None else rows.where(where)
+    rows = messages_of(chosen, OWN if settled is None else settled.own, is_raw=is_raw)
     if runner.dry_run:
         report.read = known.without(rows).count()
         runner.say(f"sends {report.read:,} messages to {topic}")
@@ -133,14 +135,14 @@ def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
     return now
 
 
-def messages_of(rows: DataFrame, without: Collection[str] = OWN) -> DataFrame:
+def messages_of(rows: DataFrame, without: Collection[str] = OWN, *, is_raw: bool) -> DataFrame:
     """Rows as messages, with the columns that a copy needs; bodies are `without` columns of the table itself."""
     place = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
     born = f.col(f"{COORDINATES}.bornTimestamp").alias("bornTimestamp")
     none = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
-    if {"properties", "body"} <= set(rows.columns):
+    if is_raw:
         return rows.select(*place, born, *none, "properties", "body")
-    own = [f.col(f"`{name}`") for name in rows.columns if name not in without]
+    own = [column(name) for name in rows.columns if name not in without]
     properties = f.create_map(f.lit("UNIQ_KEY"), f.col(f"{COORDINATES}.msgId")).alias("properties")
     body = f.to_json(f.struct(*own)).cast("binary").alias("body")
     return rows.select(*place, born, *none, properties, body)

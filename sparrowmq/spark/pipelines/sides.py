@@ -25,6 +25,7 @@ from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.own_session import reason, unlogged
 from sparrowmq.spark.pipelines.running.span import span_of
 from sparrowmq.spark.pipelines.tables.begun_table import read_begun
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +92,12 @@ class Side:
                 kept = {name: value for name, value in given.items() if name.lower() not in _OF_BROKERS}
                 return source.options(**kept, **columns, topic=topic, path=self._place).load()
         rows = read_begun(spark, local_path(self.where))
-        return rows.select(*rows.columns, "_mq.*") if "_mq" in rows.columns else rows
+        if COORDINATES not in rows.columns:
+            return rows
+        places = {name.lower() for name in rows.select(f"{COORDINATES}.*").columns}
+        return rows.select(
+            *(column(name) for name in rows.columns if name.lower() not in places), f"{COORDINATES}.*"
+        )
 
     def _files(self, spark: SparkSession) -> DataFrame:
         reader = spark.read.format(self.kind).option("header", "true")

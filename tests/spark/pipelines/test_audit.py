@@ -62,6 +62,15 @@ def test_a_topic_and_its_table_are_the_same_until_rows_are_gone(topic, look, tmp
     assert counts(look(*sides)) == (5, 0, 0, 0)
 
 
+@pytest.mark.guards("Side._read: name.lower() not in places -> True")
+@pytest.mark.guards("row_shapes.column: name.replace('`', '``') -> name")
+def test_fields_of_bodies_named_as_places_or_with_points_do_not_hide_where_rows_are(topic, look, tmp_path):
+    topic.send_bodies([b'{"id":1,"TOPIC":"x","msgId":"same","queueOffset":7,"a.b":1,"c`d":2}'] * 8)
+    where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
+    table(topic.name, tmp_path / "t", mode="json", once=True, **where)
+    assert counts(look(f"topic:{topic.name}", f"table:{tmp_path / 't'}")) == (0, 0, 0, 0)
+
+
 @pytest.mark.slow
 def test_gaps_are_offsets_between_others_that_have_no_row(topic, look, folder, tmp_path):
     topic.send(0, 40)

@@ -109,6 +109,17 @@ def test_rows_of_json_tables_become_objects_again(topic, where, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.guards("publish._publish: settled.mode == 'raw' -> {'properties', 'body'} <= set(rows.columns)")
+def test_rows_with_the_fields_properties_and_body_become_objects_again(topic, where, tmp_path):
+    sent = {"body": "b", "properties": "p", "c`d": 1}
+    topic.send_bodies([json.dumps(sent).encode()])
+    table(topic.name, tmp_path / "t", mode="json", once=True, **where)
+    publish(tmp_path / "t", f"{topic.name}-again", **where)
+    [row] = topic.read(topic=f"{topic.name}-again").collect()
+    assert json.loads(row.body) == sent
+
+
+@pytest.mark.slow
 def test_each_condition_sends_its_own_rows(topic, where, tmp_path):
     topic.send_bodies([b'{"id":1}', b'{"id":2}'])
     table(topic.name, tmp_path / "t", mode="json", once=True, **where)

@@ -86,7 +86,8 @@ def _of_delta(
     rows = _reader(spark).parquet(*files)
     joined = rows.join(f.broadcast(known), f.col("_metadata.file_name") == known["name"])
     columns = [known[name].cast(kinds.get(name, StringType())).alias(name) for name in names]
-    return joined.select(*(rows[f"`{name}`"] for name in rows.columns), *columns)
+    quoted = (name.replace("`", "``") for name in rows.columns)
+    return joined.select(*(rows[f"`{name}`"] for name in quoted), *columns)
 
 
 def _iceberg_files(path: Path, state: Path) -> list[str]:

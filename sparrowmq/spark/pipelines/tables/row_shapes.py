@@ -132,6 +132,12 @@ class Objects:
         return rows.where(f.col(_REASON).isNotNull()).select(*OWN, f.col(_REASON).alias("reason"), "body")
 
 
+def column(name: str) -> Column:
+    """The column of a table with a name that bodies may have chosen."""
+    quoted = name.replace("`", "``")
+    return f.col(f"`{quoted}`")
+
+
 def arrow_types(fields: Mapping[str, str]) -> dict[str, pa.DataType]:
     """The types of columns in files."""
     schema = arrow_schema(StructType([StructField(name, type_of(ddl)) for name, ddl in fields.items()]))
@@ -165,7 +171,7 @@ def _origin() -> list[Column]:
 
 def behind(had: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
     """The rows at or behind these next offsets of their queues; all rows of other queues."""
-    prefix = "" if "queueOffset" in rows.columns else f"{COORDINATES}."
+    prefix = f"{COORDINATES}." if COORDINATES in rows.columns else ""
     place = (f.col(f"{prefix}{name}").cast("string") for name in ("topic", "brokerName", "queueId"))
     names = ((f"{queue.topic}/{queue.broker_name}/{queue.queue_id}", end) for queue, end in had.items())
     limits = f.create_map(*(f.lit(each) for pair in names for each in pair))

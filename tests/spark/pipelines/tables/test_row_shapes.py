@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, declared_fields
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, behind, declared_fields
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -54,6 +55,14 @@ def test_objects_become_columns(spark):
     assert values == [(1, "x", '{"a":[1.50]}', True, Decimal(18446744073709551615)), (None,) * 5]
     assert [row["_mq"].queueOffset for row in good] == [0, 1]
     assert good[0]["_mq"].storeTimestamp.timestamp() == STORED.timestamp()
+
+
+@pytest.mark.guards("row_shapes.behind: COORDINATES in rows.columns -> 'queueOffset' not in rows.columns")
+def test_rows_behind_a_place_are_found_by_the_messages_and_not_by_their_bodies(spark):
+    fields = {"queueOffset": "bigint", "topic": "string"}
+    rows, _ = Objects(fields, is_closed=True).split(messages(spark, *[b'{"queueOffset":0,"topic":"T"}'] * 3))
+    found = behind({MessageQueue("T", "b", 0): 2}, rows).collect()
+    assert [row["_mq"].queueOffset for row in found] == [2]
 
 
 @pytest.mark.parametrize("body", [b"", None, b"no json", b'{"id":"x"}', b'{"id":1,"ID":2}'])
