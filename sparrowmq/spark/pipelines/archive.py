@@ -18,7 +18,9 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import DAY
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.running.report import Report
@@ -27,7 +29,10 @@ from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, held, place_of, settle, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
+from sparrowmq.spark.pipelines.tables.progress import placed
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
+from sparrowmq.spark.source.incarnations import lose_old
+from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of
 from sparrowmq.spark.stored.blocks import Span
 from sparrowmq.spark.stored.log_files import full, log_files
 
@@ -105,7 +110,8 @@ def archived(
 
     Raises:
         ConfigError: there is no archive.
-        RowsLost: when it is read: retention has removed messages in between; archive more often.
+        RowsLost: the topic was deleted and made again since; archive it first, with failOnDataLoss=false. Or, when it
+            is read: retention has removed messages in between; archive more often.
     """
     root = place_of(path, state, catalog_options)
     settled = begun(root)
@@ -115,15 +121,34 @@ def archived(
     if name_server is None:
         return old
     given = {**(options or {}), "nameServer": name_server, "topic": settled.topic}
-    return old.unionByName(_since(spark, old, given, settled))
+    return old.unionByName(_since(spark, _reached(root, settled, old), given, settled))
 
 
-def _since(spark: SparkSession, old: DataFrame, given: Mapping[str, str], settled: Settled) -> DataFrame:
-    """The messages of the topic after the last row of each queue; of a queue without rows, from the archive's begin."""
+def _reached(root: Path | Address, settled: Settled, old: DataFrame) -> Offsets:
+    """The next offsets of an archive: by its last commit, or behind its rows if stored logs were the last to fill it.
+
+    Its rows may be of several topics of the name: what they say is not where the archive is in the newest of them.
+    """
+    place = Place(root, state_of(root), settled.writer, only_looked_at=True)
+    record = placed(open_lake(settled.format, place).record())
+    if record is not None and record.end is not None:
+        return from_json(record.end)
     ends = old.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
-    reached = {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends}
-    span = span_of(given)
-    begin = settled.begins() | reached
-    start = {queue: begin.get(queue, offset) for queue, offset in span.start.items()}
+    return Offsets({MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends})
+
+
+def _since(spark: SparkSession, reached: Offsets, given: Mapping[str, str], settled: Settled) -> DataFrame:
+    """The messages of the topic behind the archive; of a queue that it does not know, from the archive's begin.
+
+    Raises: RowsLost, the topic was made again, and `given` wants to know.
+    """
+    span, begin = span_of(given), settled.begins() | reached
+    again = made_again(reached, span.end)
+    for part in sorted(again):
+        lose_old(part, reached, is_named=True, fail=parse(SourceOptions, given).fail_on_data_loss)
+    start = {
+        queue: offset if part_of(queue) in again else begin.get(queue, offset)
+        for queue, offset in span.start.items()
+    }
     source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
     return source.option("startingOffsets", json.dumps(offsets_by_topic(start))).load()

@@ -32,7 +32,7 @@ def advanced(
     end = Offsets(begin, begin.incarnations | _named(begin, held), begin.numbers)
     again = made_again(begin, end)
     for part in sorted(again):
-        _lose_old(part, begin, is_named=end.incarnations[part] > 0, fail=fail)
+        lose_old(part, begin, is_named=end.incarnations[part] > 0, fail=fail)
     for queue in begin:
         if part_of(queue) in again:
             end[queue] = 0
@@ -89,7 +89,8 @@ def _in_doubt(held: Mapping[MessageQueue, Bounds]) -> frozenset[Part]:
     return frozenset(part for part, each in said.items() if len(each) > 1)
 
 
-def _lose_old(part: Part, begin: Offsets, *, is_named: bool, fail: bool) -> None:
+def lose_old(part: Part, begin: Offsets, *, is_named: bool, fail: bool) -> None:
+    """Report the later rows of a topic that was made again. Raises: RowsLost, `fail` is set."""
     topic, broker = part
     sign = "" if is_named else ", because a queue ends before the offset that was read"
     read = ", ".join(

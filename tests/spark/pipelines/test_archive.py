@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import archive, archived, table
+from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.testing.background import BackgroundCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -85,6 +87,35 @@ def test_the_file_that_is_being_written_is_left_though_the_next_one_was_made_in_
     archive(topic.name, tmp_path / "a", store=folder / "broker-0", **given)
     both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
     assert numbers(both) == list(range(5100))
+
+
+@pytest.mark.slow
+@pytest.mark.guards("archive._since: again = frozenset()")
+@pytest.mark.guards("archive._reached: false record is not None and record.end is not None")
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.nightly)])
+def test_the_reader_of_a_topic_that_was_made_again_misses_none_of_it(topic, where, tmp_path, kind):
+    server, losing = topic.options["nameServer"], {"failOnDataLoss": "false"}
+    topic.send(0, 80)
+    archive(topic.name, tmp_path / "a", format=kind, **where)
+    with sync.connect(server) as mq:
+        mq.admin.delete_topic(topic.name)
+        mq.admin.create_topic(topic.name, queues=4)
+    topic.send_bodies([b"%d" % number for number in range(80, 180)])
+    with pytest.raises(RowsLost, match="was deleted and made again"):
+        archived(topic.spark, tmp_path / "a", name_server=server)
+    assert numbers(archived(topic.spark, tmp_path / "a", name_server=server, options=losing)) == list(
+        range(180)
+    )
+    with sync.connect(server) as mq:
+        mq.admin.delete_topic(topic.name)
+        mq.admin.create_topic(topic.name, queues=4)
+    topic.send_bodies([b"%d" % number for number in range(180, 188)])
+    assert archive(topic.name, tmp_path / "a", format=kind, options=losing, **where).written == 8
+    topic.send_bodies([b"%d" % number for number in range(188, 288)])
+    assert numbers(archived(topic.spark, tmp_path / "a", name_server=server)) == [
+        *range(80),
+        *range(180, 288),
+    ]
 
 
 def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
