@@ -69,6 +69,9 @@ PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
 
 
+_Popping = asyncio.Task["list[PoppedMessage] | SparrowError"]
+
+
 class Spawn(Protocol):
     """Starts a task."""
 
@@ -112,26 +115,41 @@ class Pops:
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
+        self._cut: dict[Place, tuple[Wish, _Popping]] = {}
         self._acking: set[asyncio.Task[None]] = set()
 
     # Popping --------------------------------------------------------------------------------------------------------
 
     async def pop(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage]:
-        """Return messages of any queue of the place, perhaps none. After a cancellation they are visible again.
+        """Return messages of any queue of the place, perhaps none.
+
+        The next call with the same wish goes on with one that was cancelled. If none comes before the answer, the
+        messages are visible again.
 
         Raises:
             ConfigError: the broker cannot pop.
             SparrowError: there is no answer, or the broker refuses.
         """
-        task = self._spawn(self._found(place, wish, owner), f"pop {place.topic}")
+        task = self._cut_off(place, wish)
+        if task is None:
+            task = self._spawn(self._found(place, wish, owner), f"pop {place.topic}")
         try:
             found = await asyncio.shield(task)
         except asyncio.CancelledError:
+            self._cut[place] = wish, task
             task.add_done_callback(self._show_found)
             raise
         if isinstance(found, SparrowError):
             raise found
         return found
+
+    def _cut_off(self, place: Place, wish: Wish) -> _Popping | None:
+        """The last pop that was cancelled and is under way, if it has the same wish. Its messages have a reader now."""
+        wished, task = self._cut.pop(place, (None, None))
+        if task is None or task.done() or wished != wish:
+            return None
+        task.remove_done_callback(self._show_found)
+        return task
 
     def most_of(self, broker_name: str) -> int:
         """The most messages of one pop at a broker, as far as it is known."""
@@ -146,7 +164,7 @@ class Pops:
         with suppress(SparrowError):
             await self.change_invisible(message, AT_ONCE_S)
 
-    def _show_found(self, task: asyncio.Task[list[PoppedMessage] | SparrowError]) -> None:
+    def _show_found(self, task: _Popping) -> None:
         found = None if task.cancelled() else task.result()
         if isinstance(found, list):
             with suppress(ClientClosed):

@@ -8,8 +8,8 @@
     receive              all brokers of all topics in turn, without waiting, until there are enough messages
     nothing anywhere     wait at all of them; the first with a message is popped, and the others keep their messages
 
-A wait takes no message, so it may be cancelled, and the next call goes on with it. A pop that is cancelled on its way
-makes its messages visible again, which counts as a delivery: with many such pops a message could become a dead letter.
+A wait takes no message, so it may be cancelled, and the next call goes on with it, as with a pop that was cancelled on
+its way. If there is no next call, the pop makes its messages visible again, which counts as a delivery.
 
 No consumer owns a queue, so there may be more consumers than queues, and a slow message delays no other. A message that
 is not acknowledged within its invisible time is delivered again. Source: SimpleConsumer, Java 5.
@@ -170,7 +170,9 @@ class SimpleConsumer:
             return []
         attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
         # A pop that waits there would, after a cancellation, take the next message for a program that is gone.
-        wish = Wish(wanted, most, invisible_s, hold_s=0.0, init_mode=self._settings.init_mode, attempt_id=attempt)
+        wish = Wish(
+            wanted, most, invisible_s, hold_s=0.0, init_mode=self._settings.init_mode, attempt_id=attempt
+        )
         try:
             answer = await self._pops.pop(place, wish, self._owner)
         except SparrowError as error:

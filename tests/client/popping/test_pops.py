@@ -46,6 +46,25 @@ async def test_a_pop_asks_any_queue_and_its_messages_have_receipts(peer, popping
     assert messages[0].left_s == 30
 
 
+@pytest.mark.guards("Pops._cut_off: wished != wish -> True", "Pops._cut_off: drop task.remove_done_callback")
+async def test_the_next_pop_goes_on_with_one_that_was_cancelled(peer, popping):
+    peer.script(POP, None)
+    for count in (1, 2):  # also with one that went on itself
+        cancelled = asyncio.create_task(popping.pop())
+        await until(lambda: fields(peer, POP))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert len(fields(peer, POP)) == 1, count
+    following = asyncio.create_task(popping.pop())
+    await asyncio.sleep(0)
+    answer = popped(rec(7))
+    peer.sessions[0].reply(peer.requests(POP)[0], 0, answer.header, None, answer.body)
+    assert [each.offset for each in await following] == [7]
+    await asyncio.sleep(0.02)
+    assert len(fields(peer, POP)) == 1 and not fields(peer, CHANGE)
+
+
 @pytest.mark.parametrize("code", ["PULL_NOT_FOUND", "POLLING_TIMEOUT", "POLLING_FULL", "NO_MESSAGE"])
 async def test_nothing_found_is_no_error(peer, popping, code):
     peer.script(POP, Answer(ResponseCode[code]))

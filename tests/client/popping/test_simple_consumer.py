@@ -159,7 +159,9 @@ async def test_receives_that_run_out_of_time_count_as_no_delivery(tmp_path):
     """A pop that waited at the broker would take the next message for a program that is gone."""
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=1)
-        async with mq.simple_consumer("orders", group="g", start="earliest", max_reconsume_times=3) as consumer:
+        async with mq.simple_consumer(
+            "orders", group="g", start="earliest", max_reconsume_times=3
+        ) as consumer:
             for _ in range(8):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(consumer.receive(), 0.05)
