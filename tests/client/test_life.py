@@ -116,12 +116,12 @@ def test_the_blocking_client_has_the_same(rocketmq_server, rocketmq_topic):
 )
 def test_the_handler_of_a_signal_may_close_a_client_that_serves(rocketmq_server, rocketmq_topic):
     mq = sparrowmq.sync.connect(rocketmq_server)
-    handled = list[bytes]()
+    handled, main = list[bytes](), threading.get_ident()
 
     @mq.handler(rocketmq_topic, group=rocketmq_topic, start="earliest")
     def handle(body: bytes) -> None:
         time.sleep(0.2)  # until the main thread waits in `serve`
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        signal.pthread_kill(main, signal.SIGUSR1)
         time.sleep(0.2)
         handled.append(body)
 

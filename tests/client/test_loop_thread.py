@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -255,7 +256,7 @@ def stopped_by_a_signal(loop_thread: LoopThread, handler: Callable[[], object]) 
         wake(callback)
         handler()
 
-    loop = loop_thread.loop
+    loop: Any = loop_thread.loop
     wake = loop.call_soon_threadsafe
     loop.call_soon_threadsafe = wake_and_stop
 

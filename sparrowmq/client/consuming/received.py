@@ -302,7 +302,9 @@ class ReceivedMessage:
     def _give_back(self, outcome: Outcome, wish: Wish) -> None:
         settle, self._settle = self._settle, None
         if settle is None:
-            log.warning("%r is not %s: it is settled already, or only a commit settles it", self, outcome.value)
+            log.warning(
+                "%r is not %s: it is settled already, or only a commit settles it", self, outcome.value
+            )
             return
         self._wish = wish
         settle(self, outcome)
@@ -410,8 +412,8 @@ def _refuse_copy(message: ReceivedMessage, _outcome: Outcome) -> None:
 
 def _only_a_copy(message: ReceivedMessage) -> ConfigError:
     return ConfigError(
-        f"{message!r} is a copy, from `copy` or a pickle, and only the message itself can be settled or answered: return "
-        "what came of it to the program that received it, and settle it there"
+        f"{message!r} is a copy, from `copy` or a pickle, and only the message itself can be settled or answered: "
+        "return what came of it to the program that received it, and settle it there"
     )
 
 

@@ -1,4 +1,5 @@
 import inspect
+from typing import cast
 
 import pytest
 
@@ -19,10 +20,10 @@ def test_arguments_describe_a_message_and_its_way():
 
 
 def test_a_whole_message_takes_no_message_fields():
-    message = Message("t", b"x")
+    message, received = Message("t", b"x"), cast(Message, object())
     assert sending(message, fifo="k").message is message
     with pytest.raises(InvalidMessage, match=r"object is neither .* send\(topic, message.body"):
-        sending(object())
+        sending(received)
     with pytest.raises(InvalidMessage, match="a whole Message was given"):
         sending(message, tag="a")
 
