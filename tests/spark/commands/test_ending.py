@@ -122,21 +122,24 @@ def test_a_report_of_an_earlier_command_is_not_taken_for_this_ones():
     assert json.loads(CliRunner().invoke(command).stdout)["read"] == 0
 
 
-@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(400)
+@pytest.mark.guards("Runner.stream: self._is_stopped_with_java(is_stopped) -> False")
 @pytest.mark.parametrize(
-    ("number", "args", "status", "stopped"),
+    ("number", "args", "reaches", "status", "stopped"),
     [
-        (signal.SIGINT, ["--once"], 130, True),
-        (signal.SIGTERM, ["--once"], 143, True),
-        (signal.SIGTERM, [], 0, None),
+        pytest.param(signal.SIGINT, ["--once"], "python", 130, True, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, ["--once"], "python", 143, True, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, [], "python", 0, None, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, ["--once"], "all", 143, True, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, [], "all", 0, None, marks=pytest.mark.slow),
     ],
 )
 def test_a_stream_that_is_stopped_ends_with_a_line_and_without_a_stack(
-    namesrv, tmp_path, number, args, status, stopped
+    namesrv, tmp_path, number, args, reaches, status, stopped
 ):
-    topic = f"orders-{len(args)}-{number}"
+    """systemd sends its signal to all processes, and Java, which has no handler, ends first."""
+    topic = f"orders-{len(args)}-{number}-{reaches}"
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic(topic, queues=1)
         for _ in range(300):
@@ -146,13 +149,22 @@ def test_a_stream_that_is_stopped_ends_with_a_line_and_without_a_stack(
     told = tmp_path / "told"
     with (
         open(told, "w") as stderr,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment(tmp_path)) as driver,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=environment(tmp_path),
+            start_new_session=reaches == "all",
+        ) as driver,
     ):
         deadline = time.monotonic() + START_LIMIT_S
         while "batch 1:" not in told.read_text():
             assert driver.poll() is None and time.monotonic() < deadline, told.read_text()
             time.sleep(0.02)
-        driver.send_signal(number)
+        if reaches == "all":
+            os.killpg(driver.pid, number)
+        else:
+            driver.send_signal(number)
         out, _ = driver.communicate(timeout=LIMIT_S)
     line = json.loads(out.splitlines()[-1])
     assert (driver.returncode, line.get("stopped")) == (status, stopped), told.read_text()

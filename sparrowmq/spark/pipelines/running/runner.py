@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException, PySparkException
 
 from sparrowmq.errors import ConfigError
@@ -45,6 +46,7 @@ Step = Callable[["DataFrame", int], str]
 IsStopped = Callable[[], bool]
 
 _LOOK_S: Final = 1
+_SIGNAL_S: Final = 1.0  # for the signal that Java got before
 _BYTES_PER_BATCH: Final = 512 << 20
 _OF_TASKS: Final = frozenset({"paralleltasks", "maxpartitions"})
 _ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
@@ -145,7 +147,11 @@ class Runner:
                 try:
                     self._stream(given, step, checkpoint, is_stopped)
                     return
-                except PySparkException as error:
+                except (PySparkException, Py4JError, OSError) as error:
+                    if self._is_stopped_with_java(is_stopped):
+                        break
+                    if not isinstance(error, PySparkException):
+                        raise
                     pause_s = restarts.pause_s(error, went_on=report.batches > before)
                     if pause_s is None or has_ended(self.session):
                         raise
@@ -200,6 +206,15 @@ class Runner:
             finally:
                 self.report.look(query)
         return not is_stopped()
+
+    def _is_stopped_with_java(self, is_stopped: IsStopped) -> bool:
+        """Whether a stream failed because a signal went to all processes, as that of systemd does, and ended Java."""
+        if not has_ended(self.session):
+            return False
+        self._pause(_SIGNAL_S, is_stopped)
+        if is_stopped():
+            self.say("the signal ended Java, too: the next run does the batch at hand again")
+        return is_stopped()
 
     def _pause(self, pause_s: float, is_stopped: IsStopped) -> None:
         """Wait for so long, or until a signal comes."""
