@@ -29,7 +29,8 @@ _GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-lette
 _PRUNED_AFTER_MS: Final = 10_000
 
 
-_Key = tuple[str | int, ...]  # the group, the topic and the place
+# The account, the group, the topic and the place. Anybody may invent a handle: no account shares a result with another.
+_Key = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
@@ -119,19 +120,20 @@ class Acknowledging:
             SparrowError: it is not copied, or not acknowledged.
         """
         handle = self._parsed(text)
-        dead = self._dead_letter(topic, group, handle)
+        dead = self._dead_letter(brokers.account, topic, group, handle)
         task = dead.task
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.create_task(self._bury(dead, brokers, topic, group, text, message_id))
             dead.task = task
         await asyncio.shield(task)
 
-    def _dead_letter(self, topic: str, group: str, handle: ReceiptHandle) -> _DeadLetter:
+    def _dead_letter(self, account: str, topic: str, group: str, handle: ReceiptHandle) -> _DeadLetter:
         now_ms = self._clock.now_ms()
         if now_ms >= self._pruned_ms + _PRUNED_AFTER_MS:
             self._dead = {key: each for key, each in self._dead.items() if each.end_ms >= now_ms}
             self._pruned_ms = now_ms
-        key = group, topic, handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
+        place = handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
+        key = account, group, topic, *place
         dead = self._dead.get(key)
         if dead is None or dead.end_ms < now_ms:
             dead = self._dead[key] = _DeadLetter(key, now_ms)

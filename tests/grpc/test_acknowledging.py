@@ -33,11 +33,11 @@ class Acks:
             request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
         return await self.calls.ack(caller(self.brokers), request)
 
-    async def forward(self, handle):
+    async def forward(self, handle, brokers=None):
         request = message("ForwardMessageToDeadLetterQueueRequest")(
             topic=named("orders"), group=named("g"), receipt_handle=str(handle), message_id="01AB"
         )
-        return await self.calls.forward(caller(self.brokers), request)
+        return await self.calls.forward(caller(brokers or self.brokers), request)
 
     async def change(self, handle, seconds):
         request = message("ChangeInvisibleDurationRequest")(
@@ -164,6 +164,22 @@ async def test_requests_that_overlap_make_one_dead_letter():
     await asyncio.sleep(0)
     acks.brokers.lets_go.set()
     assert [answer.status.code for answer in await asyncio.gather(*requests)] == [20000, 20000]
+    assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
+
+
+@pytest.mark.guards("Acknowledging._dead_letter: account, group, topic, *place -> group, topic, *place")
+async def test_accounts_share_no_result():
+    acks, stranger = Acks(), ScriptedBrokers()
+    stranger.account, stranger.lets_go = "stranger", asyncio.Event()
+    stranger.answers[ConsumerSendMsgBack] = failing(16, "denied")
+    forged = asyncio.ensure_future(acks.forward(acks.handle(), stranger))
+    await asyncio.sleep(0)
+    mine = asyncio.ensure_future(acks.forward(acks.handle()))
+    await asyncio.sleep(0)
+    stranger.lets_go.set()
+    assert (await mine).status.code == 20000
+    with pytest.raises(RemoteError):
+        await forged
     assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
 
 
