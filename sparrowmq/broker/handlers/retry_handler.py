@@ -98,7 +98,7 @@ class RetryHandler:
         if popped is not None and cell is not None:
             self._pops.settle(popped, [message.queue_offset])
         self._consumption.got_back(
-            group.group_name, message.properties.get(Property.RETRY_TOPIC) or message.topic
+            group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic
         )
         if back.is_dead:
             log.warning(

@@ -5,8 +5,8 @@
 
 A group's own retry policy (5.x) takes the place of the levels, to the millisecond: TIMER_DELAY_MS. In Java only
 clients at the gRPC port know it.
-The first failure writes RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its first offset id); later failures
-keep both.
+The first failure writes RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its first offset id) in any case; later
+failures keep both.
 Source: SendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ, Java 4.9.8.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.origin import with_origin
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.property_names import Property
 
@@ -64,8 +65,7 @@ def send_back(
     # With the time of an earlier try, the message would come at once.
     old = (_OF_DELAYS if by_policy else _LEVEL).__contains__
     properties = {name: value for name, value in message.properties.items() if not old(name)}
-    properties.setdefault(Property.RETRY_TOPIC, message.topic)
-    properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.offset_id)
+    properties = with_origin(properties, message)
     if by_policy:
         properties[Property.TIMER_DELAY_MS] = str(pause_ms)
     elif not dead:

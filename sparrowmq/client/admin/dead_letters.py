@@ -26,6 +26,7 @@ from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoGroup, NoRoute
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.origin import with_origin
 from sparrowmq.protocol.messages.property_names import Property
 
 BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
@@ -90,8 +91,7 @@ async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None
     place = servers.network.full_queue(message.queue)
     stored = message.stored
     # As a consumer's broker writes it when a message comes back: members see the topic that it came from.
-    told = {Property.RETRY_TOPIC: place.topic, Property.ORIGIN_MESSAGE_ID: stored.offset_id}
-    again = msgspec.structs.replace(stored, properties=told | stored.properties)
+    again = msgspec.structs.replace(stored, properties=with_origin(stored.properties, stored))
     await _send(servers, packed_again(again, names.check_group(group)), place)
 
 

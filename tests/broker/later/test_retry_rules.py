@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from sparrowmq.broker.later import retry_rules
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -73,8 +74,16 @@ def test_each_try_waits_one_level_longer(times):
     assert retry_rules.send_back(tried(times), "g", 0, 16).properties.get("DELAY") == str(3 + times)
 
 
+@pytest.mark.guards("retry_rules.send_back: drop properties = with_origin(properties, message)")
+def test_first_failure_ignores_the_topic_that_its_producer_claims():
+    back = retry_rules.send_back(tried(0, RETRY_TOPIC="payments", ORIGIN_MESSAGE_ID="F00"), "g", 0, 16)
+    assert back.properties.get("RETRY_TOPIC") == "Orders"
+    assert back.properties.get("ORIGIN_MESSAGE_ID") == MESSAGE.offset_id
+
+
 def test_later_failures_keep_where_the_message_came_from():
-    message = tried(2, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="F00", DELAY="4")
+    origin = {"RETRY_TOPIC": "First", "ORIGIN_MESSAGE_ID": "F00"}
+    message = replace(tried(2, **origin, DELAY="4"), topic="%RETRY%g")
     back = retry_rules.send_back(message, "g", 0, 16)
     assert (back.properties.get("RETRY_TOPIC"), back.properties.get("ORIGIN_MESSAGE_ID")) == ("First", "F00")
     assert back.properties.get("DELAY") == "5"
