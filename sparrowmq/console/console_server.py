@@ -26,11 +26,13 @@ from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
+from sparrowmq import descriptors
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
+from sparrowmq.console.http_connections import http_protocol
 from sparrowmq.console.login.login_guard import Guard
 from sparrowmq.console.login.socket_sessions import BoundSockets
 from sparrowmq.console.login.trusted_proxies import TrustedProxies
@@ -104,12 +106,15 @@ class Console:
             show_welcome_message=False,
             gzip_middleware_factory=_squeezed,
         )
+        ports = 1 if self._metrics is None else 2
+        most = descriptors.share(descriptors.limit(), with_store=False, ports=ports).connections
         async with AsyncExitStack() as stack:
             stack.callback(self._socket.close)
             await stack.enter_async_context(self._look)
             server = _Server(
                 uvicorn.Config(
                     TrustedProxies(requests, self._settings.trusted_proxy),
+                    http=http_protocol(most, self._clock),
                     proxy_headers=False,
                     log_level="warning",
                     ssl_certfile=self._settings.certificate,

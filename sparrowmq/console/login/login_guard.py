@@ -33,6 +33,7 @@ from sparrowmq.loop.clock import Clock
 log = logging.getLogger(__name__)
 
 _LONGEST_FORM: Final = 8192
+FORM_S: Final = 10.0
 _CHECKS_AT_ONCE: Final = 2  # each takes 16 MiB
 _SECURITY: Final = {
     "content-security-policy": (
@@ -195,12 +196,16 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form; none if it is too long."""
+    """The fields of a form; none if it is too long, or does not come in time."""
     raw = b""
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > _LONGEST_FORM:
-            return {}
+    try:
+        async with asyncio.timeout(FORM_S):
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > _LONGEST_FORM:
+                    return {}
+    except TimeoutError:
+        return {}
     fields = parse_qs(raw.decode("utf-8", "replace"), keep_blank_values=True)
     return {key: values[0] for key, values in fields.items()}
 

@@ -1,0 +1,141 @@
+"""The connections of the console's port, by bare sockets at uvicorn."""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import uvicorn
+
+from sparrowmq.console import http_connections
+from sparrowmq.console.console_server import _listen, _Server
+from sparrowmq.console.http_connections import http_protocol
+from sparrowmq.loop.clock import SystemClock
+
+ASKED = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@asynccontextmanager
+async def served(most=10):
+    listening = _listen("127.0.0.1", 0)
+    protocol = http_protocol(most, SystemClock())
+    server = _Server(uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off"))
+    running = asyncio.create_task(server.serve([listening]))
+    writers = []
+
+    async def connect():
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writers.append(writer)
+        return reader, writer
+
+    try:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield connect
+    finally:
+        for writer in writers:
+            writer.close()
+        server.should_exit = True
+        await running
+        listening.close()
+
+
+async def is_answered(connection):
+    reader, writer = connection
+    writer.write(ASKED)
+    return (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+
+async def has_ended(connection):
+    try:
+        async with asyncio.timeout(20):
+            while await connection[0].read(1 << 16):
+                pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.guards("_Connection._look: HEAD_S -> 1000 * HEAD_S")
+async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch):
+    monkeypatch.setattr(http_connections, "HEAD_S", 0.2)
+    async with served() as connect:
+        slow = await connect()
+        slow[1].write(ASKED[:20])
+        assert await has_ended(slow)
+
+
+@pytest.mark.guards("_Connection.data_received: drop self._look")
+async def test_a_connection_that_asks_again_and_again_stays(monkeypatch):
+    monkeypatch.setattr(http_connections, "HEAD_S", 0.3)
+    async with served() as connect:
+        connection = await connect()
+        for _ in range(10):
+            assert await is_answered(connection)
+            await asyncio.sleep(0.1)
+
+
+async def test_bytes_of_a_head_or_a_body_that_come_slowly_win_no_time(monkeypatch):
+    monkeypatch.setattr(http_connections, "HEAD_S", 0.5)
+    async with served() as connect:
+        for first in (ASKED[:-2], b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"):
+            slow = await connect()
+            slow[1].write(first)
+
+            async def drip(writer):
+                while not writer.is_closing():
+                    writer.write(b"a")
+                    await asyncio.sleep(0.02)
+
+            dripping = asyncio.create_task(drip(slow[1]))
+            assert await has_ended(slow)
+            dripping.cancel()
+
+
+async def test_a_long_head_is_refused():
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(ASKED[:-2] + b"".join(b"x-%d: %s\r\n" % (number, b"a" * 1000) for number in range(100)))
+        with suppress(ConnectionError):  # it was closed while some of the head was on its way
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+
+
+async def test_requests_sent_together_are_read_one_by_one():
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(ASKED * 300_000)
+        await asyncio.sleep(0.5)
+        assert writer.transport.get_write_buffer_size() > 1 << 20  # the console does not read so far ahead
+        for _ in range(100):
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        writer.transport.abort()
+
+
+@pytest.mark.guards(
+    "_Connection.connection_made: drop above.transport.abort",
+    "_Connection._look: self.has_asked or is_asked -> False",
+)
+async def test_above_the_limit_the_oldest_goes_that_has_asked_for_nothing():
+    async with served(most=2) as connect:
+        known = await connect()
+        assert await is_answered(known)
+        silent = await connect()
+        await asyncio.sleep(0.05)
+        late = await connect()
+        assert await has_ended(silent)
+        assert await is_answered(late)
+        assert await is_answered(known)
+
+
+@pytest.mark.guards("_Connection._leave: drop self.all.discard")
+async def test_a_connection_that_ended_leaves_its_place():
+    async with served(most=1) as connect:
+        for _ in range(3):
+            connection = await connect()
+            assert await is_answered(connection)
+            connection[1].close()
+            await asyncio.sleep(0.05)
