@@ -86,7 +86,9 @@ class Member:
         self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
         self._lease: Lease | None = None
         self._found = Found()
-        self._followed: int | None = None  # the epoch of the master that we follow, or None
+        self._followed: Leader | None = (
+            None  # the master that we follow; its epoch alone may come again on a new line
+        )
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._told = ""
@@ -188,7 +190,7 @@ class Member:
             await self._try_to_lead()
         elif leader.member == self.settings.broker_id:
             await self._end_earlier_life(leader)
-        elif leader.epoch != self._followed and self._is_time(self._start_failed_at):
+        elif leader != self._followed and self._is_time(self._start_failed_at):
             await self._follow()
         if self.broker is None and self._is_time(self._start_failed_at):
             await self._become_lone_slave()
@@ -486,7 +488,7 @@ class Member:
             if (own.epoch, own.line) != (epoch, line):
                 own.save(epoch, line)
 
-        self._followed = epoch
+        self._followed = leader
         cut_at = state.shared_end(own.epoch, own.line)
         if cut_at is not None and cut_at < own.acknowledged:
             log.critical(

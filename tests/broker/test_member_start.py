@@ -119,7 +119,7 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
     await members.start(3)
     assert await members.leader() == 3
     async with asyncio.timeout(20):
-        while second._followed != 2:
+        while second._followed is None or second._followed.epoch != 2:
             await asyncio.sleep(0.05)
     assert [body for body in await members.bodies(2) if body != b"?"] == texts
     told = KVTable.decode((await members.order(2, GetBrokerRuntime())).body).table
