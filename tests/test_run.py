@@ -40,24 +40,22 @@ def test_help_describes_a_verb_instead_of_doing_its_work(verb):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "beside"),
+    ("arguments", "many"),
     [
-        ([], "SIDE_BY_SIDE"),
-        (["-q", "--durations=20", "--session-timeout=1500", "--color=no"], "SIDE_BY_SIDE"),
-        (["-x", "--deselect", "tests/store/test_crash_states.py::test_a"], "SIDE_BY_SIDE"),
-        (["tests/store/log/test_flush.py"], None),
-        (["--no-header", "tests/store/log/test_flush.py"], None),
-        (["tests/store/log/test_flush.py::test_a[1::2]", "-q"], None),
-        (["-k", "flush"], None),
-        (["-m", "nightly"], None),
-        (["--pdb"], None),
-        (["-s"], None),
-        (["--all", "-q"], "ALL_SIDE_BY_SIDE"),
-        (["--all", "tests/store"], None),
+        ([], True),
+        (["-q", "--durations=20", "--session-timeout=1500", "--color=no"], True),
+        (["-x", "--deselect", "tests/store/test_crash_states.py::test_a"], True),
+        (["tests/store/log/test_flush.py"], False),
+        (["--no-header", "tests/store/log/test_flush.py"], False),
+        (["tests/store/log/test_flush.py::test_a[1::2]", "-q"], False),
+        (["-k", "flush"], False),
+        (["-m", "nightly"], False),
+        (["--pdb"], False),
+        (["-s"], False),
     ],
 )
-def test_only_a_run_of_everything_takes_several_processes(run, arguments, beside):
-    assert run.workers(arguments) == (getattr(run, beside) if beside else [])
+def test_only_a_run_of_everything_takes_several_processes(run, arguments, many):
+    assert run.workers(arguments) == (run.SIDE_BY_SIDE if many else [])
 
 
 def test_an_old_python_can_read_it():
