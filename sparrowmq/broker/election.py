@@ -86,9 +86,8 @@ class Member:
         self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
         self._lease: Lease | None = None
         self._found = Found()
-        self._followed: Leader | None = (
-            None  # the master that we follow; its epoch alone may come again on a new line
-        )
+        # The master that we follow. Its epoch alone does not name it: a new line of epochs may have the number, too.
+        self._followed: Leader | None = None
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._told = ""

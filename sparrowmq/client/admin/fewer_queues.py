@@ -38,9 +38,7 @@ async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> d
     for group in await groups_of_topic(servers, address, topic) if left else ():
         progress = (await group_progress(servers, address, group, topic)).offset_table
         for queue in left.keys() & progress.keys():
-            row = progress[queue]
-            next_offset = max(row.consumer_offset, left[queue].min_offset)  # older messages are gone
-            counts[group] = counts.get(group, 0) + max(row.broker_offset - next_offset, 0)
+            counts[group] = counts.get(group, 0) + progress[queue].left(left[queue].min_offset)
             consumed.add(queue)
     counts[""] = sum(left[queue].max_offset - left[queue].min_offset for queue in left.keys() - consumed)
     return counts

@@ -32,7 +32,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import LOST_BROKERS
-from sparrowmq.protocol.requests.bodies import BrokerStats, QueueProgress
+from sparrowmq.protocol.requests.bodies import BrokerStats
 
 TAKEN: Final = ("putTps",)
 GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
@@ -88,24 +88,18 @@ async def place_of(servers: Servers, broker: str) -> BrokerPlace:
 async def behind(servers: Servers, address: str) -> dict[str, int]:
     """Return, by group, the messages at a broker that it has still to consume. Those that expired are left out."""
     stats = await progress_of_all_groups(servers, address)
-    lags: dict[str, int] = {}
-    for groups in stats.consume_stats_list:
-        for group, topics in groups.items():
-            rows = [item for each in topics for item in each.offset_table.items()]
-            lags[group] = await _left(servers, address, dict(rows))
-    return lags
-
-
-async def _left(servers: Servers, address: str, progress: Mapping[MessageQueue, QueueProgress]) -> int:
-    lacking = {queue: row for queue, row in progress.items() if row.broker_offset > row.consumer_offset}
-    count = 0
-    for topic in {queue.topic for queue in lacking}:
+    progress = {
+        group: [row for each in topics for row in each.offset_table.items()]
+        for groups in stats.consume_stats_list
+        for group, topics in groups.items()
+    }
+    begins: dict[MessageQueue, int] = {}
+    for topic in {queue.topic for rows in progress.values() for queue, row in rows if row.left(0)}:
         ranges = await topic_offsets(servers, address, topic)
-        for queue, row in lacking.items():
-            if queue.topic == topic:
-                begin = ranges[queue].min_offset if queue in ranges else 0
-                count += max(row.broker_offset - max(row.consumer_offset, begin), 0)
-    return count
+        begins |= {queue: each.min_offset for queue, each in ranges.items()}
+    return {
+        group: sum(row.left(begins.get(queue, 0)) for queue, row in rows) for group, rows in progress.items()
+    }
 
 
 async def drain(servers: Servers, broker: str) -> int:

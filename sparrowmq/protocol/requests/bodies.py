@@ -400,6 +400,10 @@ class QueueProgress(Body):
     pull_offset: int | None = None
     last_timestamp: int = 0
 
+    def left(self, begin: int) -> int:
+        """The messages that the group has still to consume; those before the queue's begin are gone."""
+        return max(self.broker_offset - max(self.consumer_offset, begin), 0)
+
 
 class ConsumeStats(Body):
     """A group's progress, and its messages per second."""

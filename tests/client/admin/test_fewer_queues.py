@@ -10,7 +10,7 @@ async def shares(admin):
     return {(each.read_queues, each.write_queues) for each in (await admin.topic("orders")).shares}
 
 
-@pytest.mark.guards("fewer_queues._at: max(row.broker_offset - next_offset, 0) -> 0")
+@pytest.mark.guards("fewer_queues._at: progress[queue].left(left[queue].min_offset) -> 0")
 async def test_queues_are_read_until_each_group_has_consumed_them(two, admin):
     await admin.create_topic("orders", queues=4)
     async with connect(two.namesrv) as mq:

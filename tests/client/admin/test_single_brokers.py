@@ -46,7 +46,7 @@ async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
         await admin.drain("absent")
 
 
-@pytest.mark.guards("single_brokers._left: max(row.consumer_offset, begin) -> row.consumer_offset")
+@pytest.mark.guards("QueueProgress.left: max(self.consumer_offset, begin) -> self.consumer_offset")
 async def test_messages_that_expired_are_not_waited_for(tmp_path):
     async with Cluster(tmp_path, commit_log_file_bytes=1 << 16) as cluster, Admin(cluster.namesrv) as admin:
         await admin.create_topic("orders", queues=1)
