@@ -135,6 +135,8 @@ class Broker:
         self.settings = settings
         self.term = term
         self._replica: Replica | None = None
+        self._may_have_more = False  # the log may have messages that the master lacks
+        self._show_log: Callable[[], object] = lambda: None  # the rules for reads may allow more now
         self._ha_status: Callable[[MessageStore], HaStatus] = lambda store: HaStatus(True, store.end)
         self._starts_again = False
         self._master_address = ""  # of a slave's master, as far as it is known
@@ -231,6 +233,7 @@ class Broker:
             stack.callback(self._metrics.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
+        self._may_have_more = self.term is not None and self.term.may_have_more(self.store.end)
         self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)
@@ -442,8 +445,9 @@ class Broker:
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         pulls.use(self._reads(self.settings))
+        self._show_log = lambda: pulls.use(self._reads(self._changing.now))
         if self.term is not None and self.term.in_sync is not None:
-            self.term.in_sync.on_settled = lambda: pulls.use(self._reads(self._changing.now))
+            self.term.in_sync.on_settled = self._show_log
             sends.takes = self.term.takes
         pulls.held.show(figures)
         sends.quotas = quotas = self._quotas
@@ -510,6 +514,8 @@ class Broker:
         def trusted() -> None:
             assert term is not None
             term.joined()
+            self._may_have_more = False
+            self._show_log()
             mirror.wake()
 
         if term is None:
@@ -554,11 +560,11 @@ class Broker:
     def _reads(self, settings: BrokerSettings) -> PullRules:
         """Return the rules for reads; with failover, refuse reads while the member knows no master.
 
-        A member that has just started, or has lost the lead, may have messages that no other member has. So may a new
-        master until its epoch is settled.
+        A member that has just started, or has lost the lead, may have messages that no other member has. So may a
+        slave until its log is proved to be its master's, and a new master until its epoch is settled.
         """
         rules, term = pull_rules(settings), self.term
-        if term is None or not (term.hides_log or (was_full(self.store) and term.has_more(self.store.end))):
+        if term is None or not (term.hides_log or self._may_have_more):
             return rules
         return replace(rules, serves=False)
 

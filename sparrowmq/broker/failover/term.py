@@ -56,9 +56,11 @@ class Term:
             return self.in_sync.hides_log
         return self.leader is None
 
-    def has_more(self, end: int) -> bool:
-        """Whether a log that ends at `end`, and could not be cut, may have messages that the master lacks."""
-        return not self.is_shared and (self.cut_at is None or end > self.cut_at)
+    def may_have_more(self, end: int) -> bool:
+        """Whether a slave's log, which ends at `end` after any cut, may have messages that its master lacks."""
+        if self.in_sync is not None or self.is_shared:
+            return False
+        return self.cut_at is None or end > self.cut_at
 
     def told(self) -> dict[str, str]:
         """Return the entries of `brokerStatus` about the leader."""
