@@ -185,11 +185,16 @@ class Workload:
     async def _consume(self, mq: Client) -> None:
         async with mq.pull_consumer(group="readers") as reader:
             reader.assign(await self._until_done(lambda: reader.queues(ORDERS)))
+            ends: Counter[int] = Counter()
             while not self.is_over:
                 try:
                     for message in await reader.poll(timeout_s=2.0):
-                        identity = message.body.decode().rstrip()
-                        self.history.saw(ORDERS, message.queue.queue_id, message.offset, identity)
+                        queue, offset = message.queue.queue_id, message.offset
+                        self.history.saw(ORDERS, queue, offset, message.body.decode().rstrip())
+                        if offset < ends[queue]:
+                            what = f"offset {offset} of queue {queue}, and {ends[queue] - 1} before it"
+                            self.history.violated("read again", what)
+                        ends[queue] = offset + 1
                     await self._commit(mq, "readers", self.rng.randrange(QUEUES))
                 except SparrowError as error:
                     self.log(error)

@@ -151,9 +151,12 @@ class PullHandler:
 
     def _serve(self, header: PullMessage, selector: Selector, peer: Peer) -> Answer | Later:
         found = self._read(header, header.queue_offset, selector)
+        if self._lacks(found, header):
+            return self._hold(header, selector, peer, SENT_AWAY_S)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
-            return self._hold(header, selector, peer)
+            timeout_s = min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000
+            return self._hold(header, selector, peer, timeout_s)
         return self._answer(found, header, peer)
 
     def _send_away(self, header: PullMessage, peer: Peer) -> Later:
@@ -162,10 +165,13 @@ class PullHandler:
         """
         return self.held.hold(Held(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
 
-    def _hold(self, header: PullMessage, selector: Selector, peer: Peer) -> Later:
+    def _lacks(self, found: Read, header: PullMessage) -> bool:
+        """Whether this is a slave, and the client is further than the slave. It must not go back."""
+        return header.queue_offset > found.max_offset and not self._rules.keeps_offsets
+
+    def _hold(self, header: PullMessage, selector: Selector, peer: Peer, timeout_s: float) -> Later:
         self._consumption.held()
         end = self._store.queues.obtain(header.topic, header.queue_id).end
-        timeout_s = min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000
         return self.held.hold(Held(header, selector, peer, header.queue_offset), end, timeout_s)
 
     def _serve_held(self, held: Held, is_over: bool) -> Answer | None:
@@ -176,10 +182,12 @@ class PullHandler:
         header, selector = held.header, held.selector
         assert isinstance(header, PullMessage)
         if selector is None:
-            return _sent_away() if is_over else None
+            return _sent_away(header) if is_over else None
         if is_over and held.scanned is not None:
             return self._answer(held.scanned, header, held.peer)
         found = self._read(header, held.next_offset, selector)
+        if is_over and self._lacks(found, header):
+            return _sent_away(header)
         if is_over or found.status is Status.FOUND or found.status is Status.MESSAGE_WAS_REMOVING:
             return self._answer(found, header, held.peer)
         if found.next_offset > held.next_offset:
@@ -301,11 +309,13 @@ class PullHandler:
         return subscription
 
 
-def _sent_away() -> Answer:
+def _sent_away(header: PullMessage) -> Answer:
+    """Return the answer after which a client asks the master, from the same offset on."""
     return Answer(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
-        PullMessageReply(0, 0, 0, 0),
-        "this broker is a slave, whose slaveReadEnable is false, or which knows no master; pull from its master",
+        PullMessageReply(0, header.queue_offset, 0, header.queue_offset),
+        "this broker is a slave, whose slaveReadEnable is false, which lacks this offset, or which knows no master; "
+        "pull from its master",
     )
 
 

@@ -424,22 +424,42 @@ async def test_who_reads_what_is_in_memory_stays_and_so_does_everybody_without_s
         assert await whom_next(live) == 0
 
 
+SLAVE: dict[str, Any] = {"role": BrokerRole.SLAVE, "broker_id": 1}
+
+
+@pytest.mark.guards(
+    "pull_handler._sent_away: PullMessageReply(0, header.queue_offset, 0, header.queue_offset) -> PullMessageReply(0, 0, 0, 0)"
+)
 async def test_a_slave_that_does_not_serve_reads_sends_everybody_to_its_master_after_a_second(
     tmp_path: Path,
 ) -> None:
-    slave: dict[str, Any] = {"role": BrokerRole.SLAVE, "broker_id": 1}
-    clock = ManualClock()
     async with live_broker(tmp_path) as live:
-        await fill(live, 1)
-    async with live_broker(tmp_path, clock, **slave) as live:
-        pulling = asyncio.ensure_future(live.pull())
-        await clock.advance(0.9)
-        assert not pulling.done()
-        await clock.advance(0.2)
-        answer = await pulling
-        assert (answer.code, answer.header.suggest_which_broker_id, answer.body) == (20, 0, b"")
-    async with live_broker(tmp_path, slave_reads=True, **slave) as live:
-        assert len(await live.messages()) == 1
+        await fill(live, 3)
+    clock = ManualClock()
+    async with live_broker(tmp_path, clock, **SLAVE) as live:
+        await sent_away(live, clock, offset=2)
+    async with live_broker(tmp_path, slave_reads=True, **SLAVE) as live:
+        assert len(await live.messages()) == 3
+
+
+@pytest.mark.guards("PullHandler._lacks: return False")
+async def test_a_slave_sends_a_client_that_is_further_to_its_master_and_not_back(tmp_path: Path) -> None:
+    """As Java's slaves do, because the messages between are on their way to the slave, or lost there."""
+    async with live_broker(tmp_path) as live:
+        await fill(live, 3)
+    clock = ManualClock()
+    async with live_broker(tmp_path, clock, slave_reads=True, **SLAVE) as live:
+        await sent_away(live, clock, offset=5)
+
+
+async def sent_away(live: Live, clock: ManualClock, offset: int) -> None:
+    pulling = asyncio.ensure_future(live.pull(offset=offset))
+    await clock.advance(0.9)
+    assert not pulling.done()
+    await clock.advance(0.2)
+    answer = await pulling
+    assert (answer.code, answer.header.suggest_which_broker_id, answer.body) == (20, 0, b"")
+    assert answer.header.next_begin_offset == offset, "a client goes on there"
 
 
 async def test_a_pull_at_a_slave_commits_nothing(tmp_path: Path) -> None:
