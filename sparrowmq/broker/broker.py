@@ -62,6 +62,7 @@ from sparrowmq.broker.replication.namesakes import namesakes, namesakes_by_numbe
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
+from sparrowmq.broker.replication.shown_log import ShownLog
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.state.journal import JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
@@ -135,8 +136,6 @@ class Broker:
         self.settings = settings
         self.term = term
         self._replica: Replica | None = None
-        self._may_have_more = False  # the log may have messages that the master lacks
-        self._show_log: Callable[[], object] = lambda: None  # the rules for reads may allow more now
         self._ha_status: Callable[[MessageStore], HaStatus] = lambda store: HaStatus(True, store.end)
         self._starts_again = False
         self._master_address = ""  # of a slave's master, as far as it is known
@@ -233,7 +232,7 @@ class Broker:
             stack.callback(self._metrics.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
-        self._may_have_more = self.term is not None and self.term.may_have_more(self.store.end)
+        self._shown = ShownLog(self.store, self.term)
         self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)
@@ -445,9 +444,8 @@ class Broker:
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         pulls.use(self._reads(self.settings))
-        self._show_log = lambda: pulls.use(self._reads(self._changing.now))
+        self._shown.on_change = lambda: pulls.use(self._reads(self._changing.now))
         if self.term is not None and self.term.in_sync is not None:
-            self.term.in_sync.on_settled = self._show_log
             sends.takes = self.term.takes
         pulls.held.show(figures)
         sends.quotas = quotas = self._quotas
@@ -500,6 +498,7 @@ class Broker:
             replica.stop()  # its reports would say that what its queues show is on disk
         mirror = Mirror(store, state, delayed, pool, self._clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
+        self._shown.follow(replica)
         self._replica, term = replica, self.term
         self._ha_status = lambda _: replica.status()
 
@@ -514,8 +513,7 @@ class Broker:
         def trusted() -> None:
             assert term is not None
             term.joined()
-            self._may_have_more = False
-            self._show_log()
+            self._shown.joined()
             mirror.wake()
 
         if term is None:
@@ -558,15 +556,8 @@ class Broker:
         return table | self._conditions.told()
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
-        """Return the rules for reads; with failover, refuse reads while the member knows no master.
-
-        A member that has just started, or has lost the lead, may have messages that no other member has. So may a
-        slave until its log is proved to be its master's, and a new master until its epoch is settled.
-        """
-        rules, term = pull_rules(settings), self.term
-        if term is None or not (term.hides_log or self._may_have_more):
-            return rules
-        return replace(rules, serves=False)
+        rules = pull_rules(settings)
+        return replace(rules, serves=False) if self._shown.is_hidden else rules
 
     def _replica_rules(self) -> ReplicaRules:
         rules, term = replica_rules(self.settings), self.term
@@ -574,7 +565,8 @@ class Broker:
             return rules
         from sparrowmq.protocol import replication
 
-        who = replication.introduction(term.member, term.epoch)
+        asks_shown = term.leader is not None and term.leader.tells_shown
+        who = replication.introduction(term.member, term.epoch, asks_shown=asks_shown)
         return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
 
     @property

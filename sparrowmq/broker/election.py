@@ -261,6 +261,7 @@ class Member:
             store=own.store,
             address=self.address,
             shipping=settings.ha_address(settings.ha_port or 0),
+            tells_shown=True,
         )
         lease, keys = Lease(self._etcd, self._clock, settings.lease_s), self._keys
         try:

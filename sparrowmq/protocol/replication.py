@@ -16,6 +16,8 @@ Another extension: where the master is elected (`enableControllerMode`), a slave
 report:
 
     slave -> master   "SMQ-HA-M", brokerId 8, epoch 8              the epoch of the master that it follows
+                      "SMQ-HA-S" instead of "SMQ-HA-M"             it also asks how far consumers may read:
+    master -> slave   offset 8, -1                                 up to this offset of the log, and no less later
 
 As a report, the first eight bytes would be an offset of 6 exbibytes. No log is so long, so a master without a secret
 recognises them too.
@@ -43,7 +45,9 @@ REPORT: Final = Struct(">q")
 HEAD: Final = Struct(">qi")
 GREETING: Final = b"SMQ-HA-1"
 MEMBER: Final = b"SMQ-HA-M"
+ASKING_MEMBER: Final = b"SMQ-HA-S"
 MEMBER_SIZE: Final = len(MEMBER) + 16
+SHOWN: Final = -1  # the size in a head that says how far consumers may read
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
 HELLO_SIZE: Final = len(GREETING) + NONCE_SIZE
@@ -74,9 +78,14 @@ class Reports:
 
 
 class Transfers:
-    """Decodes the bytes from a master into pieces of the log. It waits only for complete heads, not for bodies."""
+    """Decodes the bytes from a master into pieces of the log. It waits only for complete heads, not for bodies.
+
+    Attributes:
+        shown: the offset up to which consumers may read; 0 if the master has not said it.
+    """
 
     def __init__(self) -> None:
+        self.shown = 0
         self._head = b""
         self._offset = 0
         self._left = 0
@@ -99,6 +108,9 @@ class Transfers:
             if len(self._head) == HEAD.size:
                 self._offset, self._left = HEAD.unpack(self._head)
                 self._head = b""
+                if self._left == SHOWN and self._offset >= 0:
+                    self.shown, self._left = self._offset, 0
+                    continue
                 if self._offset < 0 or self._left < 0:
                     raise RemoteProtocolError(
                         f"{self._left} bytes of the log from {self._offset} on; is that the haListenPort of a master?"
@@ -207,17 +219,26 @@ class WholeRecords:
         )
 
 
-def introduction(member: int, epoch: int) -> bytes:
-    """The introduction of a slave whose master is elected."""
-    return _MEMBER.pack(MEMBER, member, epoch)
+def introduction(member: int, epoch: int, *, asks_shown: bool = False) -> bytes:
+    """The introduction of a slave whose master is elected.
+
+    Args:
+        asks_shown: whether the master is to say how far consumers may read. An older master would not know it.
+    """
+    return _MEMBER.pack(ASKING_MEMBER if asks_shown else MEMBER, member, epoch)
 
 
-def introduced(said: bytes) -> tuple[int, int]:
-    """The member's broker id, and the epoch of the master that it follows. Raises: RemoteProtocolError."""
+def introduced(said: bytes) -> tuple[int, int, bool]:
+    """The member's broker id, the epoch of its master, and `asks_shown`. Raises: RemoteProtocolError."""
     greeting, member, epoch = _MEMBER.unpack(said)
-    if greeting != MEMBER:
+    if greeting not in (MEMBER, ASKING_MEMBER):
         raise RemoteProtocolError("it does not say which member it is")
-    return member, epoch
+    return member, epoch, greeting == ASKING_MEMBER
+
+
+def is_introduction(said: bytes) -> bool:
+    """Whether an introduction may begin with these bytes."""
+    return any(each.startswith(said[: len(each)]) for each in (MEMBER, ASKING_MEMBER))
 
 
 def hello() -> bytes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -145,14 +145,19 @@ class Dispatch:
             queue.fresh = _writer_of(entries[:at])
         return [queue for queue in held if queue.has_fresh]
 
-    def forget(self, topic: str) -> None:
-        """Drop the entries that are not written of a topic's queues, before the queues are deleted."""
-        for queue in [queue for queue in self._held if queue.topic == topic]:
-            del self._held[queue]
-        for queue in self.dirty:
-            if queue.topic == topic:
-                queue.fresh = BytesWriter()
-        self.dirty = [queue for queue in self.dirty if queue.topic != topic]
+    def forget(self, topic: str, young: Collection[ConsumeQueue]) -> None:
+        """Drop the entries that are not written of a topic's queues but the young ones, before these are deleted."""
+        gone = [queue for queue in (*self._held, *self.dirty) if queue.topic == topic and queue not in young]
+        for queue in gone:
+            self._held.pop(queue, b"")
+            queue.fresh = BytesWriter()
+        self.dirty = [queue for queue in self.dirty if queue not in gone]
+
+    def last_entry(self, queue: ConsumeQueue) -> int:
+        """Return the log offset of a queue's last message, whether it may be shown or not; -1 without any."""
+        held = self._held.get(queue, b"")
+        offset: int = read_i64_be(held, len(held) - ENTRY_SIZE) if held else queue.last_entry()[0]
+        return offset
 
     @property
     def has_batch_to_index(self) -> bool:
@@ -291,6 +296,11 @@ class Dispatch:
         """Make `queue_offset` the queue's next offset."""
         if queue_offset == queue.next_offset:
             return
+        held = self._held.pop(queue, b"")
+        if held:
+            if not queue.has_fresh:
+                self.dirty.append(queue)
+            queue.fresh = _writer_of(held + queue.fresh.getvalue())
         if queue.has_fresh:
             queue.write_fresh()
             self.dirty.remove(queue)

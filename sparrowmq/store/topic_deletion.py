@@ -69,7 +69,7 @@ class Deletion:
         young: dict[ConsumeQueue, None] = {}
         for queue in self._queues.of_topic(topic):
             looked_at[queue] = queue.next_offset
-            if queue.last_entry()[0] >= before:
+            if self._dispatch.last_entry(queue) >= before:
                 young[queue] = None
             yield
         self._intake.dispatch()
@@ -78,8 +78,7 @@ class Deletion:
         yield from self._take_out(topic, before, young)
 
     def _take_out(self, topic: str, end: int, young: Collection[ConsumeQueue]) -> Steps[None]:
-        if not young:
-            self._dispatch.forget(topic)
+        self._dispatch.forget(topic, young)
         try:
             self._ends.delete(topic, end)
         except DiskFull as full:

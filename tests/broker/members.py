@@ -232,6 +232,15 @@ class Members:
         answer = await session.call(pull_request("orders"), accept={19, 20, 21}, timeout_s=10)
         return [bytes(message.body) for message in decoded(answer)]
 
+    async def shows_bodies(self, number: int, *bodies: bytes) -> None:
+        """Return once a member shows these bodies to consumers."""
+        async with asyncio.timeout(20):
+            while True:
+                with suppress(RemoteError):  # it does not know the topic yet
+                    if await self.bodies(number) == list(bodies):
+                        return
+                await asyncio.sleep(0.02)
+
     async def all_bodies(self, number: int) -> list[bytes]:
         """The bodies of all queues of the topic, with a pull for each 32 messages."""
         session = await self.pool.session(f"127.0.0.1:{self._settings[number].port}")

@@ -15,6 +15,7 @@ from msgspec import structs
 from sparrowmq.broker.election import Member
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
+from sparrowmq.broker.replication.slave_link import SHOW_S
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.store.care.backup import backup
@@ -31,7 +32,6 @@ async def never(member: Member, leader: Leader) -> None:
     """In place of what a member does with a lease of an earlier life: nothing."""
 
 
-@pytest.mark.guards("Broker._slave: drop self._show_log()")
 async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_that_was_acknowledged(
     members: Members,
 ) -> None:
@@ -42,7 +42,7 @@ async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_t
     await members.in_sync(1, 2)
     assert await members.send(1, b"both") == OK
     assert await members.send(2, b"no") == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert await members.bodies(2) == [b"alone", b"both"], "its log is proved to be the master's"
+    await members.shows_bodies(2, b"alone", b"both")
     await members.stop(1)
     assert await members.leader() == 2
     assert await members.bodies(2) == [b"alone", b"both"]
@@ -50,9 +50,10 @@ async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_t
     await members.in_sync(1, 2)
     assert await members.send(2, b"again") == OK
     await members.same(1, 2)
-    assert await members.bodies(1) == [b"alone", b"both", b"again"]
+    await members.shows_bodies(1, b"alone", b"both", b"again")
 
 
+@pytest.mark.guards("ShownLog.follow: self._store.show_within(lambda: replica.shown) -> replica.report")
 @pytest.mark.guards("Primary.__init__: drop shown_end")
 async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(members: Members) -> None:
     first = await members.start(1, slave_timeout_ms=300)
@@ -60,17 +61,19 @@ async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(membe
     await members.start(2)
     await members.in_sync(1, 2)
     assert await members.send(1, b"both") == OK
+    await members.shows_bodies(2, b"both")
     assert first.broker is not None and first.broker.term is not None
     in_sync = first.broker.term.in_sync
     assert in_sync is not None
     commit, in_sync._commit = in_sync._commit, members.no_answer
     in_sync.members.add(3)  # which has nothing yet
     assert await members.send(1, b"not at 3") == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    assert await members.bodies(1) == [b"both"]
+    await members.same(1, 2)
+    await asyncio.sleep(5 * SHOW_S)
+    assert await members.bodies(1) == await members.bodies(2) == [b"both"]
     in_sync._commit = commit
-    async with asyncio.timeout(20):
-        while await members.bodies(1) != [b"both", b"not at 3"]:
-            await asyncio.sleep(0.02)
+    await members.shows_bodies(1, b"both", b"not at 3")
+    await members.shows_bodies(2, b"both", b"not at 3")
 
 
 @pytest.mark.guards("Member._follow: term = Term(member, epoch, leader=leader, joined=joined)")
@@ -214,7 +217,7 @@ async def test_a_member_that_etcd_still_has_in_sync_gets_nothing_by_a_new_connec
     await members.same(1, 2)
 
 
-@pytest.mark.guards("Broker._reads: self._may_have_more -> False")
+@pytest.mark.guards("ShownLog.is_hidden: self._is_unproved -> False")
 async def test_a_log_that_was_never_part_of_an_epoch_is_not_cut_not_mixed_and_not_shown(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:

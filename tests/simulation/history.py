@@ -41,13 +41,11 @@ class History:
     Attributes:
         shows_safe_only: consumers see only what survives a power cut, as in a group. A single broker shows a message
             before it is on disk, so another one can take its offset.
-        compares_shown: readers see only what all members in sync have: none of them reads from a slave.
         changes: how many changes of topics, groups and offsets were acknowledged.
     """
 
     scheduler: Scheduler
     shows_safe_only: bool = True
-    compares_shown: bool = True
     violations: list[str] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     acknowledged: dict[Place, str] = field(default_factory=dict)
@@ -101,8 +99,6 @@ class History:
         """A consumer got a message."""
         place = (topic, queue, offset)
         self.shown_ends[queue] = max(self.shown_ends[queue], offset + 1)
-        if not self.compares_shown:
-            return
         if not self.shows_safe_only:
             self.shown[place] = identity
         before = self.shown.setdefault(place, identity)

@@ -1,5 +1,6 @@
 """A topic is deleted for all readers in one step; the files of its queues go in slices, whatever comes in between."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,42 @@ def test_a_start_lists_the_folder_of_a_half_deleted_topic_only_a_few_times(store
     store = stores.open(vfs=disk)
     assert folders(store) == 0
     assert disk.lists < QUEUES / 2
+
+
+@pytest.mark.guards("Dispatch._make_ready: self._held.pop(queue, b'') -> b''")
+@pytest.mark.guards("Deletion.steps: self._dispatch.last_entry(queue) -> queue.last_entry()[0]")
+@pytest.mark.guards("Dispatch.forget: queue not in young -> True")
+@pytest.mark.parametrize("shown_at_deletion", [False, True])
+@pytest.mark.parametrize("shown", range(9))
+def test_a_slave_that_may_show_a_part_of_the_log_gets_the_new_topic_whole(
+    stores: Stores, tmp_path: Path, shown: int, shown_at_deletion: bool
+):
+    """The slave may hold entries of the old topic, and of the new one, when it comes to the deletion."""
+    master = stores.open()
+    ends = [0]
+    for number in range(8):
+        if number == 4:
+            master.delete_topic("Orders")
+        put(master, b"%d" % number, queue_id=number % 2)
+        ends.append(master.end)
+    master.dispatch()
+    limit = ends[shown]
+    slave = stores.open(path=tmp_path / "slave")
+    show = slave.show_within(lambda: limit)
+    for begin, end in pairwise(ends):
+        slave.follow(begin, master.log_bytes(begin, end - begin) or b"")
+        slave.dispatch()
+    if shown_at_deletion:
+        limit = slave.end
+        show()
+        slave.dispatch()
+    at_once(slave.deletion.steps("Orders", ends[4]))
+    for queue_id in range(2):
+        seen = bodies(slave, queue_id=queue_id)
+        assert bodies(master, queue_id=queue_id)[: len(seen)] == seen
+    limit = slave.end
+    show()
+    slave.dispatch()
+    for queue_id in range(2):
+        new = [b"%d" % number for number in (4, 5, 6, 7) if number % 2 == queue_id]
+        assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) == new

@@ -54,6 +54,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
         store: the mark of its store (own_epoch.py). If it equals our own, the leader is an earlier process of ours.
         address: its address for clients.
         shipping: its address for slaves.
+        tells_shown: whether it tells slaves how far consumers may read; older versions do not.
     """
 
     member: int
@@ -61,6 +62,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     address: str
     shipping: str
+    tells_shown: bool = False
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

@@ -166,8 +166,15 @@ class PullHandler:
         return self.held.hold(Held(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
 
     def _lacks(self, found: Read, header: PullMessage) -> bool:
-        """Whether this is a slave, and the client is further than the slave. It must not go back."""
-        return header.queue_offset > found.max_offset and not self._rules.keeps_offsets
+        """Whether the client knows messages that this broker does not show yet. The client must not go back.
+
+        A slave may get them later. A master with a full disk, or a new one, has them in its log.
+        """
+        offset = header.queue_offset
+        if offset <= found.max_offset:
+            return False
+        queue = self._store.queues.get(header.topic, header.queue_id)
+        return not self._rules.keeps_offsets or (queue is not None and offset <= queue.next_offset)
 
     def _hold(self, header: PullMessage, selector: Selector, peer: Peer, timeout_s: float) -> Later:
         self._consumption.held()
@@ -314,8 +321,8 @@ def _sent_away(header: PullMessage) -> Answer:
     return Answer(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
         PullMessageReply(0, header.queue_offset, 0, header.queue_offset),
-        "this broker is a slave, whose slaveReadEnable is false, which lacks this offset, or which knows no master; "
-        "pull from its master",
+        "this broker does not show this offset now; pull from its master. It is a slave (slaveReadEnable=false, or no "
+        "master is known, or the message has not come yet), or its disk is full",
     )
 
 

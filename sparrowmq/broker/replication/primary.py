@@ -100,7 +100,8 @@ class Primary:
         if in_sync is not None:
             in_sync.shipped = self._shipped
             in_sync.log_end = lambda: store.end
-            in_sync.on_advance = store.show_within(in_sync.shown_end)
+            self._show = store.show_within(in_sync.shown_end)
+            in_sync.on_advance = self._show_more
         if rules.is_sync:
             store.also_wait_for(self._safety())
         figures.gauge("sparrowmq_slaves", "slaves of this master", lambda: len(self._following()))
@@ -209,9 +210,21 @@ class Primary:
         link = self._make()
         return link if self._tls is None else Opening(link, self._tls, self._clock, is_silent=True)
 
+    def _show_more(self) -> None:
+        """Show consumers more of the log, here and at slaves."""
+        self._show()
+        for link in self.links:
+            link.tell_shown_soon()
+
     def _make(self) -> SlaveLink:
         link = SlaveLink(
-            self._store, self._shipped, self._clock, self._rules.shipping, self._acknowledged, self._ended
+            self._store,
+            self._shipped,
+            self._clock,
+            self._rules.shipping,
+            self._acknowledged,
+            self._ended,
+            self._in_sync.shown_end if self._in_sync is not None else lambda: 0,
         )
         if len(self.links) >= MOST_LINKS:  # close the least likely slave: the one silent for longest
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(

@@ -83,6 +83,8 @@ class Replica:
         trusts_master: whether the log of the master at this address was equal to ours, without a difference since.
         on_trust: called when the logs were found equal.
         on_lost: called each time there is no master to follow; a name server may know a new address.
+        shown: the offset up to which consumers may read, as an elected master has said it; 0 if it has not.
+        on_shown: called when `shown` has risen.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, rules: ReplicaRules, figures: Figures) -> None:
@@ -91,6 +93,8 @@ class Replica:
         self.trusts_master = False
         self.on_trust: Callable[[], object] = lambda: None
         self.on_lost: Callable[[], object] = lambda: None
+        self.shown = 0
+        self.on_shown: Callable[[], object] = lambda: None
         self._store = store
         self._clock = clock
         self._rules = rules
@@ -216,6 +220,7 @@ class Replica:
                         introduction=rules.introduction,
                         took=self._took,
                         follows=self._follows,
+                        showed=self._showed,
                     ),
                     host,
                     port,
@@ -247,6 +252,11 @@ class Replica:
     def _follows(self) -> None:
         self.trusts_master, self.alarm = True, None
         self.on_trust()
+
+    def _showed(self, offset: int) -> None:
+        if offset > self.shown:
+            self.shown = offset
+            self.on_shown()
 
     def _took(self, count: int) -> None:
         self._taken.value += count

@@ -3,6 +3,7 @@
     the slave's first report    the log is sent from this offset on; 0 means from the oldest file on
     the log grows               new bytes leave at once, in pieces of haTransferBatchSize, as fast as the slave reads
     a later report              the slave has the log up to this offset
+    consumers may read more     the master says so within SHOW_S to a member that has asked
 
 The first report acknowledges nothing: the slave may find afterwards that its log differs from ours.
 The master does not send damaged bytes: a slave gets everything before them, and is then disconnected
@@ -27,10 +28,10 @@ from sparrowmq.protocol.replication import (
     GREETING,
     HEAD,
     HELLO_SIZE,
-    MEMBER,
     MEMBER_SIZE,
     NONCE_SIZE,
     PROOF_SIZE,
+    SHOWN,
     Reports,
 )
 from sparrowmq.store.log.shipping import Shipping
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 4 << 20  # bytes sent per look at the log at most, so that other connections get their turn
 _IN_FLIGHT: Final = 1 << 20  # bytes buffered for a slave that reads slowly
+SHOW_S: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class SlaveLink(asyncio.Protocol):
         shipped: the offset up to which the log may be sent.
         acknowledged: called after the first report, and after each one that acknowledges more.
         ended: called when the connection has ended.
+        shown: returns the offset up to which consumers may read the log of an elected master.
     Attributes:
         acked: the offset up to which the slave has the log, by its last report; None until the first one.
         is_confirmed: whether a later report than the first one has come.
@@ -85,6 +88,7 @@ class SlaveLink(asyncio.Protocol):
         rules: ShippingRules,
         acknowledged: Callable[[SlaveLink], None],
         ended: Callable[[SlaveLink], None],
+        shown: Callable[[], int] = lambda: 0,
     ) -> None:
         self.address = "?"
         self.registered: tuple[int, str] | None = None
@@ -98,6 +102,10 @@ class SlaveLink(asyncio.Protocol):
         self._rules = rules
         self._acknowledged = acknowledged
         self._ended = ended
+        self._shown = shown
+        self._asks_shown = False
+        self._told_shown = 0
+        self._telling: asyncio.TimerHandle | None = None
         self._reports = Reports()
         self._transport: asyncio.Transport | None = None
         self._waiter: Waiter | None = None
@@ -149,6 +157,7 @@ class SlaveLink(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self.tell_shown_soon()
         self._ship(None)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -156,6 +165,8 @@ class SlaveLink(asyncio.Protocol):
         if self._waiter is not None:
             self._waiter.cancel()
             self._waiter = None
+        if self._telling is not None:
+            self._telling.cancel()
         if self.acked is not None:
             log.info("%s has gone", self.who)
         self._ended(self)
@@ -190,6 +201,11 @@ class SlaveLink(asyncio.Protocol):
             self.close(f"it said nothing for {self._rules.silence_s:g} s")
         elif self._is_idle and now - self._last_sent >= self._rules.heartbeat_s:
             self._send_heartbeat()
+
+    def tell_shown_soon(self) -> None:
+        """Tell a member that has asked how far consumers may read."""
+        if self._asks_shown and self.acked is not None and self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(SHOW_S, self._tell_shown)
 
     def close(self, why: str | None = None) -> None:
         """Disconnect the slave at once."""
@@ -233,11 +249,11 @@ class SlaveLink(asyncio.Protocol):
     def _named(self, chunk: bytes, ours: int) -> bytes:
         """Read the member's introduction; return the bytes after it."""
         self._name += chunk
-        if not MEMBER.startswith(self._name[: len(MEMBER)]):
+        if not replication.is_introduction(self._name):
             self.close("only members can follow an elected master: set enableControllerMode=true there, too")
         if len(self._name) < MEMBER_SIZE or self._transport is None:
             return b""
-        self.member, epoch = replication.introduced(self._name[:MEMBER_SIZE])
+        self.member, epoch, self._asks_shown = replication.introduced(self._name[:MEMBER_SIZE])
         if epoch != ours:
             self.close(f"it means to follow the master of epoch {epoch}, and this is epoch {ours}")
         return self._name[MEMBER_SIZE:]
@@ -256,6 +272,7 @@ class SlaveLink(asyncio.Protocol):
         self._acknowledged(self)
         if self.position == end:
             self._send_heartbeat()  # tells the slave at once that it lacks nothing
+        self.tell_shown_soon()
         self._ship(None)
 
     def _refuse(self, reported: int, begin: int, end: int) -> None:
@@ -317,6 +334,13 @@ class SlaveLink(asyncio.Protocol):
         if self._transport is not None:
             log.warning("%s is let go: %s", self.who, why)
             self._transport.close()
+
+    def _tell_shown(self) -> None:
+        self._telling = None
+        shown = self._shown()
+        if self._transport is not None and not self._is_paused and shown > self._told_shown:
+            self._transport.write(HEAD.pack(shown, SHOWN))
+            self._told_shown = shown
 
     def _send_heartbeat(self) -> None:
         if self._transport is not None:

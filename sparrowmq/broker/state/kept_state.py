@@ -97,7 +97,7 @@ class KeptState:
         offsets = Offsets(paths[2], tables.offsets if counts[2] else None)
         users = Users(paths[3], clock, tables.user_table if counts[3] else None)
         if counts[0] and store.flushed.error is None:
-            _delete_queues(store, tables.deleted)
+            _delete_queues(store, _deleted_before(store, found) | tables.deleted)
         for file, is_new in zip((topics.file, groups.file, offsets.file), counts[:3], strict=True):
             if is_new:
                 file.touch()
@@ -173,6 +173,15 @@ def _saved(
     # Java 4.9 has no version of offsets, and 5.x does not raise that of 4.9's.
     version = None if kind is ConsumerOffsets else table.data_version
     return Saved(not is_sealed, version, table.journal)
+
+
+def _deleted_before(store: MessageStore, found: Found) -> dict[str, int]:
+    """Return the topics that neither the newest snapshot nor a later record has, and the log offset of the snapshot.
+
+    Their messages before it belong to topics that were deleted. A slave may not have applied that record.
+    """
+    begin, known = found.begin or 0, found.tables.topics
+    return {queue.topic: begin for queue in store.queues if queue.topic not in known}
 
 
 def _delete_queues(store: MessageStore, deleted: dict[str, int]) -> None:

@@ -428,7 +428,8 @@ SLAVE: dict[str, Any] = {"role": BrokerRole.SLAVE, "broker_id": 1}
 
 
 @pytest.mark.guards(
-    "pull_handler._sent_away: PullMessageReply(0, header.queue_offset, 0, header.queue_offset) -> PullMessageReply(0, 0, 0, 0)"
+    "pull_handler._sent_away: PullMessageReply(0, header.queue_offset, 0, header.queue_offset)"
+    " -> PullMessageReply(0, 0, 0, 0)"
 )
 async def test_a_slave_that_does_not_serve_reads_sends_everybody_to_its_master_after_a_second(
     tmp_path: Path,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.slave_link import ShippingRules, SlaveLink
+from sparrowmq.broker.replication.slave_link import SHOW_S, ShippingRules, SlaveLink
 from sparrowmq.protocol import replication
+from sparrowmq.protocol.replication import HEAD, SHOWN
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.testing.clock import ManualClock
@@ -33,6 +34,7 @@ class Master:
         self.acknowledged: list[int | None] = []
         self.ended: list[SlaveLink] = []
         self.address = ""
+        self.shown = 0
 
     def make(self) -> SlaveLink:
         link = SlaveLink(
@@ -42,6 +44,7 @@ class Master:
             self.rules,
             lambda link: self.acknowledged.append(link.acked),
             self.ended.append,
+            lambda: self.shown,
         )
         self.links.append(link)
         return link
@@ -338,6 +341,27 @@ async def test_a_member_that_follows_in_this_epoch_is_served_in_whatever_pieces_
         slave.report(0)
         assert await slave.follow(elected.store.end) == elected.log()
         assert elected.links[0].member == 2
+
+
+@pytest.mark.guards("SlaveLink._tell_shown: border shown > self._told_shown")
+async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Master) -> None:
+    async with slave_at(elected.address) as slave, slave_at(elected.address) as other:
+        slave.writer.write(replication.introduction(2, 7, asks_shown=True))
+        other.writer.write(replication.introduction(3, 7))
+        for each in (slave, other):
+            each.report(elected.store.end)
+            assert await each.piece() == (elected.store.end, b""), "a heartbeat"
+        for elected.shown in (100, 100, 200):
+            for link in elected.links:
+                link.tell_shown_soon()
+            await asyncio.sleep(5 * SHOW_S)
+        heads = await slave.reader.readexactly(2 * HEAD.size)
+        assert list(HEAD.iter_unpack(heads)) == [(100, SHOWN), (200, SHOWN)]
+        elected.links[0].look()
+        elected.fill(1)
+        assert (await other.piece())[1] == elected.log(elected.store.end // 4 * 3), (
+            "older ones know no such head"
+        )
 
 
 @pytest.mark.guards("SlaveLink._named: false ours")

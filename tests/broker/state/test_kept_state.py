@@ -237,6 +237,26 @@ async def test_a_topic_that_only_the_store_knows_to_be_wider_gets_its_queues(
     master.store.close()
 
 
+@pytest.mark.guards("KeptState.load: _deleted_before(store, found) | tables.deleted -> tables.deleted")
+async def test_queues_of_a_topic_that_was_deleted_before_the_newest_snapshot_go_at_the_start(
+    settings: BrokerSettings,
+) -> None:
+    """A slave may have both in its log, and end before it has applied either."""
+    master = await Master(settings).lead()
+    master.state.topics.put(TopicConfig("gone", 2, 2))
+    put(master.store, b"x", "gone", 0)
+    master.state.topics.delete("gone")
+    assert master.journal.write_snapshot()
+    for name in ("kept", "young"):
+        master.state.topics.put(TopicConfig(name, 2, 2))
+        put(master.store, b"x", name, 0)
+    master.state.topics._table.pop("young")  # as if the log could not take it
+    master.write()
+    master.store.close()
+    found = kept(replace(settings))
+    assert "gone" not in found.queues and {"kept", "young"} <= set(found.queues)
+
+
 async def test_queues_of_a_deleted_topic_that_came_back_go_at_the_start(settings: BrokerSettings) -> None:
     master = await Master(settings).lead()
     for name in ("gone", "again"):
