@@ -17,7 +17,7 @@ from typing import Final
 from tests.simulation.simulate import Outcome, outcome_of
 
 _NUMBERS: Final = (
-    *("elections", "failovers", "acknowledged", "shown", "changes", "later"),
+    *("elections", "failovers", "acknowledged", "shown", "popped", "changes", "later"),
     *("backups", "failed_backups"),
 )
 _RUNS_OF_A_WORKER = 40  # then another process goes on: what a run leaves in memory is gone
@@ -68,8 +68,8 @@ class _Total:
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self._faults.items()))
         return (
             f"faults: {faults}\n"
-            f"{numbers['acknowledged']} acknowledged, {numbers['shown']} shown, {numbers['later']} for later, "
-            f"{numbers['changes']} changes of topics, groups and offsets, "
+            f"{numbers['acknowledged']} acknowledged, {numbers['shown']} shown, {numbers['popped']} popped, "
+            f"{numbers['later']} for later, {numbers['changes']} changes of topics, groups and offsets, "
             f"{numbers['backups']} backups compared, {numbers['failed_backups']} refused\n"
             f"{self.count} runs, {hours:.2f} simulated hours in {self._cpu_s / 60:.2f} CPU minutes, "
             f"{numbers['elections']} elections, {numbers['failovers']} after the death of a master, "
@@ -131,8 +131,8 @@ def _show(found: Outcome, most: int) -> None:
     sys.stdout.write(
         f"seed {found.seed}: {found.simulated_s:.0f} s in {found.cpu_s:.1f} s, {found.elections} elections "
         f"({found.failovers} after a death), {faults} faults, {found.acknowledged} acknowledged, "
-        f"{found.changes} changes, {found.later} for later, {found.shown} shown, {found.failed} failed, "
-        f"{found.backups} backups, trace {found.trace_hash}\n"
+        f"{found.changes} changes, {found.later} for later, {found.shown} shown, {found.popped} popped, "
+        f"{found.failed} failed, {found.backups} backups, trace {found.trace_hash}\n"
     )
     if found.violations:
         sys.stdout.write("".join(f"{each}\n" for each in found.recent[len(found.recent) - most :]))

@@ -3,9 +3,10 @@
     a message that was acknowledged with SEND_OK is at the offset that the answer named, at the end and ever after
     no offset is given to two messages; no message is stored twice by one send
     a queue keeps the order of a sender's acknowledged messages
-    the message at an offset never changes after a consumer saw it
+    the message at an offset never changes after a consumer saw it, and no consumer gets it twice
     a delayed message, a timed one and that of a committed transaction are delivered once; of one rolled back, never
     the messages of a staged batch are published once, all or none, in their order
+    a message that is popped comes at least once, and never after the answer to its acknowledgement
     what an operator changed stays: topics, their queues, groups, committed offsets
 
 An operation without an answer may have happened or not; the next answer of the same kind decides.
@@ -57,6 +58,8 @@ class History:
         default_factory=Counter
     )  # by queue, behind the last message that was shown
     later: dict[str, Fate] = field(default_factory=dict)
+    poppable: dict[str, None] = field(default_factory=dict)  # that were acknowledged as sent
+    pops: dict[str, bool] = field(default_factory=dict)  # that came, and whether they are acknowledged
     batches: list[list[str]] = field(default_factory=list)  # that were staged, in their order
     topics: dict[str, set[int]] = field(
         default_factory=dict
@@ -95,9 +98,11 @@ class History:
         self.scheduler.note(f"acknowledged {identity} for {when}")
         self.later[identity] = Fate.ONCE
 
-    def saw(self, topic: str, queue: int, offset: int, identity: str) -> None:
-        """A consumer got a message."""
+    def saw(self, topic: str, queue: int, offset: int, identity: str, least: int = 0) -> None:
+        """A consumer got a message; it had all before the offset `least`."""
         place = (topic, queue, offset)
+        if offset < least:
+            self.violated("read again", f"{place} came to a consumer that was at offset {least}")
         self.shown_ends[queue] = max(self.shown_ends[queue], offset + 1)
         if not self.shows_safe_only:
             self.shown[place] = identity
@@ -179,6 +184,21 @@ class History:
                     "order of batches", f"{identity} comes after number {last[queue]} in queue {queue}"
                 )
             last[queue] = number
+
+    def popped(self, identity: str) -> None:
+        """A message came to a consumer that pops."""
+        if self.pops.setdefault(identity, False):
+            self.violated("popped again", f"{identity} came after the answer to its acknowledgement")
+
+    def pop_settled(self, identity: str) -> None:
+        """A consumer's acknowledgement was answered."""
+        self.scheduler.note(f"popped {identity}")
+        self.pops[identity] = True
+
+    def check_pops(self) -> None:
+        """Compare what came with what was sent."""
+        for identity in self.poppable.keys() - self.pops.keys():
+            self.violated("never popped", f"{identity} was acknowledged, and came to no consumer")
 
     def check_state(
         self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]

@@ -35,6 +35,7 @@ class Outcome:
     Attributes:
         shown: messages that consumers got.
         changes: acknowledged changes of topics, groups and offsets.
+        popped: messages whose acknowledgement was answered to a consumer that pops.
         later: acknowledged messages for later: delayed ones, and those of transactions and staged batches.
         failovers: the number of elections after the death of a leader's process.
         backups: the number of those that were made and compared.
@@ -50,6 +51,7 @@ class Outcome:
     broken: dict[str, int]
     acknowledged: int
     shown: int
+    popped: int
     failed: int
     changes: int
     later: int
@@ -105,6 +107,7 @@ class Run:
             broken=dict(history.broken),
             acknowledged=len(history.acknowledged),
             shown=len(history.shown),
+            popped=sum(history.pops.values()),
             failed=history.failed,
             changes=history.changes,
             later=sum(fate is Fate.ONCE for fate in history.later.values()),

@@ -25,6 +25,7 @@ def test_run_without_faults_keeps_every_promise():
     assert found.violations == []
     assert found.acknowledged > 50
     assert found.changes > 10
+    assert found.popped > 10
     not_shown = {place for place in run.history.acknowledged if place[0] == ORDERS} - run.history.shown.keys()
     assert len(not_shown) < 3, "the last ones may come when the consumer has ended"
     assert not [line for line in found.recent if " WARNING the chore " in line]
@@ -193,7 +194,12 @@ def test_history_finds_each_broken_promise():
     history.stored("orders", 0, 0, "s1-1")
     history.stored("orders", 0, 1, "s1-2")
     history.stored("orders", 0, 0, "s2-1")
-    history.saw("orders", 0, 1, "s2-9")
+    history.saw("orders", 0, 1, "s2-9", 2)
+    history.poppable["p1-1"] = None
+    history.popped("p1-2")
+    history.pop_settled("p1-2")
+    history.popped("p1-2")
+    history.check_pops()
     history.later = {"d1-1": Fate.ONCE, "d1-2": Fate.ONCE, "d1-3": Fate.NEVER}
     history.topics, history.groups = {"t1": {2}}, {"g1": {True}}
     history.offsets = {("readers", 0): {7}}
@@ -205,6 +211,9 @@ def test_history_finds_each_broken_promise():
     assert set(history.broken) == {
         "offset given twice",
         "shown, then changed",
+        "read again",
+        "popped again",
+        "never popped",
         "acknowledged message lost",
         "shown message lost",
         "stored twice",

@@ -20,6 +20,8 @@ from tests.simulation.administration import Administration
 from tests.simulation.cluster import BROKER, Cluster
 from tests.simulation.history import ORDERS, QUEUES, Fate, History, Place
 from tests.simulation.operator import Operator
+from tests.simulation.pops import POPPED, Poppers
+from tests.simulation.pops import QUEUES as POPPED_QUEUES
 from tests.simulation.staged_batches import QUEUES as STAGED_QUEUES
 from tests.simulation.staged_batches import STAGED, BatchWriter
 from tests.simulation.watcher import Watcher
@@ -58,6 +60,7 @@ class Workload:
 
     def start(self) -> None:
         """Start all clients."""
+        poppers = Poppers(self)
         programs: list[Callable[[Client], Awaitable[None]]] = [
             self._send,
             self._send,
@@ -70,6 +73,9 @@ class Workload:
             self._transactions,
             BatchWriter(self).run,
             Watcher(self).run,
+            poppers.send,
+            poppers.consume,
+            poppers.consume,
         ]
         self.cluster.client(self._prepare)
         self.cluster.client(self.operator.run)
@@ -78,7 +84,8 @@ class Workload:
 
     async def _prepare(self) -> None:
         async with self.cluster.connect() as mq:
-            for topic, queues in ((ORDERS, QUEUES), (LATER, QUEUES), (STAGED, STAGED_QUEUES)):
+            widths = {ORDERS: QUEUES, LATER: QUEUES, STAGED: STAGED_QUEUES, POPPED: POPPED_QUEUES}
+            for topic, queues in widths.items():
                 await self._until_done(partial(mq.admin.create_topic, topic, queues=queues, exist_ok=True))
         self.is_ready = True
 
@@ -190,10 +197,8 @@ class Workload:
                 try:
                     for message in await reader.poll(timeout_s=2.0):
                         queue, offset = message.queue.queue_id, message.offset
-                        self.history.saw(ORDERS, queue, offset, message.body.decode().rstrip())
-                        if offset < ends[queue]:
-                            what = f"offset {offset} of queue {queue}, and {ends[queue] - 1} before it"
-                            self.history.violated("read again", what)
+                        identity = message.body.decode().rstrip()
+                        self.history.saw(ORDERS, queue, offset, identity, ends[queue])
                         ends[queue] = offset + 1
                     await self._commit(mq, "readers", self.rng.randrange(QUEUES))
                 except SparrowError as error:
@@ -229,6 +234,7 @@ class Workload:
             staged = await self._until_done(lambda: self._read(mq, STAGED))
             self.history.check_later(Counter(later.values()) + Counter(staged.values()))
             self.history.check_batches(staged)
+            self.history.check_pops()
             await self._until_done(lambda: self._check_state(mq))
         self.found = found
 
