@@ -6,6 +6,7 @@
     the message at an offset never changes after a consumer saw it, and no consumer gets it twice
     a delayed message, a timed one and that of a committed transaction are delivered once; of one rolled back, never
     the messages of a staged batch are published once, all or none, in their order
+    each message is handled by a consumer group, and by an ordered one not before those before it in its queue
     a message that is popped comes at least once, and never after the answer to its acknowledgement
     what an operator changed stays: topics, their queues, groups, committed offsets
 
@@ -60,6 +61,8 @@ class History:
     later: dict[str, Fate] = field(default_factory=dict)
     poppable: dict[str, None] = field(default_factory=dict)  # that were acknowledged as sent
     pops: dict[str, bool] = field(default_factory=dict)  # that came, and whether they are acknowledged
+    handled: dict[str, None] = field(default_factory=dict)  # by the group "workers"
+    sorted_ends: Counter[int] = field(default_factory=Counter)  # by queue, behind the last handled in order
     batches: list[list[str]] = field(default_factory=list)  # that were staged, in their order
     topics: dict[str, set[int]] = field(
         default_factory=dict
@@ -199,6 +202,25 @@ class History:
         """Compare what came with what was sent."""
         for identity in self.poppable.keys() - self.pops.keys():
             self.violated("never popped", f"{identity} was acknowledged, and came to no consumer")
+
+    def worked(self, identity: str) -> None:
+        """A member of a group handled a message."""
+        self.handled[identity] = None
+
+    def sorted(self, queue: int, offset: int) -> None:
+        """A member of an ordered group handled a message."""
+        end = self.sorted_ends[queue]
+        if offset > end:
+            self.violated("overtaken", f"offset {offset} of queue {queue} was handled, and {end} was not")
+        self.sorted_ends[queue] = max(end, offset + 1)
+
+    def check_handled(self) -> None:
+        """Compare what was handled with what was acknowledged."""
+        for (topic, queue, offset), identity in self.acknowledged.items():
+            if topic == ORDERS and identity not in self.handled:
+                self.violated("never handled", f"{identity}, at offset {offset} of queue {queue}")
+            if topic == ORDERS and offset >= self.sorted_ends[queue]:
+                self.violated("never handled", f"{identity}, in order")
 
     def check_state(
         self, topics: dict[str, int], groups: set[str], offsets: dict[tuple[str, int], int | None]

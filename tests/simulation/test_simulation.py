@@ -26,6 +26,8 @@ def test_run_without_faults_keeps_every_promise():
     assert found.acknowledged > 50
     assert found.changes > 10
     assert found.popped > 10
+    assert len(run.history.handled) > 50
+    assert run.history.sorted_ends.total() > 50
     not_shown = {place for place in run.history.acknowledged if place[0] == ORDERS} - run.history.shown.keys()
     assert len(not_shown) < 3, "the last ones may come when the consumer has ended"
     assert not [line for line in found.recent if " WARNING the chore " in line]
@@ -200,6 +202,8 @@ def test_history_finds_each_broken_promise():
     history.pop_settled("p1-2")
     history.popped("p1-2")
     history.check_pops()
+    history.sorted(0, 1)
+    history.check_handled()
     history.later = {"d1-1": Fate.ONCE, "d1-2": Fate.ONCE, "d1-3": Fate.NEVER}
     history.topics, history.groups = {"t1": {2}}, {"g1": {True}}
     history.offsets = {("readers", 0): {7}}
@@ -212,6 +216,8 @@ def test_history_finds_each_broken_promise():
         "offset given twice",
         "shown, then changed",
         "read again",
+        "overtaken",
+        "never handled",
         "popped again",
         "never popped",
         "acknowledged message lost",

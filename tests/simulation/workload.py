@@ -19,6 +19,8 @@ from sparrowmq.remoting.session import Session
 from tests.simulation.administration import Administration
 from tests.simulation.cluster import BROKER, Cluster
 from tests.simulation.history import ORDERS, QUEUES, Fate, History, Place
+from tests.simulation.members import COUNT as MEMBERS
+from tests.simulation.members import Members
 from tests.simulation.operator import Operator
 from tests.simulation.pops import POPPED, Poppers
 from tests.simulation.pops import QUEUES as POPPED_QUEUES
@@ -60,7 +62,7 @@ class Workload:
 
     def start(self) -> None:
         """Start all clients."""
-        poppers = Poppers(self)
+        poppers, members = Poppers(self), Members(self)
         programs: list[Callable[[Client], Awaitable[None]]] = [
             self._send,
             self._send,
@@ -76,6 +78,7 @@ class Workload:
             poppers.send,
             poppers.consume,
             poppers.consume,
+            *[members.work, members.sort] * MEMBERS,
         ]
         self.cluster.client(self._prepare)
         self.cluster.client(self.operator.run)
@@ -235,6 +238,7 @@ class Workload:
             self.history.check_later(Counter(later.values()) + Counter(staged.values()))
             self.history.check_batches(staged)
             self.history.check_pops()
+            self.history.check_handled()
             await self._until_done(lambda: self._check_state(mq))
         self.found = found
 

@@ -289,11 +289,15 @@ class World:
         if was_collected:
             gc.enable()
 
+    def _pid(self) -> int:
+        loop = asyncio._get_running_loop()
+        return 1000 + (loop.owner.number if isinstance(loop, ProcessLoop) else self._processes)
+
     def _replacements(self) -> Iterator[tuple[Any, str, Any]]:
         for name, call in self.files.replaced.items():
             yield os, name, call
         yield os, "urandom", self._entropy.randbytes
-        yield os, "getpid", lambda: 1000 + self._processes
+        yield os, "getpid", self._pid
         yield io, "open", self.files.open
         yield builtins, "open", self.files.open
         yield vfs, "_sync_data", self.files.replaced["fdatasync"]
