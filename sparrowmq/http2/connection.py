@@ -46,6 +46,7 @@ from sparrowmq.http2.request_headers import (
 from sparrowmq.http2.streams import Stream
 
 CONNECTION_WINDOW: Final = 4 * 1024 * 1024
+STREAM_BYTES: Final = 4096  # the memory of a call, with its task
 BURST_S: Final = 0.005  # for the frames of one chunk, before other connections have their turn
 REMEMBERED_RESETS: Final = 1_000  # streams that we reset; the peer may have sent frames before it knew
 EARNED_BY_FRAME: Final = (
@@ -76,7 +77,7 @@ class Connection:
         fault: the rule that the peer broke; None while all is well.
         has_more: received frames wait for `go_on`.
         is_settled: the peer's preface and first settings are here.
-        held_bytes: of requests that are not handled yet.
+        held_bytes: of requests that are not handled yet, with their headers and streams.
         is_draining: new requests are refused.
     """
 
@@ -99,8 +100,7 @@ class Connection:
         self._last_id = 0
         self._window = CONNECTION_WINDOW
         self._resets: dict[int, None] = {}
-        self._block: list[bytes] = []
-        self._block_bytes = 0
+        self._block = bytearray()
         self._block_id = 0  # 0: no header block is unfinished
         self._block_ends_stream = False
         self._block_fault: StreamFault | None = None
@@ -144,6 +144,12 @@ class Connection:
         self.held_bytes -= count
         if not stream.has_peer_ended and stream.receive_window + stream.held_bytes < FIRST_WINDOW // 2:
             self._widen(stream, FIRST_WINDOW - stream.held_bytes)
+
+    def keep(self, stream: Stream, count: int) -> None:
+        """Count `count` bytes more of memory that a stream occupies besides its data; fewer, if negative."""
+        if not stream.is_closed:
+            stream.kept_bytes += count
+            self.held_bytes += count
 
     def expects(self, stream: Stream, count: int) -> None:
         """Let the peer send `count` bytes more of a stream, because a message needs them."""
@@ -385,22 +391,19 @@ class Connection:
             self._take_block(stream_id, block)
             return
         self._block_id = stream_id
-        self._block.append(block)
-        self._block_bytes = len(block)
+        self._block += block
 
     def _take_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not self._block_id:
             raise ConnectionFault(PROTOCOL_ERROR, "CONTINUATION without HEADERS before it")
-        self._block_bytes += len(payload)
-        if self._block_bytes > self._limits.header_block_bytes:
+        self._block += payload
+        if len(self._block) > self._limits.header_block_bytes:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "a header block is too large")
         if not payload:
             self._stay_calm()
-        self._block.append(payload)
         if flags & frames.END_HEADERS:
-            block = b"".join(self._block)
+            block = bytes(self._block)
             self._block.clear()
-            self._block_bytes = 0
             self._block_id = 0
             self._take_block(stream_id, block)
 
@@ -438,6 +441,7 @@ class Connection:
         stream.state = states.PEER_ENDED if is_end else states.OPEN
         stream.body_bytes = request.body_bytes
         self.streams[stream_id] = stream
+        self.keep(stream, STREAM_BYTES + min(request.list_bytes, self._limits.header_list_bytes))
         self._receiver.request(stream, request, is_end)
 
     def _take_trailers(self, stream: Stream, pairs: list[tuple[bytes, bytes]], is_end: bool) -> None:
@@ -476,7 +480,6 @@ class Connection:
         self.fault = fault
         self._rest.clear()
         self._block.clear()
-        self._block_bytes = 0
         self.output.pieces.append(frames.goaway_frame(self._last_id, fault.code, fault.why))
 
     def _closed(self, stream: Stream, is_answered: bool) -> None:
@@ -484,8 +487,8 @@ class Connection:
             self._note_reset(stream.stream_id)
         stream.state = states.CLOSED
         self.streams.pop(stream.stream_id, None)
-        self.held_bytes -= stream.held_bytes
-        stream.held_bytes = 0
+        self.held_bytes -= stream.held_bytes + stream.kept_bytes
+        stream.held_bytes = stream.kept_bytes = 0
         if is_answered:
             self.output.sent_frames += 1
         self._receiver.ended(stream)

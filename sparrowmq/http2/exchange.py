@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
-UNSENT_BYTES: Final = 64 * 1024  # of a stream of answers, before `send` waits
+UNSENT_BYTES: Final = 512 * 1024  # of a stream, before `send` waits: what a receive found is counted there
 _BROKEN: Final = "the server failed to handle the call; its log says why"
 _LATE: Final = "the time limit of the call is over"
 
@@ -40,6 +40,7 @@ class Surroundings:
     clock: Clock
     spawn: Spawn  # starts a method's task
     flush: Callable[[], object]  # has the connection write its output soon
+    inflating: asyncio.Lock  # of the server: one message after the other is decompressed
 
 
 class Exchange:
@@ -59,6 +60,7 @@ class Exchange:
         self._timer: Timer | None = None
         self._is_whole = False  # the client sends no more
         self._has_headers = False  # of the answer
+        self._has_message = False  # the client has sent one
         left_s = call.time_left_s
         if left_s is not None:
             self._timer = around.clock.call_later(left_s, self._time_is_over)
@@ -89,7 +91,8 @@ class Exchange:
     @property
     def is_unfinished(self) -> bool:
         """Whether the client owes the rest of a message."""
-        return not self._is_whole and self._reader.missing_bytes() > 0 and self._reader.held_bytes > 0
+        has_begun = self._reader.held_bytes > 0 or not self._has_message
+        return not self._is_whole and has_begun and self._reader.missing_bytes() > 0
 
     def fail(self, code: int, message: str) -> None:
         """End the call with an error."""
@@ -115,6 +118,14 @@ class Exchange:
         """Let the client send the rest of a large message. Raises: GrpcError, it is too large."""
         if not self._is_whole:
             self._around.connection.expects(self._stream, self._reader.missing_bytes())
+
+    async def _decompressed(self, message: bytes) -> bytes:
+        """Decompress a message beside the loop, as a small one may become large. Raises: GrpcError."""
+        async with self._around.inflating:
+            plain = await asyncio.to_thread(self._reader.decompressed, message)
+        self._around.connection.keep(self._stream, len(plain))
+        self._around.flush()
+        return plain
 
     def _time_is_over(self) -> None:
         self._timer = None
@@ -146,7 +157,18 @@ class UnaryExchange(Exchange):
         message = self._reader.next()
         if message is None or self._reader.held_bytes:
             raise GrpcError(Status.INTERNAL, "the request is not exactly one message")
-        self._handle(message)
+        if self._reader.is_compressed:
+            self._task = self._around.spawn(self._handle_compressed(message))
+        else:
+            self._handle(message)
+
+    async def _handle_compressed(self, message: bytes) -> None:
+        try:
+            message = await self._decompressed(message)
+        except GrpcError as error:
+            self.fail(error.code, error.message)
+        else:
+            self._handle(message)
 
     def _handle(self, message: bytes) -> None:
         try:
@@ -214,9 +236,12 @@ class StreamExchange(Exchange):
             before = self._reader.held_bytes
             message = self._reader.next()
             if message is not None:
-                self._around.connection.consumed(self._stream, before - self._reader.held_bytes)
+                size, kept = before - self._reader.held_bytes, self._stream.kept_bytes
+                self._has_message = True
+                yield await self._decompressed(message) if self._reader.is_compressed else message
+                self._around.connection.keep(self._stream, kept - self._stream.kept_bytes)
+                self._around.connection.consumed(self._stream, size)
                 self._around.flush()
-                yield message
             elif self._is_whole:
                 if self._reader.held_bytes:
                     raise GrpcError(Status.INTERNAL, "the last message of the request is not whole")

@@ -28,13 +28,16 @@ class MessageReader:
     Args:
         most_bytes: the largest message.
         encoding: of compressed messages.
+    Attributes:
+        is_compressed: the last message is, and needs `decompressed`.
     """
 
-    __slots__ = ("_bytes", "_encoding", "_most_bytes")
+    __slots__ = ("_bytes", "_encoding", "_most_bytes", "is_compressed")
 
     def __init__(self, most_bytes: int, encoding: str = "identity") -> None:
         self._bytes = bytearray()
         self._most_bytes = most_bytes
+        self.is_compressed = False
         self._encoding = encoding
 
     def add(self, data: bytes) -> None:
@@ -54,9 +57,9 @@ class MessageReader:
         return max(0, (HEAD_BYTES if held < HEAD_BYTES else HEAD_BYTES + self._length()) - held)
 
     def next(self) -> bytes | None:
-        """Return the next message, or None if it is not whole.
+        """Return the next message as it was sent, or None if it is not whole.
 
-        Raises: GrpcError, it is too large, or cannot be decompressed.
+        Raises: GrpcError, it is too large, or compressed in an unknown way.
         """
         if len(self._bytes) < HEAD_BYTES:
             return None
@@ -66,7 +69,12 @@ class MessageReader:
         flag = self._bytes[0]
         message = bytes(self._bytes[HEAD_BYTES:end])
         del self._bytes[:end]
-        return message if flag == 0 else self._decompressed(flag, message)
+        if flag and (flag != 1 or self._encoding != "gzip"):
+            raise GrpcError(
+                Status.INTERNAL, f"a message has the flag {flag} and the encoding {self._encoding}"
+            )
+        self.is_compressed = flag == 1
+        return message
 
     def _length(self) -> int:
         length = int.from_bytes(self._bytes[1:HEAD_BYTES], "big")
@@ -74,11 +82,11 @@ class MessageReader:
             raise _too_large(self._most_bytes)
         return length
 
-    def _decompressed(self, flag: int, message: bytes) -> bytes:
-        if flag != 1 or self._encoding != "gzip":
-            raise GrpcError(
-                Status.INTERNAL, f"a message has the flag {flag} and the encoding {self._encoding}"
-            )
+    def decompressed(self, message: bytes) -> bytes:
+        """Decompress a message. 16 KB may take 20 ms, so this belongs into a thread.
+
+        Raises: GrpcError, it cannot be decompressed, or is too large.
+        """
         try:
             inflater = zlib.decompressobj(_GZIP)
             whole = inflater.decompress(message, self._most_bytes + 1)

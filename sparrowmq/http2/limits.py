@@ -16,13 +16,14 @@ class Limits:
         header_list_bytes: names, values, and 32 bytes for each header of a request; larger ones get status 431.
         header_block_bytes: of one request's compressed headers, in all its frames; more ends the connection.
         message_bytes: of one request message, also after decompression.
-        held_bytes: of all connections' requests that are not handled yet. Above that, the connection with most of them
-            is ended.
+        occupied_bytes: of all connections' open calls: their headers, their messages until these are handled, and the
+            answers that peers have not read. Above that, the connection with most of them is ended.
         unsent_bytes: of one connection's answers. Above that it gets no new calls.
         control_frames, control_frames_per_s: frames that cost work and bring no call (pings, settings, resets, empty
             frames): so many at once, and so many a second. More end the connection.
         opening_s: the time for TLS, the first bytes and the first settings.
-        partial_s: an unfinished frame, header block or message that does not grow for this time ends its connection.
+        partial_s: an unfinished frame or header block that does not grow for this time ends its connection; an
+            unfinished message, or the first one of a call, ends its call.
         unread_s: a peer that leaves answers unread for this time is disconnected.
         ping_after_s: a peer without a byte for this time is asked by PING; without an answer it is disconnected.
         idle_s: a connection without calls and without a byte for this time is ended.
@@ -34,7 +35,7 @@ class Limits:
     header_list_bytes: int = 16 * 1024
     header_block_bytes: int = 32 * 1024
     message_bytes: int = 16 * 1024 * 1024
-    held_bytes: int = 256 * 1024 * 1024
+    occupied_bytes: int = 256 * 1024 * 1024
     unsent_bytes: int = 32 * 1024 * 1024
     control_frames: int = 2_000
     control_frames_per_s: float = 500.0

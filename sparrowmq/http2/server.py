@@ -58,7 +58,7 @@ class GrpcServer:
         setting: str = "grpcServerPort",
     ) -> None:
         self.port = 0
-        self._held_bytes = 0
+        self._occupied_bytes = 0
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
         self._limited = LimitedSessions[GrpcSession](
@@ -80,6 +80,7 @@ class GrpcServer:
             self._limited.discard,
             self._holds,
             LogLimit(self._clock),
+            asyncio.Lock(),
         )
 
     async def __aenter__(self) -> GrpcServer:
@@ -163,14 +164,14 @@ class GrpcServer:
                 session.check()
 
     def _holds(self, session: GrpcSession, change: int) -> None:
-        self._held_bytes += change
-        if change > 0 and self._held_bytes > self._limits.held_bytes:
+        self._occupied_bytes += change
+        if change > 0 and self._occupied_bytes > self._limits.occupied_bytes:
             self._end_largest()
 
     def _end_largest(self) -> None:
-        """End the connection whose requests hold most memory, as all together hold too much."""
-        session = max(self.sessions, key=lambda each: each.connection.held_bytes, default=None)
+        """End the connection that occupies most memory, as all together occupy too much."""
+        session = max(self.sessions, key=lambda each: each.occupied_bytes, default=None)
         if session is not None:
-            text = "ending the gRPC connection of %s: its requests hold too much memory"
+            text = "ending the gRPC connection of %s: its calls and unread answers occupy too much memory"
             self._hall.lines.log(log, logging.WARNING, text, session.address)
             session.abort()

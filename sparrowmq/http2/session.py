@@ -43,8 +43,9 @@ class Hall:
 
     Attributes:
         begun, ended: called with a session when its socket is connected, and when it has ended.
-        holds: called with a session and the change of its `held_bytes`.
+        holds: called with a session and the change of the bytes that it occupies.
         lines: the log lines that peers cause.
+        inflating: see `Surroundings`.
     """
 
     methods: Mapping[str, Method]
@@ -56,6 +57,7 @@ class Hall:
     ended: Callable[[GrpcSession], object]
     holds: Callable[[GrpcSession, int], object]
     lines: LogLimit
+    inflating: asyncio.Lock
 
 
 class Answering(Protocol):
@@ -98,7 +100,7 @@ class GrpcSession:
         self.connection = Connection(self, hall.limits, hall.clock.monotonic)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
-        self._around = Surroundings(self.connection, hall.clock, hall.spawn, self._flush_soon)
+        self._around = Surroundings(self.connection, hall.clock, hall.spawn, self._flush_soon, hall.inflating)
         self._is_receiving = False
         self._flush_due = False
         self._go_on_due = False
@@ -106,9 +108,18 @@ class GrpcSession:
         self._last_read = self._began = hall.clock.monotonic()
         self._pinged_at = 0.0
         self._is_leaving = False
-        self._held_bytes = 0  # as the server counts them
+        self._counted_bytes = 0  # of `occupied_bytes`, by the server
         self._stuck_since = 0.0
         self._sent_then = 0
+
+    @property
+    def occupied_bytes(self) -> int:
+        """The memory of its requests and of the answers that its peer has not read."""
+        output = self.connection.output
+        size = self.connection.held_bytes + output.pending_bytes
+        if output.is_stopped and not self.closed and self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        return size
 
     # What the event loop calls --------------------------------------------------------------------------------------
 
@@ -148,7 +159,7 @@ class GrpcSession:
         if not self.closed:
             self.closed = True
             self.connection.end()
-            self._count_held()
+            self._count_occupied()
             self._hall.ended(self)
 
     def pause_writing(self) -> None:
@@ -282,9 +293,9 @@ class GrpcSession:
         connection = self.connection
         if self.closed or self._is_leaving or self._transport is None:
             return
-        self._count_held()
         has_more = connection.output.flush() if connection.output.is_waiting else False
         self._write()
+        self._count_occupied()
         if connection.fault is not None:
             self._end_faulty()
             return
@@ -292,10 +303,10 @@ class GrpcSession:
             self._go_on_soon()
         self._regulate()
 
-    def _count_held(self) -> None:
-        change = self.connection.held_bytes - self._held_bytes
+    def _count_occupied(self) -> None:
+        change = self.occupied_bytes - self._counted_bytes
         if change:
-            self._held_bytes += change
+            self._counted_bytes += change
             self._hall.holds(self, change)
 
     def _write(self) -> None:

@@ -17,6 +17,7 @@ class Stream:
         call: the receiver's own object for the stream.
         receive_window: the bytes that the peer may still send.
         held_bytes: received and not `consumed` yet.
+        kept_bytes: other memory of the request: the stream itself, its headers, its messages that grew.
         send_window: the bytes that the peer takes; negative after its settings made windows smaller.
         pending, pending_bytes: output that waits.
         end_block: the trailers behind the output; None before the end.
@@ -28,6 +29,7 @@ class Stream:
         "call",
         "end_block",
         "held_bytes",
+        "kept_bytes",
         "pending",
         "pending_bytes",
         "receive_window",
@@ -42,6 +44,7 @@ class Stream:
         self.call: Any = None
         self.receive_window = FIRST_WINDOW
         self.held_bytes = 0
+        self.kept_bytes = 0
         self.send_window = send_window
         self.pending: deque[bytes] = deque()
         self.pending_bytes = 0

@@ -14,7 +14,7 @@ from sparrowmq.http2.grpc_wire import MessageReader, framed, timeout_s
 
 
 def all_of(reader):
-    return list(iter(reader.next, None))
+    return [reader.decompressed(each) if reader.is_compressed else each for each in iter(reader.next, None)]
 
 
 @given(some.lists(some.binary(max_size=50)), some.integers(1, 20))
@@ -73,7 +73,7 @@ def test_wrong_compression_is_refused(raw, encoding, code):
     reader = MessageReader(1000, encoding)
     reader.add(raw)
     with pytest.raises(GrpcError) as caught:
-        reader.next()
+        all_of(reader)
     assert caught.value.code == code
 
 
@@ -84,7 +84,7 @@ def test_a_small_message_does_not_become_a_large_one_in_memory():
     tracemalloc.start()
     try:
         with pytest.raises(GrpcError):
-            reader.next()
+            all_of(reader)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()

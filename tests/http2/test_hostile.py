@@ -82,7 +82,7 @@ def check(served):
     connection, output = served.connection, served.connection.output
     streams = connection.streams.values()
     assert len(streams) <= LIMITS.streams
-    assert connection.held_bytes == sum(stream.held_bytes for stream in streams)
+    assert connection.held_bytes == sum(stream.held_bytes + stream.kept_bytes for stream in streams)
     assert output.pending_bytes == sum(stream.pending_bytes for stream in streams)
     assert all(not stream.is_closed and stream.held_bytes <= FIRST_WINDOW for stream in streams)
     assert 0 <= connection._window <= CONNECTION_WINDOW or connection.fault is not None
@@ -133,7 +133,7 @@ async def test_a_server_outlives_nonsense(server, methods, caplog):
         async with asyncio.timeout(60):
             while len(server.sessions) > 1:
                 await asyncio.sleep(0.02)
-        assert server._held_bytes == 0
+        assert server._occupied_bytes == 0
         assert len(server._background._tasks) == 1  # of calls none is left, besides the server's own
     texts = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     # A method that got nonsense as a request fails as any method does.

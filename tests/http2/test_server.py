@@ -111,7 +111,7 @@ async def test_the_end_of_the_server_cancels_calls_and_closes_connections(method
 
 
 async def test_the_connection_that_holds_most_ends_when_all_hold_too_much(methods):
-    async with GrpcServer(methods.all(), Limits(held_bytes=50_000)) as server:
+    async with GrpcServer(methods.all(), Limits(occupied_bytes=50_000)) as server:
         port = await server.start("127.0.0.1", 0)
         async with connected(port) as small, connected(port) as large:
             small.send(headers(1), data(1, bytes(10_000)))
@@ -119,9 +119,52 @@ async def test_the_connection_that_holds_most_ends_when_all_hold_too_much(method
             large.send(*[headers(at) + data(at, bytes(10_000)) for at in (1, 3, 5, 7, 9)])
             assert await large.until("never") is None
             assert await small.is_served()
-            assert server._held_bytes == 10_000
+            assert 10_000 < server._occupied_bytes < 15_000
         async with connected(port) as again:
             assert await again.is_served()
+
+
+NO_WINDOW = frames.PREFACE + frames.settings_frame({4: 0})
+
+
+@pytest.mark.guards(
+    "GrpcSession.occupied_bytes: self.connection.held_bytes + output.pending_bytes -> self.connection.held_bytes",
+    "Connection._begin: drop self.keep",
+)
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [call(1, b"1 60000", path("/test.Test/Count"))],
+        [call(at, b"1 7000", path("/test.Test/Count")) for at in range(1, 19, 2)],
+        [headers(at, path("/test.Test/Talk")) for at in range(1, 27, 2)],
+        [headers(at, path("/test.Test/Talk", ("a", "x" * 8000))) for at in range(1, 11, 2)],
+    ],
+    ids=["an answer", "answers", "calls without a message", "headers"],
+)
+async def test_unread_answers_and_open_calls_occupy_memory_that_all_connections_share(methods, pieces):
+    async with GrpcServer(methods.all(), Limits(occupied_bytes=50_000)) as server:
+        port = await server.start("127.0.0.1", 0)
+        async with connected(port) as small, connected(port, NO_WINDOW) as large:
+            small.send(headers(1, path("/test.Test/Talk")))
+            assert await small.is_served()
+            large.send(*pieces)
+            assert await large.until("never") is None
+            assert await small.is_served()
+
+
+@pytest.mark.guards("GrpcSession.occupied_bytes: drop if")
+async def test_what_waits_in_front_of_a_socket_that_is_not_read_occupies_memory(methods):
+    async with GrpcServer(methods.all(), Limits(occupied_bytes=200_000, unread_s=3600)) as server:
+        port = await server.start("127.0.0.1", 0)
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", port))
+        windows = frames.PREFACE + frames.settings_frame({4: 2**31 - 1}) + frames.window_frame(0, 2**30)
+        raw.sendall(windows + call(1, b"40 100000", path("/test.Test/Count")))
+        async with asyncio.timeout(60), connected(port) as other:
+            while len(server.sessions) != 1:
+                assert await other.is_served()
+        raw.close()
 
 
 @pytest.fixture(scope="module")

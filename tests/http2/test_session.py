@@ -84,6 +84,15 @@ async def test_a_request_that_never_becomes_whole_ends(quick, method):
         assert await peer.is_served()
 
 
+@pytest.mark.guards("Exchange.is_unfinished: has_begun = self._reader.held_bytes > 0")
+async def test_a_stream_that_gets_no_first_message_ends(quick):
+    async with connected(quick) as peer:
+        peer.send(headers(1, path("/test.Test/Talk")))
+        assert (await peer.answer(1))[1]["grpc-status"] == "4"
+        assert await peer.is_served()
+
+
+@pytest.mark.guards("StreamExchange._requests: drop self._has_message")
 async def test_a_stream_that_waits_between_messages_goes_on(quick):
     async with connected(quick) as peer:
         peer.send(headers(1, path("/test.Test/Talk")), message(1, b"abc", 0))
