@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
-UNSENT_BYTES: Final = 512 * 1024  # of a stream, before `send` waits: what a receive found is counted there
+UNSENT_BYTES: Final = (
+    8 << 20
+)  # of a stream, before `send` waits: more than a receive finds, so its method ends
 _BROKEN: Final = "the server failed to handle the call; its log says why"
 _LATE: Final = "the time limit of the call is over"
 

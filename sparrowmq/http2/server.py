@@ -165,13 +165,11 @@ class GrpcServer:
 
     def _holds(self, session: GrpcSession, change: int) -> None:
         self._occupied_bytes += change
-        if change > 0 and self._occupied_bytes > self._limits.occupied_bytes:
+        while change > 0 and self.sessions and self._occupied_bytes > self._limits.occupied_bytes:
             self._end_largest()
 
     def _end_largest(self) -> None:
         """End the connection that occupies most memory, as all together occupy too much."""
-        session = max(self.sessions, key=lambda each: each.occupied_bytes, default=None)
-        if session is not None:
-            text = "ending the gRPC connection of %s: its calls and unread answers occupy too much memory"
-            self._hall.lines.log(log, logging.WARNING, text, session.address)
-            session.abort()
+        session = max(self.sessions, key=lambda each: each.occupied_bytes)
+        session.drop("its calls and unread answers occupy too much memory")
+        session.connection_lost(None)  # its memory is free now, and not only in the next turn of the loop

@@ -322,7 +322,7 @@ class GrpcSession:
 
     def _go_on(self) -> None:
         self._go_on_due = False
-        if self.connection.has_more and not self.connection.output.is_stopped:
+        if self.connection.has_more and not self.connection.output.is_stopped and not self.closed:
             self._is_receiving = True
             self.connection.go_on()
             self._is_receiving = False
