@@ -9,7 +9,8 @@ Each connection has its own limits (`SessionLimits`), which a thousand connectio
     bodies     A request that waits keeps its body. When all of them together have more than `waiting_bytes`, no more is
                read from a connection until its own requests are handled.
     answers    A connection whose peer does not read occupies some hundred kilobytes. When all of them together
-               occupy more than `unread_bytes`, the one that has not read for longest is ended.
+               occupy more than `unread_bytes`, the one that has not read for longest is ended. Connections with
+               more than NOTED_BYTES count, also those that may get more answers.
 
     a turn     If many connections have more answers than fit into one turn of the loop, each gets fewer bytes in a
                turn, so that the turn ends soon for the other connections.
@@ -20,17 +21,38 @@ Ordinary messages do not need any of this: they arrive whole, and their answers 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
 LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
 FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame while others wait for room
+NOTED_BYTES: Final = 16 * 1024  # of answers in front of a socket
+READ_BYTES: Final = 64 * 1024  # that a peer must take while its answers wait, to count as one that reads
 GRACE_S: Final = 1.0  # before that rate is checked, and between two checks
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    """The memory that one peer may occupy.
+
+    Attributes:
+        frame: sizes of frames.
+        waiting_requests: its requests that may wait for their answer (long polls, syncs) before reading stops.
+        waiting_bytes: of the bodies of these requests.
+        unsent_bytes: answers that it may leave unread before reading stops. One turn of the loop also makes at most so
+            many bytes of answers for it, and hands them to the socket, to leave time for other connections.
+    """
+
+    frame: FrameLimits = field(default_factory=FrameLimits)
+    waiting_requests: int = 10_000
+    waiting_bytes: int = 4 * 1024 * 1024
+    unsent_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -55,6 +77,15 @@ class Holder(Protocol):
     """A connection, as the budget sees it."""
 
     address: str
+    sent_bytes: int
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes of `sent_bytes` that wait for the peer to read."""
+
+    @property
+    def unhandled_bytes(self) -> int:
+        """The received bytes that are not handled yet."""
 
     @property
     def pending_bytes(self) -> int:
@@ -72,6 +103,12 @@ class _Frame:
     size: int
     since: float
     held_bytes: int
+
+
+@dataclass(slots=True)
+class _Unread:
+    size: int
+    taken_bytes: int  # by the peer, when it was noted
 
 
 class Budget:
@@ -93,7 +130,7 @@ class Budget:
         self._waiting_bytes = 0
         self._body_bytes = 0
         self._check_due = False
-        self._unread: dict[Holder, int] = {}  # the connection that has not read for longest comes first
+        self._unread: dict[Holder, _Unread] = {}  # the connection that has not read for longest comes first
         self._unread_bytes = 0
 
     def room_for(self, holder: Holder, frame_bytes: int) -> bool:
@@ -184,23 +221,34 @@ class Budget:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
         return max(LEAST_TURN_BYTES, self._limits.turn_bytes // max(1, self.busy))
 
-    def unread(self, holder: Holder, held_bytes: int) -> None:
-        """Note that a peer does not read its answers, of which `held_bytes` are in memory."""
-        self.read(holder)
-        self._unread[holder] = held_bytes
-        self._unread_bytes += held_bytes
+    def unread(self, holder: Holder) -> None:
+        """Note the answers that wait for a peer to read. A peer that is noted already keeps its place."""
+        self._note(holder)
         while self._unread_bytes > self._limits.unread_bytes and len(self._unread) > 1:
-            slowest = next(iter(self._unread))
-            self.lines.log(
-                log,
-                logging.WARNING,
-                "ending %s: %d peers do not read their answers, this one for longest",
-                slowest.address,
-                len(self._unread),
-            )
-            self.read(slowest)
-            slowest.abort()
+            self._look_at(next(iter(self._unread)))
+
+    def _note(self, holder: Holder) -> None:
+        noted = self._unread.get(holder)
+        if noted is None:
+            noted = self._unread[holder] = _Unread(0, holder.sent_bytes - holder.unread_bytes)
+        change = holder.unread_bytes + holder.unhandled_bytes - noted.size
+        noted.size += change
+        self._unread_bytes += change
+
+    def _look_at(self, holder: Holder) -> None:
+        """Note a peer again if it has read meanwhile, or else end its connection."""
+        noted, count = self._unread[holder], len(self._unread)
+        self.read(holder)
+        if holder.sent_bytes - holder.unread_bytes >= noted.taken_bytes + READ_BYTES:
+            if holder.unread_bytes > NOTED_BYTES:
+                self._note(holder)
+            return
+        text = "ending %s: %d peers do not read their answers, this one for longest"
+        self.lines.log(log, logging.WARNING, text, holder.address, count)
+        holder.abort()
 
     def read(self, holder: Holder) -> None:
         """Note that a peer has read, or its connection has ended."""
-        self._unread_bytes -= self._unread.pop(holder, 0)
+        noted = self._unread.pop(holder, None)
+        if noted is not None:
+            self._unread_bytes -= noted.size

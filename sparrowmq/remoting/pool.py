@@ -26,8 +26,9 @@ from sparrowmq.protocol.named_address import naming, split_broker
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS, Serializer
+from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.connect_errors import why_unconnected
-from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
+from sparrowmq.remoting.session import Dispatch, Session, protocol_of
 from sparrowmq.remoting.tls_errors import why_not
 
 FIRST_PAUSE_S = 0.05

@@ -19,11 +19,11 @@ from sparrowmq import descriptors
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
-from sparrowmq.remoting.budget import Budget, BudgetLimits
+from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
+from sparrowmq.remoting.session import Dispatch, Session, protocol_of
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 

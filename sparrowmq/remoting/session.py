@@ -12,7 +12,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
@@ -23,9 +22,9 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
-from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits, Serializer
+from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.budget import LEAST_TURN_BYTES, Budget
+from sparrowmq.remoting.budget import LEAST_TURN_BYTES, NOTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.remoting.tls_errors import why_closed
 from sparrowmq.safe_text import shown
@@ -68,24 +67,6 @@ _UNREAD: Final = 1
 _UNDONE: Final = 2
 _ROOM: Final = 4
 _HELD: Final = 8
-
-
-@dataclass(frozen=True)
-class SessionLimits:
-    """The memory that one peer may occupy.
-
-    Attributes:
-        frame: sizes of frames.
-        waiting_requests: its requests that may wait for their answer (long polls, syncs) before reading stops.
-        waiting_bytes: of the bodies of these requests.
-        unsent_bytes: answers that it may leave unread before reading stops. One turn of the loop also makes at most so
-            many bytes of answers for it, and hands them to the socket, to leave time for other connections.
-    """
-
-    frame: FrameLimits = field(default_factory=FrameLimits)
-    waiting_requests: int = 10_000
-    waiting_bytes: int = 4 * 1024 * 1024
-    unsent_bytes: int = 4 * 1024 * 1024
 
 
 class Session:
@@ -275,6 +256,16 @@ class Session:
         return self._stops & _UNREAD != 0 or self._out_bytes > self._limits.unsent_bytes
 
     @property
+    def unread_bytes(self) -> int:
+        """The bytes that wait for the peer to read, in memory."""
+        return 0 if self._transport is None or self.closed else self._transport.get_write_buffer_size()
+
+    @property
+    def unhandled_bytes(self) -> int:
+        """The received bytes that are not handled yet."""
+        return self._wire.pending_bytes
+
+    @property
     def pending_bytes(self) -> int:
         """The received bytes of an unfinished frame."""
         return 0 if self._wire.has_more else self._wire.pending_bytes
@@ -343,8 +334,7 @@ class Session:
             callback(self)
 
     def pause_writing(self) -> None:
-        if self._budget is not None and self._transport is not None:
-            self._budget.unread(self, self._transport.get_write_buffer_size() + self._wire.pending_bytes)
+        self._note_unread()
         self._stop(_UNREAD, True)
 
     def resume_writing(self) -> None:
@@ -484,6 +474,12 @@ class Session:
         self.sent_bytes += len(piece)
         if self._transport is not None:
             self._transport.write(piece)
+            if self._budget is not None and self.unread_bytes > NOTED_BYTES:
+                self._loop.call_soon(self._note_unread)  # uvloop writes only at the end of this turn
+
+    def _note_unread(self) -> None:
+        if self._budget is not None and self.unread_bytes > NOTED_BYTES:
+            self._budget.unread(self)
 
     def _next_piece(self, rest: int) -> bytes:
         """Take the first `rest` bytes of the output, which is longer."""

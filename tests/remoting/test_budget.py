@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sparrowmq.remoting.budget import LEAST_TURN_BYTES, Budget, BudgetLimits
+from sparrowmq.remoting.budget import LEAST_TURN_BYTES, READ_BYTES, Budget, BudgetLimits
 from sparrowmq.testing.clock import ManualClock
 
 MB = 1 << 20
@@ -17,6 +17,9 @@ class Peer:
 
     address: str = "peer"
     pending_bytes: int = CHUNK
+    sent_bytes: int = 0
+    unread_bytes: int = 0
+    unhandled_bytes: int = 0
     ended: bool = False
     may_read: bool = False
 
@@ -25,6 +28,13 @@ class Peer:
 
     def room_made(self) -> None:
         self.may_read = True
+
+
+def answered(peer: Peer, size: int) -> Peer:
+    """The peer, with an answer that waits for it."""
+    peer.sent_bytes += size
+    peer.unread_bytes += size
+    return peer
 
 
 @pytest.fixture
@@ -112,20 +122,48 @@ def test_what_waits_for_room_is_limited_too(budget: Budget) -> None:
 
 
 def test_when_too_many_do_not_read_the_one_ends_that_has_not_for_longest(budget: Budget) -> None:
-    peers = [Peer() for _ in range(12)]
+    peers = [answered(Peer(), MB) for _ in range(12)]
     for peer in peers[:10]:
-        budget.unread(peer, MB)
+        budget.unread(peer)
     assert not any(peer.ended for peer in peers)
     budget.read(peers[0])
-    budget.unread(peers[10], MB)
+    budget.unread(peers[10])
     assert not any(peer.ended for peer in peers)
-    budget.unread(peers[11], MB)
+    budget.unread(peers[1])  # more, but not sooner
+    budget.unread(peers[11])
     assert [number for number, peer in enumerate(peers) if peer.ended] == [1]
 
 
+@pytest.mark.guards(
+    "Budget._look_at: true holder.sent_bytes",
+    "Budget._look_at: false holder.sent_bytes",
+    "Budget._note: drop if",
+)
+def test_a_peer_that_reads_as_more_answers_come_is_not_ended(budget: Budget) -> None:
+    peers = [answered(Peer(), MB) for _ in range(12)]
+    reader = peers[0]
+    for peer in peers[:10]:
+        budget.unread(peer)
+    answered(reader, READ_BYTES)  # and it has taken as much before
+    reader.unread_bytes = MB
+    budget.unread(reader)
+    for peer in peers[10:]:
+        budget.unread(peer)
+    assert [number for number, peer in enumerate(peers) if peer.ended] == [1, 2]
+
+
+def test_peers_that_read_all_the_time_hold_no_more_than_the_others(budget: Budget) -> None:
+    peers = [answered(Peer(), MB) for _ in range(300)]
+    for peer in peers:
+        budget.unread(peer)
+        for reader in peers:
+            reader.sent_bytes += READ_BYTES
+    assert sum(not peer.ended for peer in peers) == 10
+
+
 def test_one_alone_may_hold_more_than_all_should(budget: Budget) -> None:
-    peer = Peer()
-    budget.unread(peer, 50 * MB)
+    peer = answered(Peer(), 50 * MB)
+    budget.unread(peer)
     assert not peer.ended
 
 

@@ -26,12 +26,12 @@ from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, Pu
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
-from sparrowmq.remoting.budget import BudgetLimits
+from sparrowmq.remoting.budget import BudgetLimits, SessionLimits
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, Answer, Dispatcher, Later, handles
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import Session, SessionLimits
+from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve
 

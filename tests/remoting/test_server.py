@@ -299,3 +299,18 @@ async def test_who_stalls_in_a_large_request_does_not_keep_others_from_theirs(se
         await session.call(PULL, bytes(5_000_000), timeout_s=30)
         assert await reader.read() == b""
         writer.close()
+
+
+@pytest.mark.guards("Session._send: drop if self._budget")
+async def test_answers_that_are_too_few_to_stop_the_reading_count_for_what_all_may_hold(serve: Serve) -> None:
+    def big(session: Session, command: Command) -> None:
+        session.reply(command, 0, None, None, bytes(200_000))
+
+    async with serve(big) as (server, session):
+        session._transport.pause_reading()  # type: ignore[union-attr]
+        [served] = server.sessions
+        while not served.unread_bytes:
+            session.call(PULL).cancel()
+            await asyncio.sleep(0.001)
+        assert not served.is_backed_up
+        await until(lambda: server._budget._unread_bytes)

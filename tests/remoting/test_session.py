@@ -12,10 +12,10 @@ from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits
-from sparrowmq.remoting.budget import Budget, BudgetLimits
+from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import Session, SessionLimits
+from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 

@@ -13,8 +13,9 @@ from sparrowmq.descriptors import Share
 from sparrowmq.grpc import packages
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.session import Session, SessionLimits
+from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 if TYPE_CHECKING:

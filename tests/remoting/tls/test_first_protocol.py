@@ -11,9 +11,10 @@ from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server, ServerLimits
-from sparrowmq.remoting.session import Session, SessionLimits
+from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings, ServerTlsSettings, TlsMode
 from tests.remoting.conftest import until
