@@ -22,7 +22,7 @@ from typing import Final, Self, TypeVar
 from sparrowmq.client.cluster.blocking_link import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Link, answer
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList
 from sparrowmq.client.cluster.outages import Outages
-from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
+from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of, addresses_in
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConnectionClosed,
@@ -168,8 +168,7 @@ class BlockingNetwork:
 
     def has_brokers(self) -> bool:
         """Return whether a name server knows any broker. Raises: NetworkError."""
-        _, body = self.call_name_server(GetBrokerCluster())
-        return bool(ClusterTable.decode(body).broker_addr_table)
+        return bool(self._all_brokers())
 
     def call_name_server(self, request: Request[R], timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """The header and body of the first name server's answer. Raises: NameServerUnreachable, RemoteError."""
@@ -198,13 +197,13 @@ class BlockingNetwork:
 
     def link(self, queue: MessageQueue, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
         """The connection to the master of a queue's broker, or to a slave. Raises: NoRoute, NetworkError."""
-        self._locate(queue)
-        address = address_of(self._brokers.get(queue.broker_name, {}))
-        if address is None:
-            raise BrokerUnreachable(
-                queue.broker_name, f"no name server knows this broker for topic {queue.topic}"
-            )
-        return self._link(address, connect_timeout_s)
+        self._locate(queue.broker_name, lambda: self.route(queue.topic))
+        return self._link(self._address(queue.broker_name, f" for topic {queue.topic}"), connect_timeout_s)
+
+    def link_to(self, broker_name: str) -> Link:
+        """As `link`, for a broker of which no topic is known. Raises: NetworkError."""
+        self._locate(broker_name, lambda: self._brokers.update(self._all_brokers()))
+        return self._link(self._address(broker_name))
 
     def addresses_of(self, broker_names: Collection[str]) -> dict[str, Addresses]:
         """The known addresses of these brokers, for `learn` of another network."""
@@ -359,13 +358,18 @@ class BlockingNetwork:
             link = self._links[address] = Link(address, self._sign, self._tls, connect_timeout_s)
         return link
 
-    def _locate(self, queue: MessageQueue) -> None:
-        """Ask for the address of the queue's broker, if it is in doubt. Raises: as `route`, if it was never known."""
-        name = queue.broker_name
+    def _address(self, broker_name: str, purpose: str = "") -> str:
+        address = address_of(self._brokers.get(broker_name, {}))
+        if address is None:
+            raise BrokerUnreachable(broker_name, f"no name server knows this broker{purpose}")
+        return address
+
+    def _locate(self, name: str, ask: Callable[[], object]) -> None:
+        """Ask for the address of a broker, if it is in doubt. Raises: as `ask`, if it was never known."""
         if name in self._brokers and name not in self._doubtful:
             return
         try:
-            self.route(queue.topic)
+            ask()
         except (NetworkError, NoRoute):
             if name not in self._brokers:
                 raise
@@ -397,6 +401,11 @@ class BlockingNetwork:
             if template is None:
                 raise
             return template.for_new_topic(topic)
+
+    def _all_brokers(self) -> dict[str, Addresses]:
+        """Ask for the addresses of all brokers. Raises: NetworkError."""
+        table = ClusterTable.decode(self.call_name_server(GetBrokerCluster())[1])
+        return addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
 
     def _ask_for_route(self, topic: str, timeout_s: float = CALL_TIMEOUT_S) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)

@@ -42,12 +42,11 @@ log = logging.getLogger(__name__)
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """The requests that a task's attempt has staged, by broker, for `topic` among others."""
+    """The requests that a task's attempt has staged, by broker."""
 
     writing: Writing
     name: str
     requests: dict[str, int]
-    topic: str
 
 
 class StagedSender(Sender):
@@ -59,12 +58,11 @@ class StagedSender(Sender):
         self._name = uuid.uuid4().hex
         self._begun = 0
         self._staged: Counter[str] = Counter()
-        self._topic = ""
 
     @property
     def attempt(self) -> Attempt:
         """The staged requests, once `finish` has returned."""
-        return Attempt(self._writing, self._name, dict(self._staged), self._topic)
+        return Attempt(self._writing, self._name, dict(self._staged))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Those of the broker that decides, or of all. Raises: as `Sender`; SendFailed, if the former has none."""
@@ -110,7 +108,6 @@ class StagedSender(Sender):
     def _confirmed(self, batch: QueueBatch) -> None:
         super()._confirmed(batch)
         self._staged[batch.queue.broker_name] += 1
-        self._topic = batch.queue.topic
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
         return refusal(f"messages to {queue}", queue.broker_name, error)
@@ -165,17 +162,16 @@ class _Committing:
     ) -> None:
         self._network = network
         self._timeout_s = options.send_timeout_ms / 1000
-        self._topic = attempt.topic
         writing = attempt.writing
         self._request = CommitBatch(writing.writer, writing.run, writing.batch, plan)
 
     def ask(self, broker: str, said: dict[str, Any]) -> CommitBatchReply:
         """Raises: SendFailed."""
-        body, queue, failures = msgspec.json.encode(said), MessageQueue(self._topic, broker, 0), 0
+        body, failures = msgspec.json.encode(said), 0
         batch = self._request.batch
         while True:
             try:
-                reply, _ = self._network.link(queue).call(self._request, body, timeout_s=self._timeout_s)
+                reply, _ = self._network.link_to(broker).call(self._request, body, timeout_s=self._timeout_s)
             except (NetworkError, RemoteError, NoRoute) as error:
                 is_passing = may_go_right_again(error) or isinstance(error, NoRoute)
                 if not is_passing and not (isinstance(error, RemoteError) and error.code in LESS_SAFE):

@@ -23,6 +23,7 @@ import pyarrow as pa
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, InvalidMessage, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import CommitBatch
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.sink.row_identity import Writing
@@ -236,7 +237,7 @@ def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_
     own = {"attempts": {died.name: died.requests["broker-0"]}}
     others = {"broker-1": {died.name: died.requests["broker-1"]}}
     request = CommitBatch(died.writing.writer, died.writing.run, 0)
-    link = query.network.link(MessageQueue(died.topic, "broker-0", 0))
+    link = query.network.link_to("broker-0")
     link.call(request, msgspec.json.encode(own | {"others": others}))  # and at broker-1 never
     query.restart()
     again = query.task(0, 0, range(20))  # rows that lie elsewhere than before are no matter
@@ -244,6 +245,21 @@ def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_
     assert query.shows(range(100))
     query.commit(spread(query, 1, range(100, 200)))
     assert query.shows(range(200))
+
+
+@pytest.mark.guards(
+    "_Committing.ask: self._network.link_to(broker) -> self._network.link(MessageQueue('t-narrow', broker, 0))"
+)
+def test_14_a_broker_that_lacks_one_of_the_topics_publishes_the_rows_of_the_others(pair, begin):
+    query = begin(pair, allBrokers="true", onError="dlq", dlqTopic="t-narrow", retries="1")
+    only_at = query.network.link_to("broker-0")
+    only_at.call(UpdateAndCreateTopic("t-narrow", read_queue_nums=1, write_queue_nums=1, perm=6))
+    rows = {"body": [*map(str, range(100)), "bad"], "tags": ["a"] * 100 + ["\x01"]}
+    batches = iter([pa.RecordBatch.from_pydict(rows)])
+    report = send_all(batches, query.network, query.options, Writing(query.given["topic"], run=query.run))
+    with connect(query.options) as drivers:  # Spark commits in another process than its tasks are in
+        decide(drivers, query.options, [report])
+    assert query.shows(range(100))
 
 
 @pytest.mark.guards("StagedSender.queue_instead: others = list(self.queues(topic))")
