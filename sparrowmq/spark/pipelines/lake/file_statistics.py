@@ -125,7 +125,8 @@ def _upper(value: object) -> object:
         case str() if len(value) > _CHARACTERS:
             return None if value[_CHARACTERS] == _LAST else value[:_CHARACTERS] + _LAST
         case datetime():
-            return _time(value + timedelta(microseconds=-value.microsecond % 1000))
+            above = timedelta(microseconds=-value.microsecond % 1000)
+            return _time(value + above) if value.replace(tzinfo=None) <= datetime.max - above else None
     return _plain(value)
 
 

@@ -86,8 +86,11 @@ def test_a_long_text_is_cut_to_bounds_that_hold(tmp_path):
     assert statistics(tmp_path, {"text": ["\U0010ffff" * 40]}) == {"numRecords": 1}
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_a_file_with_a_value_that_json_lacks_has_no_statistics_at_all(tmp_path, value):
+@pytest.mark.guards("file_statistics._upper: value.replace(tzinfo=None) <= datetime.max - above -> True")
+@pytest.mark.parametrize(
+    "value", [float("inf"), float("nan"), datetime.max, datetime.max.replace(tzinfo=UTC)], ids=str
+)
+def test_a_file_with_a_value_that_has_no_bound_in_json_has_no_statistics_at_all(tmp_path, value):
     assert statistics(tmp_path, {"number": [1], "share": [value]}) == {"numRecords": 1}
 
 
