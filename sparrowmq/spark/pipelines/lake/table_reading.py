@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from sparrowmq.errors import ConfigError
@@ -36,11 +37,10 @@ def read_table(
     if isinstance(path, Address):
         return read_remotely(spark, path, partitioning)
     path = local_path(path)
-    state = path.with_name(f"{path.name}.state")
     if (path / "_delta_log").is_dir():
         return _of_delta(spark, path, partitioning, kinds or {})
     if (path / "metadata").is_dir():
-        return _reader(spark).parquet(*_demand_some(path, _iceberg_files(path, state)))
+        return _of_iceberg(spark, path)
     files = [str(file) for file in sorted(path.glob(partitioning.pattern))]
     return _of_folders(
         spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))], kinds or {}
@@ -90,6 +90,9 @@ def _of_delta(
     return joined.select(*(rows[f"`{name}`"] for name in quoted), *columns)
 
 
-def _iceberg_files(path: Path, state: Path) -> list[str]:
-    table = open_catalog(path, state).load_table(identifier_of(path))
-    return sorted(task.file.file_path for task in table.scan().plan_files())
+def _of_iceberg(spark: SparkSession, path: Path) -> DataFrame:
+    """The rows of an Iceberg table in the types of its columns: a file may have integers in a smaller one."""
+    table = open_catalog(path, path.with_name(f"{path.name}.state")).load_table(identifier_of(path))
+    files = _demand_some(path, sorted(task.file.file_path for task in table.scan().plan_files()))
+    kinds = from_arrow_schema(table.schema().as_arrow(), prefer_timestamp_ntz=True)
+    return spark.read.schema(kinds).parquet(*files)

@@ -9,6 +9,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
+from sparrowmq.spark.pipelines.lake.rewriting import widen
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from tests.spark.pipelines.lake.tables import KINDS
@@ -30,6 +31,21 @@ def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind)
         *((number, None) for number in range(5)),
         *((number, "x") for number in range(10, 15)),
     ]
+
+
+@pytest.mark.guards("table_reading._of_iceberg: spark.read.schema(kinds) -> _reader(spark)")
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_are_read_as_the_column_has_them_though_older_files_have_smaller_ones(spark, tmp_path, kind):
+    lake = open_lake(kind, Place(tmp_path / "t", tmp_path / "t.state", "writer"))
+    for batch, size in enumerate(("smallint", "int")):
+        rows = spark.sql(
+            f"select {batch} as id, cast(7 as {size}) as one, array(cast(8 as {size})) as list, date'2026-01-31' as _day"
+        )
+        staged = stage(rows, tmp_path / "staged", f"w-{batch:09}", lake.layout)
+        widen(lake, staged.schema, tmp_path / "rewritten")
+        lake.commit(batch, staged)
+    found = read_table(spark, tmp_path / "t").sort("id").collect()
+    assert [(row.id, row.one, row.list) for row in found] == [(0, 7, [8]), (1, 7, [8])]
 
 
 def test_what_another_format_left_when_it_never_began_hides_no_rows(spark, tmp_path):
