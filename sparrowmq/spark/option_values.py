@@ -16,6 +16,8 @@ Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, i
 EARLIEST: Final = -2  # in offsets JSON, as Kafka has it
 LATEST: Final = -1
 
+_MOST: Final = 2**63 - 1  # that a request holds
+_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _OFFSETS_SHAPE: Final = '{"topic":{"broker":{"0":123,"1":-1}}}, where -2 is the earliest and -1 the latest'
 _ASSIGN_SHAPE: Final = '{"topic":{"broker":[0,1]}}'
@@ -48,7 +50,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def whole(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
+def whole(minimum: int, maximum: int = _MOST) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"\s*[+-]?\d+\s*", value) or not minimum <= int(value) <= maximum:
             raise ValueError(
@@ -104,9 +106,9 @@ def milliseconds(value: str) -> int:
 
 def instant(value: str) -> int:
     """A point in time as milliseconds: "1700000000000", or ISO-8601, by default in UTC."""
-    if re.fullmatch(r"\s*\d+\s*", value):
-        return int(value)
     try:
+        if re.fullmatch(r"\s*\d+\s*", value):
+            return whole(0, _LATEST_MS)(value)
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
         raise ValueError("write milliseconds since 1970, or a time as 2026-01-31T08:00:00Z") from None
@@ -131,7 +133,8 @@ def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
         if not isinstance(queues, dict):
             raise ValueError(f"{broker!r} has no queues; write JSON as {_OFFSETS_SHAPE}")
         for queue_id, number in queues.items():
-            if not queue_id.isdecimal() or type(number) is not int or number < minimum:
+            is_number = type(number) is int and minimum <= number <= _MOST
+            if not queue_id.isdecimal() or not is_number:
                 raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
             found[MessageQueue(topic, broker, int(queue_id))] = number
     return found

@@ -24,6 +24,7 @@ from sparrowmq.spark import option_values as values
         (values.milliseconds, "0ms", 0),
         (values.milliseconds, "2h", 7_200_000),
         (values.instant, "0", 0),
+        (values.instant, "253402300799999", 253_402_300_799_999),
         (values.instant, "1970-01-01T00:00:01", 1000),
         (values.instant, "1970-01-01T01:00:00.001+01:00", 1),
         (values.offsets("latest"), "LATEST", "latest"),
@@ -41,6 +42,10 @@ def test_what_is_accepted(parse, written, expected):
     assert parse(written) == expected
 
 
+@pytest.mark.guards(
+    "option_values.instant: whole(0, _LATEST_MS) -> int",
+    "option_values.queue_numbers: minimum <= number <= _MOST -> minimum <= number",
+)
 @pytest.mark.parametrize(
     ("parse", "written", "advice"),
     [
@@ -59,12 +64,15 @@ def test_what_is_accepted(parse, written, expected):
         (values.milliseconds, "5 days", "15m"),
         (values.milliseconds, "-5", "15m"),
         (values.instant, "noon", "2026-01-31T08:00:00Z"),
+        (values.instant, "202601311080000999", "write milliseconds since 1970"),
+        (values.instant, "9" * 5000, "write milliseconds since 1970"),
         (values.offsets("latest"), "earliest", "write latest or JSON"),
         (values.offsets("latest"), "{", "it is not JSON"),
         (values.queue_numbers, "[]", "write JSON as"),
         (values.queue_numbers, '{"T":{"b":{"x":1}}}', "queue 'x'"),
         (values.queue_numbers, '{"T":{"b":{"0":1.5}}}', "has 1.5"),
         (values.queue_numbers, '{"T":{"b":{"0":-1}}}', "has -1"),
+        (values.queue_numbers, '{"T":{"b":{"0":9223372036854775808}}}', "has 9223372036854775808"),
         (values.queue_ids, '{"T":{"b":{"0":1}}}', r'write JSON as \{"topic":\{"broker":\[0,1\]\}\}'),
         (values.queue_ids, '{"T":{"b":[-1]}}', "write JSON as"),
         (values.queue_ids, '{"T":{}}', "names no queue"),

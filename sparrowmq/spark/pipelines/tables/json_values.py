@@ -81,7 +81,7 @@ def _exact(kind: t.DataType) -> Convert:
             return lambda value: _nearest(value, float)
         case t.DecimalType():
             return lambda value: _decimal(value, kind.precision, kind.scale)
-        case t.StringType() | t.VarcharType() | t.CharType():
+        case t.StringType():
             return _string
         case t.DateType():
             return lambda value: date.fromisoformat(_text(value))

@@ -102,6 +102,7 @@ def test_types_that_no_json_becomes_are_refused_with_what_to_write():
         t.CalendarIntervalType(),
         t.MapType(t.IntegerType(), t.StringType()),
         t.ArrayType(t.NullType()),
+        t.VarcharType(3),
     ):
         with pytest.raises(ConfigError, match="is no type for JSON; write the column as string"):
             converter(kind)
