@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, InvalidMessage, NoRoute, SendFailed
-from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import CommitBatch
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse

@@ -39,7 +39,8 @@ def test_integers_are_read_as_the_column_has_them_though_older_files_have_smalle
     lake = open_lake(kind, Place(tmp_path / "t", tmp_path / "t.state", "writer"))
     for batch, size in enumerate(("smallint", "int")):
         rows = spark.sql(
-            f"select {batch} as id, cast(7 as {size}) as one, array(cast(8 as {size})) as list, date'2026-01-31' as _day"
+            f"select {batch} as id, cast(7 as {size}) as one, array(cast(8 as {size})) as list, "
+            "date'2026-01-31' as _day"
         )
         staged = stage(rows, tmp_path / "staged", f"w-{batch:09}", lake.layout)
         widen(lake, staged.schema, tmp_path / "rewritten")
