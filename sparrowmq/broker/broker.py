@@ -232,7 +232,7 @@ class Broker:
             stack.callback(self._metrics.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         self.store = await opened(self.settings, kept, self._clock, self.term)
-        self._shown = ShownLog(self.store, self.term)
+        self._shown = ShownLog(self.store, self.term, is_full=was_full(self.store))
         self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
         stack.callback(self._tell_failure)
         stack.callback(self.store.close)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.storage import was_full
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:  # a master does not load it
@@ -25,17 +24,19 @@ if TYPE_CHECKING:  # a master does not load it
 class ShownLog:
     """Decides whether consumers may read, and how far.
 
+    Args:
+        is_full: whether the store takes nothing, because its disk had no room at the start.
     Attributes:
         on_change: called when they may read now, and could not before.
     """
 
-    def __init__(self, store: MessageStore, term: Term | None) -> None:
+    def __init__(self, store: MessageStore, term: Term | None, *, is_full: bool) -> None:
         self.on_change: Callable[[], object] = lambda: None
         self._store = store
         self._term = term
         self._begin = store.end
         leader = term.leader if term is not None else None
-        self._asks = leader is not None and leader.tells_shown and not was_full(store)
+        self._asks = leader is not None and leader.tells_shown and not is_full
         self._is_unproved = term is not None and (self._asks or term.may_have_more(store.end))
         if term is not None and term.in_sync is not None:
             term.in_sync.on_settled = self._change
