@@ -134,6 +134,10 @@ class SimFuture(Future[Any]):
         self.run()
         return super().result(0)
 
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.run()
+        return super().exception(0)
+
 
 class SimExecutor:
     """A pool of one thread."""
