@@ -52,7 +52,7 @@ class Poppers:
         """Receive until the run is over, and what is left after that."""
         clock = asyncio.get_running_loop().time
         until: float | None = None
-        async with mq.simple_consumer(POPPED, group=GROUP) as consumer:
+        async with mq.simple_consumer(POPPED, group=GROUP, start="earliest") as consumer:
             while until is None or clock() < until:
                 try:
                     for message in await consumer.receive(8, invisible_s=INVISIBLE_S, wait_s=2.0):
