@@ -335,3 +335,15 @@ def test_no_file_names_a_machine() -> Iterator[Offence]:
         for number, line in enumerate(file.read_text().splitlines(), 1):
             if MACHINE_PATH.search(line):
                 yield file, number, "names a path of one machine"
+
+
+def test_the_repository_has_no_package_of_others():
+    found = subprocess.run(
+        ["git", "ls-files", "*.whl", "*.jar", "*.zip", "*.tgz", "*.tar.*", "*.so"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if found.returncode:
+        pytest.skip("only on a checkout by git")
+    assert found.stdout == ""
