@@ -565,8 +565,7 @@ class Broker:
             return rules
         from sparrowmq.protocol import replication
 
-        asks_shown = term.leader is not None and term.leader.tells_shown
-        who = replication.introduction(term.member, term.epoch, asks_shown=asks_shown)
+        who = replication.introduction(term.member, term.epoch, asks_shown=self._shown.asks)
         return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
 
     @property

@@ -147,7 +147,8 @@ class Dispatch:
 
     def forget(self, topic: str, young: Collection[ConsumeQueue]) -> None:
         """Drop the entries that are not written of a topic's queues but the young ones, before these are deleted."""
-        gone = [queue for queue in (*self._held, *self.dirty) if queue.topic == topic and queue not in young]
+        queues = (*self._held, *self.dirty)
+        gone = {queue: None for queue in queues if queue.topic == topic and queue not in young}
         for queue in gone:
             self._held.pop(queue, b"")
             queue.fresh = BytesWriter()

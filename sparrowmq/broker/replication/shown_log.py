@@ -27,6 +27,7 @@ class ShownLog:
     Args:
         is_full: whether the store takes nothing, because its disk had no room at the start.
     Attributes:
+        asks: whether a slave asks its master how far.
         on_change: called when they may read now, and could not before.
     """
 
@@ -36,10 +37,10 @@ class ShownLog:
         self._term = term
         self._begin = store.end
         leader = term.leader if term is not None else None
-        self._asks = leader is not None and leader.tells_shown and not is_full
-        self._is_unproved = term is not None and (self._asks or term.may_have_more(store.end))
+        self.asks = leader is not None and leader.tells_shown and not is_full
+        self._is_unproved = term is not None and (self.asks or term.may_have_more(store.end))
         if term is not None and term.in_sync is not None:
-            term.in_sync.on_settled = self._change
+            term.in_sync.on_settled = lambda: self.on_change()
 
     @property
     def is_hidden(self) -> bool:
@@ -48,7 +49,7 @@ class ShownLog:
 
     def follow(self, replica: Replica) -> None:
         """Show what the master of a slave says."""
-        if self._asks:
+        if self.asks:
             show = self._store.show_within(lambda: replica.shown)
 
             def said() -> None:
@@ -60,13 +61,10 @@ class ShownLog:
 
     def joined(self) -> None:
         """Note that the log is proved to be the beginning of the master's."""
-        if not self._asks:
+        if not self.asks:
             self._prove()
 
     def _prove(self) -> None:
         if self._is_unproved:
             self._is_unproved = False
-            self._change()
-
-    def _change(self) -> None:
-        self.on_change()
+            self.on_change()

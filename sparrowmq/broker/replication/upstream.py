@@ -50,7 +50,7 @@ class Upstream(asyncio.Protocol):
         introduction: the bytes that a member sends before its first report to an elected master.
         took: called with the number of bytes that were appended.
         follows: called when the master is found to have everything in our log.
-        showed: called with each offset up to which consumers may read, as the master says it.
+        showed: called with the offset up to which consumers may read, as the master has said it last.
     Attributes:
         ended: set when the connection is over.
         error: the error for which this side ended it. After `LogsDiffer` another attempt is useless.
@@ -84,7 +84,6 @@ class Upstream(asyncio.Protocol):
         self._took = took
         self._follows = follows
         self._showed = showed
-        self._shown = 0
         self._transport: asyncio.Transport | None = None
         self._transfers = Transfers()
         self._whole: WholeRecords | None = None  # set after the comparison
@@ -117,9 +116,7 @@ class Upstream(asyncio.Protocol):
             return
         if self._whole is not None:
             self._report_soon()
-            if self._transfers.shown > self._shown:
-                self._shown = self._transfers.shown
-                self._showed(self._shown)
+            self._showed(self._transfers.shown)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
