@@ -25,6 +25,9 @@ from tests.simulation.schedule import Scheduler
 Place: TypeAlias = tuple[str, int, int]  # topic, queue, offset
 ORDERS: Final = "orders"  # the topic of ordinary messages
 QUEUES: Final = 4  # of that topic
+# Consumers go on after the faults for more than an election and a pause before a message comes again. With the requests
+# that are under way then, it is less than the quiet time at the end.
+DRAIN_S: Final = 35.0
 _MOST: Final = 4  # violations of a promise that are listed
 
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import SparrowError
-from tests.simulation.history import ORDERS
+from tests.simulation.history import DRAIN_S, ORDERS
 
 if TYPE_CHECKING:
     from tests.simulation.workload import Workload
 
 COUNT: Final = 2  # of each group
-DRAIN_S: Final = 35.0  # more than an election and the first pause before a message is handled again
 _STAYS_S: Final = 60.0
 _AWAY_S: Final = 3.0
 _FAILS: Final = 0.02

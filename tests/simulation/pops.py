@@ -15,6 +15,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.errors import SparrowError
+from tests.simulation.history import DRAIN_S
 
 if TYPE_CHECKING:
     from tests.simulation.workload import Workload
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 POPPED: Final = "popped"
 QUEUES: Final = 2
 GROUP: Final = "poppers"
-DRAIN_S: Final = 45.0  # more than INVISIBLE_S, and less than the quiet time at the end
 INVISIBLE_S: Final = 10.0  # the shortest time that brokers take
 
 

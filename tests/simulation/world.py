@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -41,6 +42,7 @@ BEGIN_MS: Final = 1_800_000_000_000
 _BURIALS_PER_COLLECTION: Final = 200
 # The order of their sets would depend on addresses. That of all other sets depends on PYTHONHASHSEED at most.
 _ORDERED: Final = (
+    "asyncio.taskgroups",
     "sparrowmq.broker.later.delivery",
     "sparrowmq.broker.pop.pop_waits",
     "sparrowmq.broker.replication.primary",
@@ -267,9 +269,8 @@ class World:
         with ExitStack() as stack:
             for place, name, value in self._replacements():
                 stack.enter_context(patch.object(place, name, value))
-            for module in _modules():
-                if module.__name__ in _ORDERED:
-                    stack.enter_context(patch.object(module, "set", OrderedSet, create=True))
+            for name in _ORDERED:
+                stack.enter_context(patch.object(import_module(name), "set", OrderedSet, create=True))
             stack.enter_context(self._logged())
             stack.enter_context(_quiet())
             stack.enter_context(warnings.catch_warnings())

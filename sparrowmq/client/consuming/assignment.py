@@ -197,7 +197,7 @@ class Assignment:
             return
         locked = await self.locks.lock(self._owned)
         self.locks.owe(locked - self._owned.keys())
-        for queue in locked & self._owned.keys():
+        for queue in sorted(locked & self._owned.keys()):
             state = self._owned[queue].state
             state.locked_until = self._network.clock.monotonic() + TRUSTED_S
             self._delivery.renewed(state)

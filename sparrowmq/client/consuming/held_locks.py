@@ -78,5 +78,5 @@ class QueueLocks:
 
 
 def _by_broker(queues: Collection[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
-    ordered = sorted(queues, key=lambda queue: queue.broker_name)
+    ordered = sorted(sorted(queues), key=lambda queue: queue.broker_name)
     return [(name, list(portion)) for name, portion in groupby(ordered, key=lambda queue: queue.broker_name)]
