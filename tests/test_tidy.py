@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,16 @@ def writes(call: ast.Call) -> bool:
     ]
     strings = [mode.value for mode in modes if isinstance(mode, ast.Constant)]
     return name.endswith("open") and any(WRITING_MODE.fullmatch(str(mode)) for mode in strings)
+
+
+@tidy
+def test_what_catches_a_group_raises_after_it() -> Iterator[Offence]:
+    """Up to Python 3.11.3 an error that is raised inside `except*` comes out in a group."""
+    for file in FILES:
+        groups = [node for node in ast.walk(tree(file)) if isinstance(node, ast.TryStar)]
+        for node in chain.from_iterable(ast.walk(each) for group in groups for each in group.handlers):
+            if isinstance(node, ast.Raise):
+                yield file, node.lineno, "raises inside `except*`"
 
 
 @tidy

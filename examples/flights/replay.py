@@ -46,6 +46,7 @@ class Replay:
             raise SendFailed(f"no queue of topic {self._topic} takes messages; give it write permission")
         lanes = {queue: Lane() for queue in queues}
         self._stage.begin()
+        failures: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue, lane in lanes.items():
@@ -55,8 +56,10 @@ class Replay:
                 for lane in lanes.values():
                     await lane.put(None)
         except* SparrowError as errors:
-            cause = errors.exceptions[0]
-            raise SendFailed(f"the replay stopped after {self._stage.done} flights: {cause}") from cause
+            failures += errors.exceptions
+        if failures:
+            stopped = f"the replay stopped after {self._stage.done} flights: {failures[0]}"
+            raise SendFailed(stopped) from failures[0]
 
     async def _send(self, queue: MessageQueue, lane: Lane) -> None:
         async for flights in lane.batches():

@@ -61,7 +61,7 @@ class SmallDisk:
 
     def free(self) -> None:
         """Give it back."""
-        self._ballast.unlink()
+        self._ballast.unlink(missing_ok=True)
 
     @property
     def _ballast(self) -> Path:

@@ -182,11 +182,15 @@ async def _send_all(resending: Resending, messages: _Messages, total: int, progr
 
 async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all, each in a task. Raises: the first error, which ends the others."""
+    failures: list[Exception] = []
+    begun: list[asyncio.Task[T]] = []
     try:
         async with asyncio.TaskGroup() as tasks:
-            begun = [tasks.create_task(each) for each in work]
+            begun += [tasks.create_task(each) for each in work]
     except* SparrowError as group:
-        raise group.exceptions[0] from None
+        failures += group.exceptions
+    if failures:  # Python 3.11.2 would put what is raised above into a group
+        raise failures[0] from None
     return [each.result() for each in begun]
 
 
