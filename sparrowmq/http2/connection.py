@@ -44,10 +44,10 @@ from sparrowmq.http2.request_headers import (
     request_of,
 )
 from sparrowmq.http2.streams import Stream
+from sparrowmq.remoting.turn_share import BURST_S
 
 CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 STREAM_BYTES: Final = 4096  # the memory of a call, with its task
-BURST_S: Final = 0.005  # for the frames of one chunk, before other connections have their turn
 REMEMBERED_RESETS: Final = 1_000  # streams that we reset; the peer may have sent frames before it knew
 EARNED_BY_FRAME: Final = (
     4  # control frames that a frame of an answer allows: updates of two windows, and pings
@@ -81,7 +81,13 @@ class Connection:
         is_draining: new requests are refused.
     """
 
-    def __init__(self, receiver: Receiver, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        limits: Limits,
+        now: Callable[[], float],
+        until: Callable[[float], float] = lambda now: now + BURST_S,
+    ) -> None:
         self.fault: ConnectionFault | None = None
         self.has_more = False
         self.is_settled = False
@@ -92,6 +98,7 @@ class Connection:
         self._receiver = receiver
         self._limits = limits
         self._now = now
+        self._until = until
         self._headers = HeaderReader()
         self._calm = Allowance(limits.control_frames, limits.control_frames_per_s)
         self._rest = bytearray()
@@ -214,11 +221,11 @@ class Connection:
                 self._fail_stream(fault)
             at = start + size
             count += 1
-            if count & 7 == 0:
+            if count & 1 == 0:  # a call has two frames
                 now = self._now()
                 if until == 0.0:
-                    until = now + BURST_S
-                elif now > until and end - at >= HEAD_BYTES:
+                    until = self._until(now)
+                if now > until and end - at >= HEAD_BYTES:
                     self.has_more = True
                     break
         return at

@@ -20,11 +20,13 @@ from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.remoting.budget import BudgetLimits
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.turn_share import TurnShare
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,7 @@ class GrpcServer:
             self._holds,
             LogLimit(self._clock),
             asyncio.Lock(),
+            TurnShare(BudgetLimits.turn_bytes),
         )
 
     async def __aenter__(self) -> GrpcServer:

@@ -27,6 +27,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.encryption import GOODBYE_S, Encryption
+from sparrowmq.remoting.turn_share import TurnShare
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Hall:
         holds: called with a session and the change of the bytes that it occupies.
         lines: the log lines that peers cause.
         inflating: see `Surroundings`.
+        share: the work of one turn for all of them.
     """
 
     methods: Mapping[str, Method]
@@ -58,6 +60,7 @@ class Hall:
     holds: Callable[[GrpcSession, int], object]
     lines: LogLimit
     inflating: asyncio.Lock
+    share: TurnShare
 
 
 class Answering(Protocol):
@@ -97,13 +100,12 @@ class GrpcSession:
         self.address = "?"
         self.closed = False
         self.has_called = False
-        self.connection = Connection(self, hall.limits, hall.clock.monotonic)
+        self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.until)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
         self._around = Surroundings(self.connection, hall.clock, hall.spawn, self._flush_soon, hall.inflating)
         self._is_receiving = False
         self._flush_due = False
-        self._go_on_due = False
         self._is_paused = False
         self._last_read = self._began = hall.clock.monotonic()
         self._pinged_at = 0.0
@@ -160,6 +162,7 @@ class GrpcSession:
             self.closed = True
             self.connection.end()
             self._count_occupied()
+            self._hall.share.forget(self)
             self._hall.ended(self)
 
     def pause_writing(self) -> None:
@@ -300,7 +303,7 @@ class GrpcSession:
             self._end_faulty()
             return
         if connection.has_more or has_more:
-            self._go_on_soon()
+            self._hall.share.wait(self)
         self._regulate()
 
     def _count_occupied(self) -> None:
@@ -315,13 +318,8 @@ class GrpcSession:
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             self.connection.output.written()
 
-    def _go_on_soon(self) -> None:
-        if not self._go_on_due:
-            self._go_on_due = True
-            asyncio.get_running_loop().call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        self._go_on_due = False
+    def go_on(self) -> None:
+        """Handle the received frames that had to wait, and send what may be sent now."""
         if self.connection.has_more and not self.connection.output.is_stopped and not self.closed:
             self._is_receiving = True
             self.connection.go_on()

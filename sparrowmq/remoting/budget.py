@@ -12,8 +12,7 @@ Each connection has its own limits (`SessionLimits`), which a thousand connectio
                occupy more than `unread_bytes`, the one that has not read for longest is ended. Connections with
                more than NOTED_BYTES count, also those that may get more answers.
 
-    a turn     If many connections have more answers than fit into one turn of the loop, each gets fewer bytes in a
-               turn, so that the turn ends soon for the other connections.
+    a turn     The answers of one turn of the loop are limited too (turn_share.py).
 
 Ordinary messages do not need any of this: they arrive whole, and their answers are small and read.
 """
@@ -27,10 +26,10 @@ from typing import Final, Protocol
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.remoting.turn_share import TurnShare
 
 log = logging.getLogger(__name__)
 
-LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
 FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame while others wait for room
 NOTED_BYTES: Final = 16 * 1024  # of answers in front of a socket
 READ_BYTES: Final = 64 * 1024  # that a peer must take while its answers wait, to count as one that reads
@@ -64,7 +63,7 @@ class BudgetLimits:
             for room.
         waiting_bytes: for the bodies of requests that wait.
         unread_bytes: for answers to peers that do not read, and for requests after them.
-        turn_bytes: for answers in one turn of the loop, for all connections that have more.
+        turn_bytes: for the answers of one turn of the loop.
     """
 
     frame_bytes: int = 64 * 1024 * 1024
@@ -115,15 +114,15 @@ class Budget:
     """The room of one server.
 
     Attributes:
-        busy: the number of connections that have more answers than fit into one turn.
+        turn: the answers of this turn of the loop.
         lines: the log lines that peers cause.
     """
 
     def __init__(self, clock: Clock, limits: BudgetLimits | None = None) -> None:
-        self.busy = 0
         self.lines = LogLimit(clock)
         self._clock = clock
         self._limits = limits or BudgetLimits()
+        self.turn = TurnShare(self._limits.turn_bytes)
         self._frames: dict[Holder, _Frame] = {}
         self._frame_bytes = 0
         self._waiting: dict[Holder, _Frame] = {}
@@ -216,10 +215,6 @@ class Budget:
         """Count bodies of requests that wait; fewer, if negative. Returns whether there is room for more of them."""
         self._body_bytes += body_bytes
         return self._body_bytes <= self._limits.waiting_bytes
-
-    def turn_bytes(self) -> int:
-        """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
-        return max(LEAST_TURN_BYTES, self._limits.turn_bytes // max(1, self.busy))
 
     def unread(self, holder: Holder) -> None:
         """Note the answers that wait for a peer to read. A peer that is noted already keeps its place."""

@@ -45,10 +45,11 @@ from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.protocol.wire.reply import Buffer
 from sparrowmq.remoting.latencies import DENIED, LONG_STEP_S, Latencies, response_name
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.session import Buffer, Session
+from sparrowmq.remoting.session import Session
 from sparrowmq.safe_text import without_folders
 
 log = logging.getLogger(__name__)

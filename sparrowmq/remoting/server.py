@@ -30,7 +30,7 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 log = logging.getLogger(__name__)
 
 SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
-FRAMES_AT_ONCE: Final = 256  # of one peer, before others have their turn
+FRAMES_AT_ONCE: Final = 64  # of one peer, decoded before the clock is read again
 REFUSALS_TOLD_S: Final = 60.0  # seconds between two log lines about connections above the limit
 
 

@@ -19,20 +19,21 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import free_soon
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
-from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.command import REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.budget import LEAST_TURN_BYTES, NOTED_BYTES, Budget, SessionLimits
+from sparrowmq.protocol.wire.reply import Buffer, add_reply
+from sparrowmq.remoting.budget import NOTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.remoting.tls_errors import why_closed
+from sparrowmq.remoting.turn_share import BURST_S, COUNTED_BYTES, LEAST_TURN_BYTES, SHORT_ANSWERS
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
-Buffer = bytes | bytearray | memoryview
 Dispatch = Callable[["Session", Command], None]
 
 # The precision of request timeouts. One timer a session checks all waiting requests, instead of one timer a request.
@@ -46,9 +47,6 @@ MUTE_S = 1.0
 REQUEST_PIECES = 64
 LARGE_REQUEST_BYTES: Final = 16 * 1024  # it is worth a write of its own
 
-# The time for requests that arrived together. The rest of them is handled in the next turn of the loop. With what the
-# turn's end adds, no step takes more than 5 ms.
-BURST_S = 0.002
 _SHORT: Final = 310  # SEND_MESSAGE_V2: the clock is read after four of these
 
 # Reasons to stop reading. They are bits, as several may hold at once.
@@ -192,7 +190,10 @@ class Session:
     ) -> None:
         """Answer a request of the peer. The bodies' buffers must stay unchanged until they are sent."""
         if not self.closed:
-            self._out_bytes += add_reply(self._out, request, code, header, remark, body)
+            body_bytes = add_reply(self._out, request, code, header, remark, body)
+            self._out_bytes += body_bytes
+            if body_bytes > COUNTED_BYTES and self._budget is not None:
+                self._budget.turn.made(body_bytes)
             self._flush_soon()
 
     def write(self, replies: list[Buffer]) -> None:
@@ -325,6 +326,7 @@ class Session:
         if self._budget is not None:
             self._budget.frame_ended(self)
             self._budget.read(self)
+            self._budget.turn.forget(self)
             self._count_busy(False)
         why = why_closed(exc) if isinstance(exc, ssl.SSLError) else exc
         for waiting in self._wire.abandon():
@@ -363,29 +365,38 @@ class Session:
             self._budget.lines.log(log, logging.WARNING, text, *args)
 
     def _handle(self, received: list[Command]) -> None:
+        """Handle requests until their time in this turn is over; the rest waits in `_undone`, or is not decoded yet."""
         dispatch, most = self._dispatch, LEAST_TURN_BYTES
+        turn = None if self._budget is None else self._budget.turn
         count = 0
         until = 0.0
         is_late = False
-        for command in received:
-            if command.flag & REPLY_FLAG:
-                self._settle(command)
-                continue
-            count += 1
-            if (count & 3 == 0 or command.code != _SHORT) and not is_late:
-                now = self._clock.monotonic()
-                if until == 0.0:
-                    until = now + BURST_S
-                is_late = now > until
-            if is_late:
-                self._undone.append(command)
-                continue
-            if self._out_bytes > most:
-                most = self._turn_bytes()  # seldom needed, as most answers are small
-                if self._out_bytes > most:
+        while True:
+            for command in received:
+                if command.flag & REPLY_FLAG:
+                    self._settle(command)
+                    continue
+                count += 1
+                if (count & 3 == 0 or command.code != _SHORT) and not is_late:
+                    now = self._clock.monotonic()
+                    if until == 0.0:
+                        until = now + BURST_S if turn is None else turn.until(now)
+                    is_late = now > until and count > 1
+                is_spent = (
+                    turn is not None and turn.is_spent and (command.code not in SHORT_ANSWERS or self._undone)
+                )
+                if is_late or is_spent:
                     self._undone.append(command)
                     continue
-            dispatch(self, command)
+                if self._out_bytes > most:
+                    most = self._turn_bytes()  # seldom needed, as most answers are small
+                    if self._out_bytes > most:
+                        self._undone.append(command)
+                        continue
+                dispatch(self, command)
+            if is_late or self._undone or not self._wire.has_more or self._is_ending:
+                break
+            received = self._receive_more()
         if self._undone or self._wire.has_more:
             self._count_busy(True)
             self._stop(_UNDONE, True)
@@ -395,29 +406,39 @@ class Session:
             self._stop(_UNDONE, False)
 
     def _go_on_soon(self) -> None:
-        if not self._go_on_due:
+        if self._budget is not None:
+            self._budget.turn.wait(self)
+        elif not self._go_on_due:
             self._go_on_due = True
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self.go_on)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Handle the received requests that had to wait, unless answers still wait for the socket."""
         self._go_on_due = False
-        if self._transport is None or self._transport.is_closing() or self.is_backed_up or self._out_bytes:
+        if self._is_ending or self.is_backed_up or self._out_bytes:
             return
         received, self._undone = self._undone, []
         if not received and self._wire.has_more:
-            received = self._receive(b"")
-            self._mark_partial(True)
+            received = self._receive_more()
         self._handle(received)
+
+    def _receive_more(self) -> list[Command]:
+        received = self._receive(b"")
+        self._mark_partial(True)
+        return received
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
 
     def _turn_bytes(self) -> int:
         most = self._limits.unsent_bytes
-        return most if self._budget is None else min(most, self._budget.turn_bytes())
+        return most if self._budget is None else min(most, self._budget.turn.bytes_of_one())
 
     def _count_busy(self, is_busy: bool) -> None:
         """Report to the budget whether requests of this connection wait, before `_UNDONE` changes."""
         if is_busy != (self._stops & _UNDONE != 0) and self._budget is not None:
-            self._budget.busy += 1 if is_busy else -1
+            self._budget.turn.busy += 1 if is_busy else -1
 
     def _mark_partial(self, is_new: bool) -> None:
         """Store the begin of an unfinished frame, and ask for room for a large one before more of it is read."""
@@ -455,8 +476,6 @@ class Session:
             self._write_out()
 
     def _write_out(self) -> None:
-        # Bodies are views of the log, which cost no memory until they are joined. So answers wait if the peer does not
-        # read.
         if self._transport is None or self.closed or self._stops & _UNREAD:
             return
         most = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
@@ -550,7 +569,7 @@ class Session:
         self._regulate()
 
     def _regulate(self) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._is_ending:
             return
         counted = _ROOM | _HELD if self._wire.in_flight else _UNREAD | _UNDONE | _ROOM | _HELD
         is_paused = self._stops & counted != 0
@@ -567,30 +586,3 @@ def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:
     A class derived from `Protocol` cannot be compiled, and each of its attributes would be looked up by name.
     """
     return make
-
-
-def add_reply(
-    pieces: list[Buffer],
-    request: Command,
-    code: int,
-    header: ReplyHeader,
-    remark: str | None = None,
-    body: Buffer | list[memoryview] = b"",
-) -> int:
-    """Add the pieces of a reply, and return the bytes of its body. A one-way request gets no reply."""
-    if request.flag & ONEWAY_FLAG:
-        return 0
-    if not body:
-        pieces.append(encode_reply(request, code, header, remark))
-        return 0
-    size = 0
-    if isinstance(body, list):
-        for piece in body:
-            size += len(piece)
-        pieces.append(encode_reply(request, code, header, remark, size))
-        pieces.extend(body)
-    else:
-        size = len(body)
-        pieces.append(encode_reply(request, code, header, remark, size))
-        pieces.append(body)
-    return size

@@ -411,6 +411,16 @@ def test_empty_continuations_end_the_connection():
     assert served.code == frames.ENHANCE_YOUR_CALM
 
 
+@pytest.mark.guards("Connection._take_frames: until = self._until(now) -> until = now + BURST_S")
+def test_a_connection_without_time_in_this_turn_handles_one_call():
+    served = Served()
+    served.connection._until = lambda now: now - 1
+    served.connection.receive(b"".join(call(stream_id) for stream_id in range(1, 101, 2)))
+    assert len([event for event in served.events if event[0] == "request"]) == 1
+    served.connection.go_on()
+    assert len([event for event in served.events if event[0] == "request"]) == 2
+
+
 def test_a_large_chunk_is_handled_in_parts():
     served = Served()
     ticks = iter(range(10**6))

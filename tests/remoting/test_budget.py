@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sparrowmq.remoting.budget import LEAST_TURN_BYTES, READ_BYTES, Budget, BudgetLimits
+from sparrowmq.remoting.budget import READ_BYTES, Budget, BudgetLimits
 from sparrowmq.testing.clock import ManualClock
 
 MB = 1 << 20
@@ -165,10 +165,3 @@ def test_one_alone_may_hold_more_than_all_should(budget: Budget) -> None:
     peer = answered(Peer(), 50 * MB)
     budget.unread(peer)
     assert not peer.ended
-
-
-def test_a_turn_is_shared_by_those_who_have_more_to_be_answered(budget: Budget) -> None:
-    shares = []
-    for budget.busy in (0, 1, 8, 1000):
-        shares.append(budget.turn_bytes())
-    assert shares == [4 * MB, 4 * MB, MB // 2, LEAST_TURN_BYTES]

@@ -496,7 +496,8 @@ async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
 async def test_a_burst_takes_until_the_last_of_it_is_safe(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrowmq.remoting.session.BURST_S", 10.0)
+    for name in ("BURST_S", "TURN_S"):
+        monkeypatch.setattr(f"sparrowmq.remoting.turn_share.{name}", 10.0)
     hands, mark = Hands(), Watermark()
     safety = promise(mark)
     dispatch, latencies = measured(lambda: hands.takes(0.25, After(safety, 1, HEADER)), hands)

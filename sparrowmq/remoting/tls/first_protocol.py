@@ -22,7 +22,7 @@ from sparrowmq.errors import ConfigError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.wire.connection import Connection
-from sparrowmq.remoting.session import Buffer, add_reply
+from sparrowmq.protocol.wire.reply import Buffer, add_reply
 from sparrowmq.remoting.tls.encryption import Encryption, Plain
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import TlsMode
