@@ -13,7 +13,6 @@ Source: MQClientInstance, Java 4.9.8.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
@@ -61,6 +60,7 @@ from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
+from sparrowmq.client.unsent import tell_if_forgotten, tell_unsent
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
@@ -72,8 +72,6 @@ from sparrowmq.protocol.names import (
 )
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
-
-log = logging.getLogger(__name__)
 
 FLUSH_S: Final = 10.0
 REQUEST_S: Final = 3.0
@@ -488,6 +486,7 @@ class Client:
         if self._home.is_forked:
             self._ids.renew()
         await self._network.__aenter__()
+        tell_if_forgotten(self, self._outboxes)
         if self._tracing is not None:
             self._network.background.spawn(self._tracing.run(), "traces")
         return self
@@ -504,8 +503,9 @@ class Client:
                     await self._tracing.drain()
             await self._leave()
         except TimeoutError:
-            log.warning("%d messages are not answered; they may or may not be stored", self.unanswered)
+            pass  # `tell_unsent` says it
         finally:
+            tell_unsent(self.unanswered)
             for outbox in (*self._outboxes, *self._trace_outbox):
                 outbox.close()
             await self._network.__aexit__(kind, error, trace)

@@ -1,0 +1,55 @@
+"""A program that ends without closing its client does not lose messages in silence."""
+
+import asyncio
+import sys
+
+import pytest
+
+from sparrowmq.client.client import connect
+from sparrowmq.testing.cluster import Cluster
+
+IN_THREADS = """
+import sparrowmq.sync, sys
+mq = sparrowmq.sync.connect(sys.argv[1]).start()
+mq.send("orders", b"first")
+for number in range(5000):
+    mq.send_soon("orders", b"x")
+if sys.argv[2] == "closed":
+    mq.close()
+"""
+STARTED = """
+import asyncio, sparrowmq, sys
+async def main():
+    mq = await sparrowmq.connect(sys.argv[1]).start()
+    await mq.send("orders", b"first")
+    for number in range(5000):
+        mq.send_soon("orders", b"x")
+    if sys.argv[2] == "closed":
+        await mq.close()
+asyncio.run(main())
+"""
+
+
+async def run(program: str, *arguments: str) -> str:
+    """What a program writes to its standard error."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *arguments, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    return said.decode()
+
+
+@pytest.mark.guards("unsent._forgotten: drop tell_unsent", "Client.__aexit__: drop tell_unsent")
+@pytest.mark.parametrize("program", [IN_THREADS, STARTED])
+async def test_the_end_of_a_program_says_how_many_messages_have_no_answer(
+    cluster: Cluster, program: str
+) -> None:
+    said = await run(program, cluster.namesrv, "open")
+    assert said.count("messages were not answered when the client ended") == 1 and "close()" in said
+
+
+@pytest.mark.parametrize("program", [IN_THREADS, STARTED])
+async def test_a_closed_client_has_sent_them_and_says_nothing(cluster: Cluster, program: str) -> None:
+    assert await run(program, cluster.namesrv, "closed") == ""
+    async with connect(cluster.namesrv) as mq:
+        assert (await mq.admin.topic("orders")).count == 5001
