@@ -39,13 +39,14 @@ LANGUAGES = (
     "RUST",
     "NODE_JS",
 )
+_OTHER: Final = "OTHER"
 
 
 def language_name(language: str | int | None) -> str:
-    """A peer's language, as Java names it; numbers are Java's ordinals."""
+    """A peer's language, as Java names it; numbers are Java's ordinals. A server keeps it, so none is a long text."""
     if isinstance(language, int):
-        return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
-    return language or "OTHER"
+        return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else _OTHER
+    return language if language in LANGUAGES else _OTHER
 
 
 class Command(msgspec.Struct, gc=False):
