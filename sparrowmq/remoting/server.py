@@ -30,7 +30,8 @@ from sparrowmq.remoting.tls.tls_contexts import ServerTls
 log = logging.getLogger(__name__)
 
 SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
-FRAMES_AT_ONCE: Final = 64  # of one peer, decoded before the clock is read again
+# The frames of one peer, and the bytes of their headers, that are decoded before the clock is read again.
+AT_ONCE: Final = FrameLimits(at_once=64, headers_at_once=128 * 1024)
 REFUSALS_TOLD_S: Final = 60.0  # seconds between two log lines about connections above the limit
 
 
@@ -52,9 +53,7 @@ class ServerLimits:
     backlog: int = 1024
     idle_s: float = 120.0
     partial_frame_s: float = 30.0
-    session: SessionLimits = field(
-        default_factory=lambda: SessionLimits(FrameLimits(at_once=FRAMES_AT_ONCE), unsent_bytes=512 * 1024)
-    )
+    session: SessionLimits = field(default_factory=lambda: SessionLimits(AT_ONCE, unsent_bytes=512 * 1024))
     together: BudgetLimits = field(default_factory=BudgetLimits)
 
 

@@ -9,8 +9,10 @@ Source: RemotingCommand and RocketMQSerializable, Java 4.9.8; tolerances seen fr
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -32,7 +34,8 @@ from sparrowmq.protocol.wire.header import Header
 
 ReplyHeader: TypeAlias = Header | Written | None
 
-MAX_EXT_FIELDS = 128
+MAX_EXT_FIELDS: Final = 128
+_MANY_FIELDS: Final = f"more than {MAX_EXT_FIELDS} extFields"
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 
 _any_command: Final = msgspec.json.Decoder(Command, strict=False).decode
@@ -85,6 +88,8 @@ def decode(serializer: int, header: bytes, body: bytes) -> Command:
 
 
 def _decode_json(header: bytes) -> Command:
+    if header.count(b",") > _SUSPECT_COMMAS and _has_many_fields(header):
+        raise RemoteProtocolError(_MANY_FIELDS)
     of_code = _ONE_PASS.get(_leading_code(header))
     if of_code is not None:
         for known in of_code:
@@ -97,6 +102,17 @@ def _decode_json(header: bytes) -> Command:
         raise RemoteProtocolError(f"the header is not a JSON command: {error}") from None
     command.raw = b""
     return command
+
+
+# So many fields take no noticeable time. Only a header with more commas is searched for its fields.
+_SUSPECT_COMMAS: Final = 8 * MAX_EXT_FIELDS
+_TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_MOST_TEXTS: Final = 2 * MAX_EXT_FIELDS + 16  # with those beside the fields
+
+
+def _has_many_fields(header: bytes) -> bool:
+    """Whether a header has more texts than the names and values of all fields that it may have."""
+    return next(islice(_TEXT.finditer(header), _MOST_TEXTS, None), None) is not None
 
 
 def _leading_code(header: bytes) -> int:
@@ -271,13 +287,15 @@ def _binary_fields(header: bytes, position: int, ext_bytes: int) -> dict[str, st
     if ext_bytes < 0 or end > len(header):
         raise RemoteProtocolError(f"extFields of {ext_bytes} bytes do not fit the header")
     fields: dict[str, str] = {}
+    count = 0  # with repeated names
     while position < end:
+        if count == MAX_EXT_FIELDS:
+            raise RemoteProtocolError(_MANY_FIELDS)
+        count += 1
         (name_bytes,) = _SHORT.unpack_from(header, position)
         name, position = _text(header, position + 2, name_bytes)
         (value_bytes,) = _INT.unpack_from(header, position)
         fields[name], position = _text(header, position + 4, value_bytes)
-        if len(fields) > MAX_EXT_FIELDS:
-            raise RemoteProtocolError(f"more than {MAX_EXT_FIELDS} extFields")
     return fields
 
 

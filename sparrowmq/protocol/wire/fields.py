@@ -24,6 +24,7 @@ Raw: TypeAlias = Any
 quote: Final = msgspec.json.encode
 _values_of: Final = msgspec.structs.astuple
 _Bytes: Final = msgspec.Raw
+_plain_fields: Final = msgspec.json.Decoder(dict[str, str | int | float | bool | None] | None).decode
 _DECODERS: Final[dict[type[Any], Callable[[Raw], Any]]] = {}
 
 
@@ -81,14 +82,10 @@ def fields_of_json(ext: Raw) -> dict[str, str]:
     if not ext:
         return {}
     try:
-        fields = msgspec.json.decode(ext)
+        fields = _plain_fields(ext)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"extFields is not JSON: {error}") from None
-    if fields is None:
-        return {}
-    if not isinstance(fields, dict):
-        raise RemoteProtocolError("extFields is not a JSON object")
-    return {name: text_of(value) for name, value in fields.items() if value is not None}
+        raise RemoteProtocolError(f"extFields is no JSON object of texts: {error}") from None
+    return {name: text_of(value) for name, value in (fields or {}).items() if value is not None}
 
 
 class Written:

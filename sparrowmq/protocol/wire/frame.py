@@ -50,11 +50,14 @@ class FrameLimits:
         header_bytes: the header alone. Java has no limit. 256 KiB have room for the longest legal properties (32,767
         bytes, each of them escaped as \\u0001).
         at_once: the most frames that one `feed` returns. `has_more` says whether there are more.
+        headers_at_once: the most bytes of headers that one `feed` returns, unless the first one is larger. Binary ones
+            count four times, as Python decodes their fields.
     """
 
     frame_bytes: int = 16 * 1024 * 1024
     header_bytes: int = 256 * 1024
     at_once: int = 1 << 30
+    headers_at_once: int = 1 << 30
 
 
 # Of answers: that to a batch names the id and the place of each of its messages, 80 bytes of 32,768.
@@ -177,6 +180,7 @@ class FrameReader:
 
     def _cut(self, chunk: bytes, frames: list[Frame]) -> list[Frame]:
         position, size, at_once = 0, len(chunk), self._limits.at_once
+        headers, most_headers = 0, self._limits.headers_at_once
         self.has_more = False
         most_bytes, most_header_bytes = self._limits.frame_bytes, self._limits.header_bytes
         while size - position >= 8:
@@ -188,17 +192,13 @@ class FrameReader:
             end = position + 4 + total
             if end > size:
                 break
-            if len(frames) == at_once:
+            serializer = tagged >> _HEADER_LENGTH_BITS & 0xFF
+            headers += header_bytes if serializer == 0 else 4 * header_bytes
+            if len(frames) == at_once or (headers > most_headers and len(frames) > 0):
                 self.has_more = True
                 break
             body_start = position + 8 + header_bytes
-            frames.append(
-                (
-                    tagged >> _HEADER_LENGTH_BITS & 0xFF,
-                    chunk[position + 8 : body_start],
-                    chunk[body_start:end],
-                )
-            )
+            frames.append((serializer, chunk[position + 8 : body_start], chunk[body_start:end]))
             position = end
         if position < size:
             self._keep(chunk[position:])

@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,6 +127,38 @@ def test_missing_null_and_unknown_members_are_tolerated(header: bytes) -> None:
 def test_a_damaged_header_is_a_clear_error(serializer: int, header: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(serializer, header, b"")
+
+
+def binary(fields: bytes) -> bytes:
+    """A binary header with these extFields."""
+    return bytes(17) + len(fields).to_bytes(4, "big") + fields
+
+
+@pytest.mark.guards("_decode_json: drop if header.count")
+@pytest.mark.guards("_has_many_fields: next(islice(_TEXT.finditer(header), _MOST_TEXTS, None), None) -> None")
+@pytest.mark.guards("_binary_fields: drop if count == MAX_EXT_FIELDS")
+@pytest.mark.parametrize(
+    ("serializer", "header"),
+    [
+        (0, b'{"code":11,"extFields":{%b}}' % b",".join(b'"%d":1' % number for number in range(1200))),
+        (0, b'{"code":11,"extFields":{%b}}' % b",".join([b'"":""'] * 1200)),
+        (1, binary(b"".join(b"\0\x03%03d\0\0\0\0" % number for number in range(129)))),
+        (1, binary(bytes(6 * 129))),
+    ],
+    ids=["json", "json, one name", "binary", "binary, one name"],
+)
+def test_a_header_with_too_many_fields_is_refused_before_they_are_decoded(
+    serializer: int, header: bytes
+) -> None:
+    with pytest.raises(RemoteProtocolError, match="more than 128 extFields"):
+        decode(serializer, header, b"")
+
+
+def test_a_long_value_does_not_count_as_many_fields() -> None:
+    value = '{"a\\":1},' * 3000
+    fields = {str(number): "" for number in range(127)} | {"properties": value}
+    header = msgspec.json.encode({"code": 11, "extFields": fields, "language": "GO", "remark": value})
+    assert decode(0, header, b"").ext_fields() == fields
 
 
 def test_a_code_too_large_for_the_binary_header_is_our_callers_error() -> None:

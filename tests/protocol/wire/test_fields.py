@@ -61,9 +61,10 @@ def test_strings_numbers_and_booleans_are_all_accepted(ext: bytes, expected: Ask
         (b'{"topic":"t","queueId":"many"}', "wrong value.*queueId"),
         (b'{"topic":"t","queueId":"1e999"}', "wrong value"),
         (b'{"topic":"t","queueId":"3","batch":"perhaps"}', "wrong value.*batch"),
-        (b'["topic"]', "not a JSON object"),
-        (b'{"topic":', "not JSON"),
-        (b'{"topic":"\xff"}', "not JSON"),
+        (b'["topic"]', "no JSON object of texts"),
+        (b'{"topic":[1]}', "no JSON object of texts"),
+        (b'{"topic":', "no JSON object"),
+        (b'{"topic":"\xff"}', "no JSON object"),
     ],
 )
 def test_what_does_not_fit_is_a_clear_error(ext: bytes, words: str) -> None:

@@ -143,6 +143,21 @@ def test_so_many_frames_come_at_once_and_the_rest_with_the_next_feed() -> None:
     assert reader.feed(stream[-2:]) == frames[6:] and reader.pending_bytes == 0
 
 
+@pytest.mark.guards("FrameReader._cut: 4 * header_bytes -> header_bytes")
+@pytest.mark.guards("FrameReader._cut: headers > most_headers -> False")
+def test_so_many_bytes_of_headers_come_at_once_and_binary_ones_count_four_times() -> None:
+    texts = [(0, b"h" * 30, b"")] * 4
+    binaries = [(1, b"h" * 30, b"body")] * 2
+    reader = FrameReader(FrameLimits(headers_at_once=100))
+    assert (
+        reader.feed(b"".join(frame(header, body, kind) for kind, header, body in texts + binaries))
+        == texts[:3]
+    )
+    assert reader.has_more and reader.feed(b"") == texts[3:]
+    assert reader.feed(b"") == binaries[:1] and reader.has_more  # larger than the limit, but the first
+    assert reader.feed(b"") == binaries[1:] and not reader.has_more
+
+
 def test_bytes_that_come_while_frames_wait_are_kept_behind_them() -> None:
     frames = [(0, b"h%d" % number, b"") for number in range(4)]
     one, two, three, four = (frame(header) for _, header, _ in frames)
