@@ -155,9 +155,11 @@ def _flag(value: bool | None) -> str:
     return "" if value is None else "true" if value else "false"
 
 
-# Requests of one kind have the same fields, so their names are sorted once. Ever new names clear the table.
+# Requests of one kind have the same fields, so their names are sorted once. Ever new names clear the table, and long
+# ones are not kept: peers make them up.
 _ORDERS: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]]] = {}
 _MOST_ORDERS: Final = 256
+_LONGEST_NAMES: Final = 1024  # characters, of all fields of a request
 
 
 def _order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
@@ -165,5 +167,7 @@ def _order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str
         _ORDERS.clear()
     signed = sorted(name for name in names if name not in _UNSIGNED)
     # With one name itemgetter gives the bare value, whose characters `join` takes one by one: the same text.
-    _ORDERS[names] = found = itemgetter(*signed) if signed else lambda fields: ()
+    found: Callable[[Mapping[str, str]], Iterable[str]] = itemgetter(*signed) if signed else lambda fields: ()
+    if sum(map(len, names)) <= _LONGEST_NAMES:
+        _ORDERS[names] = found
     return found

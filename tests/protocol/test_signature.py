@@ -1,6 +1,7 @@
 """Signatures: those that the C++ client made, and all that must change them."""
 
 import hmac
+import tracemalloc
 from base64 import b64encode
 from typing import Any, get_args
 
@@ -137,3 +138,17 @@ def test_any_set_of_names_is_signed_in_order_however_many_sets_there_were() -> N
         assert content(fields, b"") == b"12"
     assert content({}, b"x") == content({"Signature": "s"}, b"x") == b"x"
     assert content({"only": "one"}, b"") == b"one"
+
+
+@pytest.mark.guards("signature._order: true sum(map(len, names))")
+def test_names_that_a_peer_made_long_are_not_kept() -> None:
+    long = {"n" * 2000 + str(number): str(number) for number in range(128)}
+    before = 0
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            assert content({**long, f"{number:05}": "x"}, b"").startswith(b"x")
+            before = before or tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()
