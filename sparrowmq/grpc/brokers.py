@@ -69,10 +69,14 @@ class Brokers(Protocol):
 
     Attributes:
         account: the access key that signed the client's calls, or the name in its certificate; "" without one.
+        is_known: whether the client has signed a call, or a request of it was allowed.
     """
 
     @property
     def account(self) -> str: ...
+
+    @property
+    def is_known(self) -> bool: ...
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
         """Let the brokers know the client's groups, for some time from now on: all of them, with those of half

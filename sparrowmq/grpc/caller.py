@@ -53,6 +53,8 @@ def caller_of(call: Call, cluster: Cluster) -> Caller:
             Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MOST_CLIENT_ID} are allowed"
         )
     brokers = cluster.brokers_for(call, client_id)
+    if not call.peer.is_known():
+        call.peer.is_known = lambda: brokers.is_known
     return Caller(
         client_of(brokers.account, client_id), call.metadata.get(LANGUAGE, ""), str(call.peer), call, brokers
     )

@@ -64,7 +64,10 @@ class GrpcServer:
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
         self._limited = LimitedSessions[GrpcSession](
-            self._limits.connections, self._clock, lambda session: session.has_called, "gRPC connections"
+            self._limits.connections,
+            self._clock,
+            lambda session: session.caller.is_known(),
+            "gRPC connections",
         )
         self.sessions = self._limited.sessions
         self._tls = tls

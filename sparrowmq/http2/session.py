@@ -92,14 +92,12 @@ class GrpcSession:
         address: of the client, as text.
         caller: the client; a proxy's header may replace it before the first bytes.
         closed: it has ended.
-        has_called: it has begun a call of a method that exists.
     """
 
     def __init__(self, hall: Hall) -> None:
         self.caller = Caller()
         self.address = "?"
         self.closed = False
-        self.has_called = False
         self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.until)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
@@ -274,7 +272,6 @@ class GrpcSession:
             raise GrpcError(
                 Status.UNIMPLEMENTED, f"grpc-encoding {encoding[:20]}; identity and gzip are known"
             )
-        self.has_called = True
         limit = headers.get("grpc-timeout")
         deadline = None if limit is None else clock.monotonic() + timeout_s(limit)
         call = Call(

@@ -169,6 +169,8 @@ class AccountCluster:
 class AccountBrokers:
     """The brokers for one client of a user. (Implements `grpc.brokers.Brokers`.)"""
 
+    is_known = True  # by a signature
+
     def __init__(
         self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str
     ) -> None:

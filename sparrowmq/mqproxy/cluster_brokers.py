@@ -345,6 +345,7 @@ class ClientBrokers:
     """The brokers for one client."""
 
     account = ""
+    is_known = True  # as without access control
 
     def __init__(self, cluster: ClusterBrokers, lookups: Lookups, client_id: str) -> None:
         self._cluster = cluster

@@ -20,7 +20,7 @@ class LimitedSessions(Generic[S]):
 
     Args:
         most: the limit.
-        is_known: whether a connection has asked for something.
+        is_known: whether a connection has asked for something that it may.
         what: the connections, in texts.
     Attributes:
         sessions: the live connections, the oldest first: the order of their ends does not depend on memory addresses.

@@ -65,6 +65,7 @@ class ScriptedBrokers:
     """
 
     account = ""
+    is_known = False
 
     def __init__(self, topic_type=None, **group):
         self.on_check: OnCheck = lambda *_: None

@@ -13,6 +13,19 @@ def test_caller_is_what_the_metadata_say():
     assert (found.client_id, found.language, found.address) == ("me", "PYTHON", "127.0.0.1:5000")
 
 
+@pytest.mark.guards("caller_of: drop if not call.peer.is_known()")
+def test_a_connection_is_known_once_one_of_its_clients_is():
+    first, second = ScriptedBrokers(), ScriptedBrokers()
+    asked = call("one")
+    caller_of(asked, first)
+    caller_of(asked, second)
+    assert not asked.peer.is_known()
+    second.is_known = True
+    assert asked.peer.is_known()
+    caller_of(asked, first)
+    assert asked.peer.is_known()
+
+
 @pytest.mark.parametrize(("client_id", "code"), [("", 40017), ("x" * 256, 40000)])
 def test_client_without_a_usable_id_is_refused(client_id, code):
     with pytest.raises(RemoteError) as caught:

@@ -31,13 +31,20 @@ async def test_a_port_in_use_is_refused_with_the_setting_to_change(server, metho
             await other.start("127.0.0.1", server.port)
 
 
-async def test_above_the_limit_connections_without_a_call_end_and_the_oldest_goes_first(methods):
-    async with GrpcServer(methods.all(), Limits(connections=2)) as server:
+@pytest.mark.guards("GrpcServer.__init__: session.caller.is_known() -> True")
+async def test_above_the_limit_connections_without_an_allowed_call_end_and_the_oldest_goes_first(methods):
+    def allowed(call, request):
+        call.peer.is_known = lambda: True
+        return request
+
+    served = {**methods.all(), "/test.Test/Echo": allowed}
+    async with GrpcServer(served, Limits(connections=2)) as server:
         port = await server.start("127.0.0.1", 0)
         async with connected(port) as first, connected(port) as second:
             first.send(call(1, b"x"))
             assert (await first.answer(1))[1] == {"grpc-status": "0"}
-            assert await second.is_served()
+            second.send(call(1, b"x", path("/test.Test/SlowEcho")))
+            assert (await second.answer(1))[1] == {"grpc-status": "0"}
             async with connected(port) as third:
                 assert await second.next() is None
                 third.send(call(1, b"x"))

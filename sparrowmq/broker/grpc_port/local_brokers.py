@@ -168,13 +168,18 @@ class LocalLink:
         self._refusal = ""
         sign = None if account is None else partial(_sign_again, account)
         self._session = all_links.session(Pushes(all_links, self.client_id), sign)
-        served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
+        self._is_signed = account is not None
+        self._served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
         if call.peer.certificate is not None:
-            served.certified(call.peer.certificate)
+            self._served.certified(call.peer.certificate)
 
     @property
     def is_closed(self) -> bool:
         return self._session.closed
+
+    @property
+    def is_known(self) -> bool:
+        return self._is_signed or self._served.is_introduced
 
     def close(self) -> None:
         self._session.close()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq import connect
+from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.grpc_port import local_brokers
 from sparrowmq.broker.grpc_port.local_brokers import IDLE_S, Home, LocalBrokers
 from sparrowmq.errors import RemoteError
@@ -108,6 +109,22 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
     brokers.expire()
     brokers.brokers_for(call(), "c3")
     assert len(brokers) == 1
+
+
+@pytest.mark.guards("LocalLink.is_known: self._is_signed or self._served.is_introduced -> True")
+@pytest.mark.guards("LocalLink.is_known: self._is_signed or self._served.is_introduced -> self._is_signed")
+@pytest.mark.guards(
+    "LocalLink.is_known: self._is_signed or self._served.is_introduced -> self._served.is_introduced"
+)
+async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_allowed():
+    brokers, _, served = connections()
+    unsigned = brokers.brokers_for(call(), "c")
+    assert not unsigned.is_known
+    served[0].is_introduced = True
+    assert unsigned.is_known
+    account = parse_account({"accessKey": "reader-1", "secretKey": "87654321"})
+    brokers = LocalBrokers(brokers.home, ManualClock(), lambda work: work.close(), lambda metadata: account)
+    assert brokers.brokers_for(call(), "c").is_known
 
 
 async def test_certificates_with_one_client_id_are_two_clients():
