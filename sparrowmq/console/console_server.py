@@ -42,6 +42,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
 
 _SWEEP_S = 30.0
 
@@ -165,7 +166,23 @@ def _squeezed(app: ASGIApp) -> GZipMiddleware:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers: the owner of the loop has them."""
+    """uvicorn without signal handlers: the owner of the loop has them. TLS handshakes have HANDSHAKE_S, not 60 s."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        limit_s = HANDSHAKE_S if config.ssl is not None else None
+        for each in sockets or []:
+            server = await loop.create_server(
+                protocol, sock=each, ssl=config.ssl, ssl_handshake_timeout=limit_s, backlog=config.backlog
+            )
+            self.servers.append(server)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import uvicorn
 
-from sparrowmq.console import http_connections
+from sparrowmq.console import console_server, http_connections
 from sparrowmq.console.console_server import _listen, _Server
 from sparrowmq.console.http_connections import http_protocol
 from sparrowmq.loop.clock import SystemClock
+from tests import certificates
 
 ASKED = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -20,10 +21,10 @@ async def app(scope, receive, send):
 
 
 @asynccontextmanager
-async def served(most=10):
+async def served(most=10, **tls):
     listening = _listen("127.0.0.1", 0)
     protocol = http_protocol(most, SystemClock())
-    server = _Server(uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off"))
+    server = _Server(uvicorn.Config(app, http=protocol, log_level="critical", lifespan="off", **tls))
     running = asyncio.create_task(server.serve([listening]))
     writers = []
 
@@ -66,6 +67,16 @@ async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch
     async with served() as connect:
         slow = await connect()
         slow[1].write(ASKED[:20])
+        assert await has_ended(slow)
+
+
+@pytest.mark.guards("_Server.startup: ssl_handshake_timeout = None")
+async def test_a_tls_handshake_that_does_not_come_in_time_ends_its_connection(monkeypatch, tmp_path):
+    monkeypatch.setattr(console_server, "HANDSHAKE_S", 0.2)
+    made = certificates.authority(tmp_path)
+    async with served(ssl_certfile=made.certificate, ssl_keyfile=made.key) as connect:
+        slow = await connect()
+        slow[1].write(b"\x16\x03\x01")
         assert await has_ended(slow)
 
 
