@@ -7,6 +7,7 @@
     defaultTopicPerm, defaultGroupPerm     for topics and groups that are not listed; DENY if absent
                                    not for the broker's own topics and groups, which hold messages of others
     broker                         may register at name servers, and copy a master's state (ours)
+    brokerNames                    may register these brokers only; any if absent (ours)
     certificate                    the common name of a client certificate that needs no signature (ours)
     whiteRemoteAddress             addresses from which it needs no signature
 
@@ -39,8 +40,9 @@ GROUP_PERMS: Final = "groupPerms"
 TEXTS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, TOPIC_PERM, GROUP_PERM)
 LISTS: Final = (TOPIC_PERMS, GROUP_PERMS)
 BROKER: Final = "broker"
+BROKER_NAMES: Final = "brokerNames"
 CERTIFICATE: Final = "certificate"
-KEYS: Final = (*TEXTS, *LISTS, BROKER, CERTIFICATE)
+KEYS: Final = (*TEXTS, *LISTS, BROKER, BROKER_NAMES, CERTIFICATE)
 
 
 class Perm(IntFlag):
@@ -71,6 +73,7 @@ class Account:
     Attributes:
         perms: by topic and retry topic; plain numbers, because each request reads them.
         is_broker: may do what only servers of the cluster do.
+        broker_names: the brokers that it may register; empty for any.
         certificate: the name in a verified client certificate that replaces the signature; "" if none does.
         is_unlimited: an administrator without listed permissions. With listed permissions, only these count.
         colleagues: the access keys of all accounts that were loaded together with it.
@@ -85,6 +88,7 @@ class Account:
     perms: Mapping[str, int]
     is_broker: bool = False
     certificate: str = ""
+    broker_names: frozenset[str] = frozenset()
     colleagues: Container[str] = field(default=(), repr=False, compare=False)
 
     @property
@@ -154,6 +158,7 @@ def parse_account(fields: Mapping[str, Any]) -> Account:
         groups | topics,
         _flag(fields, BROKER),
         text_of(fields, CERTIFICATE),
+        frozenset(list_of(fields, BROKER_NAMES)),
     )
 
 

@@ -97,6 +97,15 @@ def demand_trust(account: Account, row: Row) -> None:
         raise needs_admin(account, row)
 
 
+def demand_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
+    """Do nothing unless the account registers or unregisters a broker that is not its own. Raises: AccessDenied."""
+    name = getattr(header, "broker_name", None)
+    if row.access is Access.CLUSTER and name is not None and name not in account.broker_names:
+        raise AccessDenied(
+            f"accessKey={account.access_key} may register {', '.join(sorted(account.broker_names))} and not {name}"
+        )
+
+
 def needs_admin(account: Account, row: Row) -> AccessDenied:
     return AccessDenied(
         f"Need admin permission for request code={int(row.code)}, but accessKey={account.access_key} is not"

@@ -94,6 +94,8 @@ class AccountCheck:
             self._allow_unsigned(account, peer, row)
         elif not (account.addresses and self._is_at_home(account, peer, row)):
             self._check_permissions(account, command, row, header)
+        if account.broker_names:
+            permissions.demand_own_broker(account, row, header)
 
     def is_known_send(self, peer: Caller, command: Command, header: SignedSend) -> bool:
         """Whether an account signed a send to a topic that it has sent to before. It becomes `peer.principal` then.

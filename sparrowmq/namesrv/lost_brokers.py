@@ -3,7 +3,7 @@
     LOST_BROKERS    broker-b    {"cluster": ..., "address": ..., "sinceMs": ..., "topics": [...]}
 
 A broker that unregisters is not lost. A lost one is forgotten when its master registers again, or when an operator
-deletes the value (`sparrowmq broker forget`). Each name server remembers for itself.
+deletes the value (`sparrowmq broker forget`). Each name server remembers for itself, and MOST_LOST brokers at most.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end
 from sparrowmq.namesrv.kv import KeyValues
-from sparrowmq.namesrv.route_table import Routes
+from sparrowmq.namesrv.route_table import MOST_LOST, Routes
 from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
 
@@ -48,8 +48,10 @@ class LostBrokers:
 
     async def look(self) -> None:
         """Write what changed. Raises: OSError; the next look writes it again."""
+        room = MOST_LOST - len(self._values.namespace(LOST_BROKERS))
         for name, gone in list(self._routes.vanished.items()):
-            if name not in self._written:
+            if name not in self._written and room > 0:
+                room -= 1
                 lost = LostBroker(gone.cluster, gone.address, self._clock.now_ms(), list(gone.topics))
                 written = b"".join(await to_end(lost.encoding()))  # it may have 50,000 topics
                 await self._values.put(LOST_BROKERS, name, written.decode())

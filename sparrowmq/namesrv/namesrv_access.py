@@ -2,6 +2,7 @@
 
                                           accounts of 4.x                       users (ACL 2.0)
     register, unregister, ask for a version   `broker: true`, or an administrator   a Super user
+        in the name of a broker               that `brokerNames` has, if it is there
     change routes, values and settings        an administrator                      Update on `Cluster:*`
     ask for routes, topics and values         any account                           any user
 
@@ -26,7 +27,7 @@ from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
-from sparrowmq.errors import AccessDenied, ConfigError
+from sparrowmq.errors import AccessDenied, ConfigError, DenialKind
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -107,6 +108,8 @@ class NamesrvAccess:
         if self._has_users:
             keys = "innerClientAuthenticationCredentials at the broker to a Super user that this name server knows"
             advice = "only Super users register brokers" if is_known else f"set {keys}"
+        elif is_known and error.kind is not DenialKind.NEEDS_ADMIN:
+            advice = "add the name to its brokerNames"
         elif is_known:
             advice = "give the account `broker: true`"
         else:

@@ -25,7 +25,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import (
     BrokerRoute,
@@ -42,6 +44,13 @@ log = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 EXPIRY_S: Final = 120.0
+# Lost brokers that are remembered, and their topics: without accounts, any client can register brokers and go.
+MOST_LOST: Final = 1000
+MOST_LOST_TOPICS: Final = 200_000
+_HAS_ADDRESS: Final = (
+    "broker %s is registered at %s over another connection; give this broker another address, or try again when that "
+    "one is gone, within two minutes"
+)
 
 
 class BrokerId(NamedTuple):
@@ -129,9 +138,13 @@ class Routes:
         """Register a broker over the connection `via`. Returns the master's addresses to a slave.
 
         A broker that goes meanwhile gets no more topics.
+
+        Raises: RemoteError, a broker of another name has the address, over another connection.
         """
         before = self._living.get(who.address)
         if before is not None and before.who.name != who.name:
+            if before.via is not via:
+                raise RemoteError(ResponseCode.SYSTEM_ERROR, _HAS_ADDRESS % (before.who.name, who.address))
             self._forget(before, f"it is called {who.name} now", is_dead=False)
         if before is None or before.who != who:
             log.info(
@@ -173,7 +186,8 @@ class Routes:
         return living.version if living else None
 
     def leave(self, who: BrokerId) -> None:
-        if living := self._living.get(who.address):
+        living = self._living.get(who.address)
+        if living is not None and living.who.name == who.name:
             self._forget(living, "it said goodbye", is_dead=False)
 
     def lost(self, via: object) -> None:
@@ -329,8 +343,9 @@ class Routes:
                 if not by_group:
                     del self._topics[topic]
             yield
-        if is_dead and not self.has_master(group.name):
-            self.vanished[group.name] = Vanished(group.cluster, address, tuple(topics))
+        if is_dead and not self.has_master(group.name) and len(self.vanished) < MOST_LOST:
+            room = MOST_LOST_TOPICS - sum(len(each.topics) for each in self.vanished.values())
+            self.vanished[group.name] = Vanished(group.cluster, address, tuple(topics[:room]))
 
     def _of_cluster(self, topic: str) -> dict[_Group, Queues]:
         """The queues of a topic named like a cluster: all its brokers have it, so tools find them by it."""

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sparrowmq.namesrv import lost_brokers, route_table
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.lost_brokers import LostBrokers
 from sparrowmq.namesrv.route_table import Routes
@@ -37,6 +38,22 @@ async def test_a_broker_whose_connection_ended_is_lost_with_its_topics(routes, v
     lost = (await remembered(routes, values))["broker-a"]
     assert (lost.cluster, lost.address, set(lost.topics)) == ("East", A.address, {"orders", "invoices"})
     assert lost.since_ms == ManualClock().now_ms()
+
+
+@pytest.mark.guards("Routes._removing: len(self.vanished) < MOST_LOST -> True")
+@pytest.mark.guards("Routes._removing: tuple(topics[:room]) -> tuple(topics)")
+@pytest.mark.guards("LostBrokers.look: room > 0 -> True")
+async def test_only_so_many_lost_brokers_and_topics_are_remembered(routes, values, monkeypatch):
+    monkeypatch.setattr(route_table, "MOST_LOST", 3)
+    monkeypatch.setattr(lost_brokers, "MOST_LOST", 2)
+    monkeypatch.setattr(route_table, "MOST_LOST_TOPICS", 3)
+    for number in range(5):
+        broker = A._replace(name=f"broker-{number}", address=f"10.0.1.{number}:1")
+        announce(routes, broker, "orders", "invoices")
+        routes.lost(broker)
+    assert [len(gone.topics) for gone in routes.vanished.values()] == [2, 1, 0]
+    assert list(await remembered(routes, values)) == ["broker-0", "broker-1"]
+    assert list(await remembered(routes, values)) == ["broker-0", "broker-1"]
 
 
 async def test_a_silent_broker_is_lost(routes, values):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ ACCOUNTS = """
 accounts:
   - {accessKey: administrator, secretKey: administrator-secret, admin: true}
   - {accessKey: broker-account, secretKey: broker-secret, broker: true, certificate: broker-a}
+  - {accessKey: broker-b-account, secretKey: broker-secret, broker: true, brokerNames: [broker-b, broker-c]}
   - {accessKey: shop-website, secretKey: shop-secret, certificate: shop}
 """
 ADMIN = ("administrator", "administrator-secret")
@@ -132,6 +133,25 @@ async def test_strangers_take_over_no_route(tmp_path: Path, made: Any) -> None:
                 await register(stranger, "6.6.6.6:10911")
             with pytest.raises(AccessDenied, match=REFUSED):
                 await stranger.call(ask.UnregisterBroker("broker-a", "10.0.0.1:10911", "shop", 0))
+        assert await route(await at.session(SHOP)) == {0: "10.0.0.1:10911"}
+
+
+@pytest.mark.guards("AccountCheck.authorise: drop if account.broker_names")
+@pytest.mark.guards("permissions.demand_own_broker: name not in account.broker_names -> False")
+async def test_an_account_with_broker_names_registers_and_unregisters_only_these(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as at:
+        await register(await at.session(BROKER))
+        other = await at.session(("broker-b-account", "broker-secret"))
+        with pytest.raises(
+            AccessDenied, match=r"may register broker-b, broker-c and not broker-a.*brokerNames"
+        ):
+            await register(other, "6.6.6.6:10911")
+        for name in ("broker-a", "broker-b"):
+            with suppress(AccessDenied):
+                await other.call(ask.UnregisterBroker(name, "10.0.0.1:10911", "shop", 0))
+        with pytest.raises(RemoteError, match="broker-a is registered at"):
+            await other.call(ask.RegisterBroker("broker-b", "10.0.0.1:10911", "shop", "", 0))
+        await other.call(ask.RegisterBroker("broker-b", "10.0.0.2:10911", "shop", "", 0))
         assert await route(await at.session(SHOP)) == {0: "10.0.0.1:10911"}
 
 

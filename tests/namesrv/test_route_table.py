@@ -1,5 +1,6 @@
 import pytest
 
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.namesrv.route_table import EXPIRY_S, BrokerId, Master, Routes
 from sparrowmq.protocol.requests.bodies import DataVersion, QueueRoute, TopicConfig
@@ -132,9 +133,27 @@ def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
 
 
 def test_a_broker_that_took_another_name_leaves_the_old_one(routes):
-    announce(routes, A, "Orders")
-    announce(routes, A._replace(name="renamed"), "Orders")
+    announce(routes, A, "Orders", via="one")
+    announce(routes, A._replace(name="renamed"), "Orders", via="one")
     assert queues(routes, "Orders") == {"renamed": 4}
+
+
+@pytest.mark.guards("Routes.announcing: drop if before.via is not via")
+def test_the_address_of_a_living_broker_is_not_for_a_broker_of_another_name(routes):
+    announce(routes, A, "Orders", via="one")
+    with pytest.raises(RemoteError, match=r"broker-a is registered at 10\.0\.0\.1:10911 over another"):
+        announce(routes, A._replace(name="thief"), "Orders", via="two")
+    assert queues(routes, "Orders") == {"broker-a": 4}
+    routes.lost("one")
+    announce(routes, A._replace(name="heir"), "Orders", via="two")
+    assert queues(routes, "Orders") == {"heir": 4}
+
+
+@pytest.mark.guards("Routes.leave: living.who.name == who.name -> True")
+def test_a_broker_says_goodbye_in_its_own_name_only(routes):
+    announce(routes, A, "Orders")
+    routes.leave(A._replace(name="thief"))
+    assert queues(routes, "Orders") == {"broker-a": 4}
 
 
 def test_a_broker_that_says_goodbye_takes_its_topics_along(routes):

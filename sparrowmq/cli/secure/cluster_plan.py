@@ -150,7 +150,7 @@ def plan(wishes: Wishes) -> Plan:
     making = _Making(wishes)
     name_servers, etcd, brokers = _name_servers(wishes), _etcd(wishes), _brokers(wishes)
     people = {name: new_secret() for name in (ADMINISTRATOR, *wishes.clients)}
-    accounts = _accounts(people, [each.folder for each in brokers])
+    accounts = _accounts(people, brokers)
     ha_secret = new_secret()
     addresses = ";".join(each.address for each in name_servers)
     for each in etcd:
@@ -323,13 +323,14 @@ def _environment(at: str, name: str, secret: str, name_servers: str) -> str:
     return "".join(f"export {key}={value}\n" for key, value in values.items())
 
 
-def _accounts(people: Mapping[str, str], brokers: Sequence[str]) -> str:
+def _accounts(people: Mapping[str, str], brokers: Sequence[BrokerServer]) -> str:
     """The accounts of all servers. Each one may sign, or show its certificate."""
     lines = ["accounts:\n"]
     for name, secret in people.items():
         is_admin = name == ADMINISTRATOR
         lines.append(_account(name, secret, "admin") if is_admin else client_account(name, secret))
-    lines += [_account(name, new_secret(), "broker") for name in brokers]
+    for each in brokers:
+        lines += [_account(each.folder, new_secret(), "broker"), f"    brokerNames: [{each.name}]\n"]
     return "".join(lines)
 
 

@@ -71,15 +71,21 @@ def test_a_slave_is_on_another_host_than_its_master() -> None:
     )
 
 
+@pytest.mark.guards("cluster_plan._accounts: f'    brokerNames: [{each.name}]\\n' -> ''")
 def test_each_account_has_its_certificate_and_no_more_rights_than_it_needs() -> None:
-    made = plan(Wishes(place="/etc/mq", brokers=2, clients=("orders-service", "billing-service")))
+    made = plan(Wishes(place="/etc/mq", brokers=2, slaves=1, clients=("orders-service", "billing-service")))
     texts = {text for path, text in made.texts.items() if path.endswith("accounts.yml")}
     assert len(texts) == 1, "all servers have the same accounts"
     accounts = [parse_account(fields) for fields in Document(texts.pop(), "accounts.yml").accounts]
     assert {each.certificate for each in accounts} <= {each.name for each in made.certificates}
     assert [each.access_key for each in accounts if each.is_admin] == ["administrator"]
-    assert [each.access_key for each in accounts if each.is_broker] == ["broker-a", "broker-b"]
-    assert len({each.access_key for each in accounts}) == 5
+    assert {each.access_key: each.broker_names for each in accounts if each.is_broker} == {
+        "broker-a": {"broker-a"},
+        "broker-a-slave-1": {"broker-a"},
+        "broker-b": {"broker-b"},
+        "broker-b-slave-1": {"broker-b"},
+    }
+    assert len({each.access_key for each in accounts}) == 7
     environment = made.texts["orders-service/environment"]
     assert (
         "ROCKETMQ_ACCESS_KEY=orders-service\n" in environment
