@@ -33,6 +33,7 @@ from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.ha_bodies import HaStatus, SlaveState
 from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.store.message_store import MessageStore
@@ -93,6 +94,7 @@ class Primary:
         self._in_sync = in_sync
         self._tls = tls
         self._known = known
+        self._lines = LogLimit(clock)
         self._most = 0  # slaves that followed at the same time
         self._gone: set[str] = (
             set()
@@ -225,6 +227,7 @@ class Primary:
             self._acknowledged,
             self._ended,
             self._in_sync.shown_end if self._in_sync is not None else lambda: 0,
+            self._lines,
         )
         if len(self.links) >= MOST_LINKS:  # close the least likely slave: the one silent for longest
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(

@@ -34,12 +34,13 @@ from sparrowmq.protocol.replication import (
     SHOWN,
     Reports,
 )
+from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.store.log.shipping import Shipping
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 4 << 20  # bytes sent per look at the log at most, so that other connections get their turn
+_AT_ONCE: Final = 1 << 20  # bytes sent per look at the log at most, so that other connections get their turn
 _IN_FLIGHT: Final = 1 << 20  # bytes buffered for a slave that reads slowly
 SHOW_S: Final = 0.01
 
@@ -71,6 +72,7 @@ class SlaveLink(asyncio.Protocol):
         acknowledged: called after the first report, and after each one that acknowledges more.
         ended: called when the connection has ended.
         shown: returns the offset up to which consumers may read the log of an elected master.
+        lines: limits the log lines of all connections, which any peer of the port can cause.
     Attributes:
         acked: the offset up to which the slave has the log, by its last report; None until the first one.
         is_confirmed: whether a later report than the first one has come.
@@ -89,6 +91,7 @@ class SlaveLink(asyncio.Protocol):
         acknowledged: Callable[[SlaveLink], None],
         ended: Callable[[SlaveLink], None],
         shown: Callable[[], int] = lambda: 0,
+        lines: LogLimit | None = None,
     ) -> None:
         self.address = "?"
         self.registered: tuple[int, str] | None = None
@@ -103,6 +106,7 @@ class SlaveLink(asyncio.Protocol):
         self._acknowledged = acknowledged
         self._ended = ended
         self._shown = shown
+        self._lines = lines or LogLimit(clock)
         self._asks_shown = False
         self._told_shown = 0
         self._telling: asyncio.TimerHandle | None = None
@@ -168,7 +172,7 @@ class SlaveLink(asyncio.Protocol):
         if self._telling is not None:
             self._telling.cancel()
         if self.acked is not None:
-            log.info("%s has gone", self.who)
+            self._lines.log(log, logging.INFO, "%s has gone", self.who)
         self._ended(self)
 
     @property
@@ -211,7 +215,7 @@ class SlaveLink(asyncio.Protocol):
         """Disconnect the slave at once."""
         if self._transport is not None:
             if why is not None:
-                log.warning("%s is let go: %s", self.who, why)
+                self._tell_end(why)
             self._transport.abort()
             self._transport = None
 
@@ -268,7 +272,8 @@ class SlaveLink(asyncio.Protocol):
         if not begin <= self.position <= end:
             self._refuse(reported, begin, end)
             return
-        log.info("a slave follows from %s, from offset %d on", self.address, self.position)
+        text = "a slave follows from %s, from offset %d on"
+        self._lines.log(log, logging.INFO, text, self.address, self.position)
         self._acknowledged(self)
         if self.position == end:
             self._send_heartbeat()  # tells the slave at once that it lacks nothing
@@ -285,10 +290,8 @@ class SlaveLink(asyncio.Protocol):
             self._send_heartbeat()
             self._transport.close()
             self._transport = None
-        log.warning(
-            "the slave at %s asks for the log from offset %d on, which has %d to %d here: %s",
-            *(self.address, reported, begin, end, why),
-        )
+        text = "the slave at %s asks for the log from offset %d on, which has %d to %d here: %s"
+        self._lines.log(log, logging.WARNING, text, self.address, reported, begin, end, why)
         self.close()
 
     def _ship(self, error: BaseException | None) -> None:
@@ -332,8 +335,13 @@ class SlaveLink(asyncio.Protocol):
     def _part(self, why: str) -> None:
         """Disconnect the slave after it has received all sent bytes."""
         if self._transport is not None:
-            log.warning("%s is let go: %s", self.who, why)
+            self._tell_end(why)
             self._transport.close()
+
+    def _tell_end(self, why: str) -> None:
+        """Log that the connection is ended. Strangers have a limit of their own, so they hide no line about a slave."""
+        text = "%s is let go: %s" if self.acked is not None else "%s is let go before it follows: %s"
+        self._lines.log(log, logging.WARNING, text, self.who, why)
 
     def _tell_shown(self) -> None:
         self._telling = None

@@ -12,6 +12,7 @@ import pytest
 from sparrowmq.broker.replication.slave_link import SHOW_S, ShippingRules, SlaveLink
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import HEAD, SHOWN
+from sparrowmq.remoting.log_limit import LINES, LogLimit
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.testing.clock import ManualClock
@@ -35,6 +36,7 @@ class Master:
         self.ended: list[SlaveLink] = []
         self.address = ""
         self.shown = 0
+        self.lines = LogLimit(self.clock)
 
     def make(self) -> SlaveLink:
         link = SlaveLink(
@@ -45,6 +47,7 @@ class Master:
             lambda link: self.acknowledged.append(link.acked),
             self.ended.append,
             lambda: self.shown,
+            self.lines,
         )
         self.links.append(link)
         return link
@@ -301,6 +304,25 @@ async def test_who_says_nothing_of_the_secret_as_javas_slaves_is_let_go(
         slave.report(0)
         assert await slave.reader.read(100) == b""
     assert "as none of Java's can" in caplog.text and guarded.acknowledged == []
+
+
+@pytest.mark.guards("SlaveLink._tell_end: '%s is let go before it follows: %s' -> '%s is let go: %s'")
+@pytest.mark.guards("SlaveLink._tell_end: self._lines -> LogLimit(self._clock)")
+async def test_strangers_write_few_lines_and_hide_none_about_a_slave(
+    guarded: Master, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(30):
+        async with slave_at(guarded.address) as stranger:
+            stranger.report(0)
+            assert await stranger.is_let_go()
+    assert caplog.text.count("before it follows") == LINES
+    async with slave_at(guarded.address) as slave:
+        assert await slave.introduce("Xq3")
+        slave.report(0)
+        await slave.follow(guarded.store.end)
+        slave.report(1 << 40)
+        assert await slave.is_let_go()
+    assert "is let go: it says that it has the log up to" in caplog.text
 
 
 async def test_who_knows_another_secret_is_let_go_and_hears_nothing(
