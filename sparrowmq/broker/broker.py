@@ -380,7 +380,7 @@ class Broker:
             self._metrics_part(parts),
             Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), backs)),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
-            Part((TopicHandler(store, topics, offsets, announced),)),
+            Part((TopicHandler(store, topics, offsets, announced, self._quotas),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, self._offers(repeats)),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings), state.commits),)),
             *self._for_tools(store, topics, groups, offsets, clients, consumption, status, figures),
@@ -411,7 +411,7 @@ class Broker:
         handlers = (
             GroupHandler(store, topics, groups, offsets, clients, clock),
             progress,
-            QueryHandler(store, clients),
+            QueryHandler(store, clients, self._quotas),
             CleaningHandler(store, topics),
             InspectHandler(self._changing, status, traffic, lambda: self._ha_status(store)),
             LeadershipHandler(self.term, figures),

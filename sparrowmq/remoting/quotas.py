@@ -1,7 +1,7 @@
 """Quotas: how much an account, a client address or a topic uses, and the refusal of more.
 
-    request ── Dispatcher ── check: one request and its bytes, from the buckets of its account, address and topic
-    answer to a pull ─────── pulled: its bytes, which may leave a bucket with a debt
+    request ── Dispatcher ── check: one request, its body and properties; by its account, address and topic
+    messages in an answer ─── pulled: their bytes, which may leave a bucket with a debt
     a pull that waits, a new topic, a new connection: hold, create_topic, connect
 
 A bucket holds what may be used at once and fills evenly. The time is that at which the request was read, so a check
@@ -217,15 +217,19 @@ class Quotas:
             usages = self._usages(session, topic or "", session.last_read)
             applied = Applied(self._epoch, session.principal, topic, usages)
             session.applied_quotas = applied
+        properties: str | None = getattr(header, "properties", None)
+        size = len(command.body) + len(properties or "")
         for usage in applied.usages:
-            self._use(usage, session, command)
+            self._use(usage, session, command, size)
         if command.code == _CREATE_TOPIC:
             self.create_topic(session)
 
-    def pulled(self, peer: Peer, topic: str, size: int) -> None:
-        """Count the bytes of an answer to a pull."""
+    def pulled(self, peer: Peer, topic: str, size: int, held: list[Usage] | None = None) -> None:
+        """Count the bytes of messages in an answer. `held` is the result of `hold`, if the request has waited: its
+        connection may have other requests by now, of other accounts.
+        """
         now = self._clock.monotonic()
-        for usage in self._usages(peer, topic, now):
+        for usage in held if held is not None else self._usages(peer, topic, now):
             if usage.bytes is not None and not usage.bytes.take(size, now):
                 usage.bytes.left -= size
 
@@ -280,11 +284,11 @@ class Quotas:
             found.append(self._of(self._topics, topic, now))
         return [usage for usage in found if usage is not None]
 
-    def _use(self, usage: Usage, session: Session, command: Command) -> None:
+    def _use(self, usage: Usage, session: Session, command: Command, size: int) -> None:
         now = session.last_read
         if usage.requests is not None and not usage.requests.take(1.0, now):
             self._refuse(usage, "requests", command.code)
-        if usage.bytes is not None and not usage.bytes.take(len(command.body), now):
+        if usage.bytes is not None and not usage.bytes.take(size, now):
             self._refuse(usage, "bytes", command.code)
         if usage.sessions_most >= 0 and session not in usage.sessions:
             if usage.rule.subject == ACCOUNT and len(usage.sessions) >= usage.sessions_most:

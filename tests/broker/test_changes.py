@@ -17,8 +17,15 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
-from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrokerConfig, UpdateBrokerConfig
-from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.admin_headers import (
+    GetAllTopicConfig,
+    GetBrokerConfig,
+    UpdateAndCreateTopicList,
+    UpdateBrokerConfig,
+)
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicRoute
+from sparrowmq.protocol.requests.headers import QueryMessage, ViewMessage
+from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quota_rules import parse
@@ -303,6 +310,24 @@ async def test_pulled_bytes_and_held_pulls_count(tmp_path: Path) -> None:
         for _ in range(2):
             await live.pull()
         assert "bytes=500/d" in (await refused(live.pull())).remark
+
+
+@pytest.mark.guards("QueryHandler._by_key: drop self._count")
+@pytest.mark.guards("QueryHandler.by_offset: drop self._count")
+@pytest.mark.parametrize("ask", [QueryMessage("orders", "k", 32, 0, 1 << 62), ViewMessage(0)])
+async def test_messages_in_other_answers_count_like_pulled_ones(tmp_path: Path, ask: Any) -> None:
+    async with live_broker(tmp_path, quotas=parse("address:* bytes=500/d")) as live:
+        await live.send(bytes(400), properties={"KEYS": "k"})
+        await live.session.call(ask)
+        assert "bytes=500/d" in (await refused(live.session.call(ask))).remark
+
+
+@pytest.mark.guards("TopicHandler.update_all: drop for _ in wanted")
+async def test_a_list_of_new_topics_counts_each_of_them(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, quotas=parse("address:* topics=2/d")) as live:
+        body = TopicConfigList([TopicConfig(f"t{number}") for number in range(3)]).encode()
+        error = await refused(live.session.call(UpdateAndCreateTopicList(), body))
+        assert (error.code, "topics=2/d" in error.remark) == (2, True)
 
 
 async def test_limits_of_held_pulls_change_while_the_broker_runs(tmp_path: Path) -> None:

@@ -104,6 +104,27 @@ async def test_the_bytes_of_answers_count_too():
     limits.check(session, Command(RequestCode.PULL_MESSAGE), pull_request())
 
 
+@pytest.mark.guards("Quotas.check: len(properties or '') -> 0")
+async def test_properties_count_like_the_body():
+    limits, session = quotas("topic:orders bytes=100/s"), connection()
+    limits.check(session, Command(310), send_request("orders", properties={"a": "x" * 250}))
+    assert "bytes=100/s" in refusal(limits, session).remark
+
+
+@pytest.mark.guards(
+    "Quotas.pulled: held if held is not None else self._usages(peer, topic, now) -> "
+    "self._usages(peer, topic, now)"
+)
+async def test_a_request_that_has_waited_counts_for_the_account_that_sent_it():
+    limits, reader = quotas("account:reader bytes=100/s"), Account("reader")
+    session = connection(reader)
+    held = limits.hold(session, "orders")
+    session.principal = None  # by a later request without a signature
+    limits.pulled(session, "orders", 250, held)
+    session.principal = reader
+    assert "bytes=100/s" in refusal(limits, session).remark
+
+
 async def test_the_most_exact_rule_counts():
     text = "address:* held=1; address:10.0.0.0/8 held=2; address:10.0.0.7 held=3; address:::/0 held=4"
     limits = quotas(text)

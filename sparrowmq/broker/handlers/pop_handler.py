@@ -48,6 +48,7 @@ from sparrowmq.protocol.requests.pop_headers import (
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import TAG
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Usage
 from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 
 _LONGEST_HOLD_MS: Final = 60_000
@@ -217,7 +218,7 @@ class PopHandler:
             return None
         if isinstance(header, Notification):
             return Answer(0, NotificationReply(popped.count > 0, False))
-        return self._answer(header, popped, held.peer)
+        return self._answer(header, popped, held.peer, held.usages)
 
     def _notice(self, header: Notification) -> Popped:
         wish = self._wish(header)
@@ -225,12 +226,18 @@ class PopHandler:
         self._look_further(header, wish, found)
         return found
 
-    def _answer(self, header: PopMessage | PeekMessage, popped: Popped, peer: Peer) -> Answer:
+    def _answer(
+        self,
+        header: PopMessage | PeekMessage,
+        popped: Popped,
+        peer: Peer,
+        held: list[Usage] | None = None,
+    ) -> Answer:
         topic, group = header.topic, header.consumer_group
         for queue in popped.queues:
             self._consumption.took(group, topic, len(queue.offsets), queue.queue_id, popped.size)
         if self.held.quotas is not None and self.held.quotas.is_on:
-            self.held.quotas.pulled(peer, topic, popped.size)
+            self.held.quotas.pulled(peer, topic, popped.size, held)
         if not popped.count:
             self._consumption.took(group, topic, 0)
         reply = PopMessageReply(

@@ -31,7 +31,7 @@ from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, Pu
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.quotas import Quotas
+from sparrowmq.remoting.quotas import Quotas, Usage
 from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.queue_reading import Read, Status
@@ -191,12 +191,12 @@ class PullHandler:
         if selector is None:
             return _sent_away(header) if is_over else None
         if is_over and held.scanned is not None:
-            return self._answer(held.scanned, header, held.peer)
+            return self._answer(held.scanned, header, held.peer, held.usages)
         found = self._read(header, held.next_offset, selector)
         if is_over and self._lacks(found, header):
             return _sent_away(header)
         if is_over or found.status is Status.FOUND or found.status is Status.MESSAGE_WAS_REMOVING:
-            return self._answer(found, header, held.peer)
+            return self._answer(found, header, held.peer, held.usages)
         if found.next_offset > held.next_offset:
             held.next_offset, held.scanned = found.next_offset, found
         return None
@@ -216,9 +216,11 @@ class PullHandler:
             return min(count, rules.max_count), rules.max_bytes
         return min(count, rules.max_sized_count), min(header.max_msg_bytes, rules.max_sized_bytes)
 
-    def _answer(self, found: Read, header: PullMessage, peer: Peer) -> Answer:
+    def _answer(
+        self, found: Read, header: PullMessage, peer: Peer, held: list[Usage] | None = None
+    ) -> Answer:
         if self.quotas is not None and self.quotas.is_on:
-            self.quotas.pulled(peer, header.topic, found.size)
+            self.quotas.pulled(peer, header.topic, found.size, held)
         self._consumption.took(
             header.consumer_group, header.topic, found.count, header.queue_id, found.size, self._read_s
         )

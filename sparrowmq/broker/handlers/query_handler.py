@@ -17,6 +17,7 @@ from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -30,9 +31,10 @@ MOST_ENTRIES: Final = 16_384
 class QueryHandler:
     """Find messages in the store."""
 
-    def __init__(self, store: MessageStore, clients: Clients) -> None:
+    def __init__(self, store: MessageStore, clients: Clients, quotas: Quotas | None = None) -> None:
         self._store = store
         self._clients = clients
+        self._quotas = quotas
 
     @handles(QueryMessage)
     def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -40,9 +42,9 @@ class QueryHandler:
 
         Unlike Java, whose clients must compare the key, and miss messages if others with its hash fill the answer.
         """
-        return in_slices(self._by_key(header))
+        return in_slices(self._by_key(header, peer))
 
-    def _by_key(self, header: QueryMessage) -> Steps[Answer]:
+    def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Answer]:
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
         found = yield from self._store.searching(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
@@ -51,6 +53,7 @@ class QueryHandler:
             raise RemoteError(
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
             )
+        self._count(peer, header.topic, sum(map(len, found)))
         return Answer(header=QueryMessageReply(*self._store.indexed), body=found[::-1])
 
     @handles(ViewMessage)
@@ -60,7 +63,13 @@ class QueryHandler:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
+        self._count(peer, "", len(found))
         return Answer(body=[found])
+
+    def _count(self, peer: Peer, topic: str, size: int) -> None:
+        """Count messages in an answer by the quotas."""
+        if self._quotas is not None and self._quotas.is_on:
+            self._quotas.pulled(peer, topic, size)
 
     @handles(QueryConsumeQueue)
     def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:

@@ -33,6 +33,7 @@ from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffs
 from sparrowmq.protocol.requests.list_bodies import TopicConfigList
 from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Answer, encoded, handles
 from sparrowmq.safe_text import shown
 from sparrowmq.store.message_store import MessageStore
@@ -59,11 +60,13 @@ class TopicHandler:
         topics: Topics,
         offsets: Offsets,
         announced: Callable[[], Awaitable[None]],
+        quotas: Quotas | None = None,
     ) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._announced = announced
+        self._quotas = quotas
 
     @handles(UpdateAndCreateTopic)
     async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
@@ -84,6 +87,9 @@ class TopicHandler:
         """Create or change many topics, or none if one of them cannot be."""
         wanted = TopicConfigList.of_request(body).topic_config_list
         demand_few(len(wanted), "topics")
+        if self._quotas is not None and self._quotas.is_on:
+            for _ in wanted:
+                self._quotas.create_topic(peer)
         await self._set([self._checked(topic, topic.attributes) for topic in wanted], peer)
 
     async def _set(self, topics: Sequence[TopicConfig], peer: Peer) -> None:
