@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_KNOWN = 50_000  # accounts, addresses or topics; beyond, those that use nothing now are forgotten
+_LOOKS: Final = 8  # of them for each new one, which may be a name that no topic has
 PORT_BYTES: Final = 4
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE})
 # Without them a client would count as gone, and its queues would move.
@@ -144,18 +146,31 @@ class _Rules:
         self.networks: list[tuple[Network, QuotaRule]] = sorted(
             networks, key=lambda pair: pair[0].max_prefixlen - pair[0].prefixlen
         )
-        self.known: dict[Any, Usage | None] = {}
+        self.known: OrderedDict[Any, Usage | None] = OrderedDict()
+        self._crowds: dict[str, Usage] = {}
 
     def find(self, key: str | bytes, now: float) -> Usage | None:
-        """Return the usage of an account, an address (4 or 16 bytes) or a topic; None if no rule is for it."""
-        name = str(_address(key)) if isinstance(key, bytes) else key
+        """Return the usage of an account, an address (4 or 16 bytes) or a topic; None if no rule is for it.
+
+        If MOST_KNOWN use something now, further ones of the same rule have one usage together.
+        """
         rule = self._rule(key) or self.rules.get(EACH)
+        if len(self.known) >= MOST_KNOWN:
+            if rule is None:
+                return None
+            if rule.name not in self._crowds:
+                self._crowds[rule.name] = Usage(rule, f"beyond {MOST_KNOWN} others", now)
+            return self._crowds[rule.name]
+        name = str(_address(key)) if isinstance(key, bytes) else key
         found = self.known[key] = None if rule is None else Usage(rule, name, now)
         return found
 
-    def forget_idle(self, now: float) -> None:
-        """Forget the usages that use nothing now."""
-        self.known = {key: use for key, use in self.known.items() if use is not None and not use.is_idle(now)}
+    def make_room(self, now: float) -> None:
+        """Look at some usages, and forget those that use nothing now."""
+        for _ in range(min(_LOOKS, len(self.known))):
+            key, usage = self.known.popitem(last=False)
+            if usage is not None and not usage.is_idle(now):
+                self.known[key] = usage
 
     def _rule(self, key: str | bytes) -> QuotaRule | None:
         if isinstance(key, str):
@@ -269,7 +284,7 @@ class Quotas:
         if key in rules.known:
             return rules.known[key]
         if len(rules.known) >= MOST_KNOWN:
-            rules.forget_idle(now)
+            rules.make_room(now)
             self._epoch += 1
         return rules.find(key, now)
 

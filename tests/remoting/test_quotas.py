@@ -11,7 +11,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting import quotas as quotas_module
 from sparrowmq.remoting.quota_rules import parse
-from sparrowmq.remoting.quotas import Bucket, Quotas, release
+from sparrowmq.remoting.quotas import _LOOKS, Bucket, Quotas, Usage, release
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import pull_request, send_request
@@ -190,6 +190,26 @@ async def test_addresses_that_use_nothing_are_forgotten(monkeypatch):
     for number in range(1000):
         send(limits, connection(host=f"10.0.{number // 250}.{number % 250}:1", now=number))
     assert len(limits._addresses.known) <= 101
+
+
+@pytest.mark.guards("_Rules.find: len(self.known) >= MOST_KNOWN -> False")
+@pytest.mark.guards("_Rules.make_room: min(_LOOKS, len(self.known)) -> len(self.known)")
+async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatch):
+    monkeypatch.setattr(quotas_module, "MOST_KNOWN", 50)
+    limits, session = quotas("topic:* requests=2/h"), connection()
+    for number in range(52):
+        send(limits, session, topic=f"made-up-{number}")
+    assert "beyond 50 others" in refusal(limits, session, topic="made-up-52").remark
+    send(limits, session, topic="made-up-7")
+    refusal(limits, session, topic="made-up-7")
+    looks = []
+    monkeypatch.setattr(Usage, "is_idle", lambda usage, now: looks.append(usage))
+    refusal(limits, session, topic="made-up-53")
+    assert len(looks) == _LOOKS
+    session.last_read = 7200.0
+    monkeypatch.undo()
+    send(limits, session, topic="orders")
+    assert "orders" in limits._topics.known
 
 
 @pytest.mark.guards("Quotas._usages: true len(topic)")
