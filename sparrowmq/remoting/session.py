@@ -60,11 +60,12 @@ _SHORT: Final = 310  # SEND_MESSAGE_V2: the clock is read after four of these
 #  HELD    too many of its requests wait for something  fewer wait                              yes
 #
 # A side that waits for answers must go on reading. Two sides that each wait for the other to read first, a client with
-# a large message and a broker with pulled ones, would wait forever.
+# a large message and a broker with pulled ones, would wait forever. But it reads no flood of requests (_MOST_WHOLE).
 _UNREAD: Final = 1
 _UNDONE: Final = 2
 _ROOM: Final = 4
 _HELD: Final = 8
+_MOST_WHOLE: Final = 1 << 20  # bytes of whole frames that are not decoded yet
 
 
 class Session:
@@ -571,7 +572,8 @@ class Session:
     def _regulate(self) -> None:
         if self._transport is None or self._is_ending:
             return
-        counted = _ROOM | _HELD if self._wire.in_flight else _UNREAD | _UNDONE | _ROOM | _HELD
+        must_read = self._wire.in_flight and not (self._wire.has_more and self.unhandled_bytes > _MOST_WHOLE)
+        counted = _ROOM | _HELD if must_read else _UNREAD | _UNDONE | _ROOM | _HELD
         is_paused = self._stops & counted != 0
         if is_paused and not self._is_paused:
             self._transport.pause_reading()

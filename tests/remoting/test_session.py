@@ -15,7 +15,7 @@ from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.session import _MOST_WHOLE, Dispatch, Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -260,9 +260,7 @@ async def test_reading_stops_while_too_many_requests_wait() -> None:
 
 
 async def test_who_waits_for_an_answer_goes_on_reading() -> None:
-    session = Session(lambda session, command: None, ManualClock())
-    transport = _Transport()
-    session.connection_made(transport)
+    session, transport = _connected(lambda session, command: None)
     session.pause_writing()
     assert transport.paused and session.is_backed_up
     answer = session.call(pull())
@@ -273,9 +271,7 @@ async def test_who_waits_for_an_answer_goes_on_reading() -> None:
 
 
 async def test_reading_goes_on_only_when_no_reason_to_stop_holds_any_more() -> None:
-    session = Session(lambda session, command: None, ManualClock(), SessionLimits(waiting_requests=0))
-    transport = _Transport()
-    session.connection_made(transport)
+    session, transport = _connected(lambda session, command: None, SessionLimits(waiting_requests=0))
     session.hold(1)
     session.pause_writing()
     session.hold(-1)
@@ -420,9 +416,7 @@ async def test_a_reply_is_taken_though_requests_before_it_wait() -> None:
         handled.append(command.opaque)
         session.reply(command, 0, None, None, bytes(600_000))
 
-    session = Session(big, ManualClock(), SessionLimits(unsent_bytes=500_000))
-    transport = _Transport()
-    session.connection_made(transport)
+    session, transport = _connected(big, SessionLimits(unsent_bytes=500_000))
     waits = session.call(pull())
     asked = encode_request(pull(), PullMessage.code, 5)
     reply = encode_reply(Command(code=11, opaque=1), 0, PullMessageReply(0, 7, 0, 0))
@@ -438,14 +432,24 @@ async def test_a_peer_with_requests_that_wait_is_not_read_from() -> None:
     def big(session: Session, command: Command) -> None:
         session.reply(command, 0, None, None, bytes(600_000))
 
-    session = Session(big, ManualClock(), SessionLimits(unsent_bytes=500_000))
-    transport = _Transport()
-    session.connection_made(transport)
+    session, transport = _connected(big, SessionLimits(unsent_bytes=500_000))
     session.data_received(encode_request(pull(), PullMessage.code, 5) * 3)
     assert transport.paused
     await until(lambda: sum(map(len, transport.events)) >= 1_800_000)
     assert not transport.paused
     assert max(map(len, transport.events)) <= 500_000 + 200
+
+
+@pytest.mark.guards("Session._regulate: self.unhandled_bytes > _MOST_WHOLE -> False")
+async def test_a_flood_of_requests_is_not_read_though_we_wait_for_an_answer() -> None:
+    session, transport = _connected(lambda session, command: None, SessionLimits(FrameLimits(at_once=10)))
+    session.call(pull())
+    one = encode_request(pull(), PullMessage.code, 5, oneway=True)
+    session.data_received(one * (_MOST_WHOLE // len(one) - 20))
+    assert not transport.paused
+    session.data_received(one * 100)
+    assert transport.paused
+    await until(lambda: not transport.paused)
 
 
 class _Slow(asyncio.Transport):
@@ -526,9 +530,7 @@ async def test_a_peer_that_was_gone_before_it_was_accepted_is_forgotten() -> Non
 
 
 async def test_answers_stay_unjoined_while_the_peer_does_not_read() -> None:
-    session = Session(echo, ManualClock())
-    transport = _Transport()
-    session.connection_made(transport)
+    session, transport = _connected(echo)
     session.pause_writing()
     for opaque in range(3):
         session.reply(Command(code=11, opaque=opaque), 0, None, None, [memoryview(bytes(100_000))])
@@ -540,9 +542,7 @@ async def test_answers_stay_unjoined_while_the_peer_does_not_read() -> None:
 
 
 async def test_closing_sends_what_was_answered_while_the_peer_did_not_read() -> None:
-    session = Session(echo, ManualClock())
-    transport = _Transport()
-    session.connection_made(transport)
+    session, transport = _connected(echo)
     session.pause_writing()
     session.reply(Command(code=11, opaque=1), 0, None, "the last words")
     session.close()
@@ -591,3 +591,9 @@ class _Transport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.events.append(bytes(data))
+
+
+def _connected(dispatch: Dispatch, limits: SessionLimits | None = None) -> tuple[Session, _Transport]:
+    session, transport = Session(dispatch, ManualClock(), limits), _Transport()
+    session.connection_made(transport)
+    return session, transport
