@@ -171,7 +171,7 @@ class Runner:
             rows = self.session.readStream.format("rocketmq").options(**options).load()
             writing = rows.writeStream.foreachBatch(partial(self.batch, step))
             try:
-                writing = writing.trigger(**trigger)
+                writing = writing.trigger(processingTime=self.every).trigger(**trigger)
             except IllegalArgumentException:
                 raise ConfigError(f"every={self.every!r} is no time; write 10 seconds, or 1 minute") from None
             return writing.option("checkpointLocation", checkpoint).start()

@@ -140,9 +140,12 @@ def test_all_that_is_there_is_done_in_batches_of_their_size_and_nothing_twice(to
     assert run().batches == 0
 
 
-def test_a_pause_that_is_no_time_is_refused(topic, tmp_path):
-    runner = Runner(spark=topic.spark, every="nonsense")
-    with pytest.raises(ConfigError, match="every='nonsense' is no time; write 10 seconds"):
+@pytest.mark.guards("Runner._stream: writing.trigger(processingTime=self.every).trigger -> writing.trigger")
+@pytest.mark.parametrize("every", ["nonsense", "-1s"])
+@pytest.mark.parametrize("once", [False, True])
+def test_a_pause_that_is_no_time_is_refused(topic, tmp_path, once, every):
+    runner = Runner(spark=topic.spark, once=once, every=every)
+    with pytest.raises(ConfigError, match=f"every='{every}' is no time; write 10 seconds"):
         runner.stream(topic.options, lambda _rows, _batch: "", str(tmp_path / "checkpoint"))
 
 
