@@ -24,6 +24,7 @@ from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.copying.sent_rows import SentRows
 from sparrowmq.spark.pipelines.lake.address import Address
+from sparrowmq.spark.pipelines.running.own_session import is_steady
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
@@ -87,6 +88,8 @@ def _publish(
     settled = begun(table)
     is_raw = {"properties", "body"} <= set(rows.columns) if settled is None else settled.mode == "raw"
     chosen = rows if where is None else rows.where(where)
+    if not is_steady(chosen):
+        raise ConfigError(f"where={where!r} chooses other rows each time, so a second run could not continue")
     rows = messages_of(chosen, OWN if settled is None else settled.own, is_raw=is_raw)
     if runner.dry_run:
         report.read = known.without(rows).count()

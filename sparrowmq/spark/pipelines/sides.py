@@ -22,7 +22,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.directions import names_of
 from sparrowmq.spark.options import ClusterOptions
 from sparrowmq.spark.pipelines.running.folders import local_path
-from sparrowmq.spark.pipelines.running.own_session import reason, unlogged
+from sparrowmq.spark.pipelines.running.own_session import is_steady, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import span_of
 from sparrowmq.spark.pipelines.tables.begun_table import read_begun
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, column
@@ -67,15 +67,18 @@ class Side:
         Args:
             by: an SQL expression over its columns. topic: for a store. given: options of the source.
         Raises:
-            ConfigError: it cannot be read, or has no such columns.
+            ConfigError: it cannot be read, or has no such columns, or the expression has another result each time.
         """
         read = self._read(spark, topic, given) if self.has_places else self._files(spark)
         try:
             key = f.expr(by).cast("string").alias(KEY)
             with unlogged():
-                return read.select(key, *PLACE) if self.has_places else read.select(key)
+                found = read.select(key, *PLACE) if self.has_places else read.select(key)
         except AnalysisException as error:
             raise ConfigError(f"{self} has no {by!r}: its columns are {', '.join(read.columns)}") from error
+        if not is_steady(found):
+            raise ConfigError(f"{by!r} has another result each time, so it is no key of {self}")
+        return found
 
     def _read(self, spark: SparkSession, topic: str | None, given: Mapping[str, str]) -> DataFrame:
         source = spark.read.format("rocketmq")

@@ -100,9 +100,16 @@ def test_topics_of_a_pattern_are_copied_without_repeats_and_new_ones_are_found(t
     assert run() == 0
 
 
+@pytest.mark.guards("Repeats.check: is_steady(keys) -> True")
+@pytest.mark.guards("Repeats.check: is_of_rows(keys, rows) -> True")
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
+        ({"by": "concat(msgId, rand())"}, "is no property of a message"),
+        ({"by": "concat(msgId, current_date())"}, "is no property of a message"),
+        ({"by": "row_number() over (order by msgId)"}, "is no property of a message"),
+        ({"by": "count(*)"}, "is no property of a message"),
+        ({"by": "'msgId'"}, "is no property of a message"),
         ({"by": "nothing"}, "by='nothing' cannot be understood"),
         ({"window": "soon"}, "write 90s, 12h or 7d"),
         ({"window": "0"}, "no repeat would go"),

@@ -153,3 +153,10 @@ def test_only_tables_that_say_where_rows_come_from_are_sent(topic, where, tmp_pa
     topic.spark.range(3).write.parquet(str(tmp_path / "other"))
     with pytest.raises(ConfigError, match="does not say where its rows come from"):
         publish(tmp_path / "other", "t", **where)
+
+
+@pytest.mark.guards("publish._publish: is_steady(chosen) -> True")
+def test_a_condition_with_another_result_each_time_is_refused(topic, where, tmp_path):
+    topic.spark.sql("select struct('t' as topic) as _mq").write.parquet(str(tmp_path / "t"))
+    with pytest.raises(ConfigError, match=r"where='rand\(\) < 0.5' chooses other rows each time"):
+        publish(tmp_path / "t", "t", where="rand() < 0.5", **where)

@@ -22,9 +22,11 @@ def test_a_side_is_a_kind_and_a_place():
     ]
 
 
+@pytest.mark.guards("Side.rows: is_steady(found) -> True")
 @pytest.mark.parametrize(
     ("left", "given", "complaint"),
     [
+        ("csv:LEDGER", {"by": "concat(id, uuid())"}, "another result each time, so it is no key of csv"),
         ("orders", {}, "'orders' is no side; write topic:..."),
         ("csv:LEDGER", {"by": "nothing"}, "its columns are id"),
         ("store:/tmp", {}, "of store:/tmp which topic"),

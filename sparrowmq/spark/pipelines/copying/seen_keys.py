@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.copying.known_keys import Key, KnownKeys, Passed
-from sparrowmq.spark.pipelines.running.own_session import reason, unlogged
+from sparrowmq.spark.pipelines.running.own_session import is_of_rows, is_steady, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import ends_before
 from sparrowmq.spark.source.spark41_stream import planned
 
@@ -67,14 +67,19 @@ class Repeats:
         self.options = {"decompress": "true"} if re.search(r"\bbody\b", by) else {}
 
     def check(self, rows: DataFrame) -> None:
-        """Raises: ConfigError, `by` is no expression over these columns."""
+        """Raises: ConfigError, `by` is no expression over these columns, or a message has another key each time."""
         try:
             with unlogged():
-                rows.select(f.expr(self._by).cast("string"))
+                keys = rows.select(f.expr(self._by).cast("string"))
         except AnalysisException as error:
             raise ConfigError(
                 f"by={self._by!r} cannot be understood: {reason(error)}; write msgId, keys or an SQL expression"
             ) from None
+        if not (is_steady(keys) and is_of_rows(keys, rows)):
+            raise ConfigError(
+                f"by={self._by!r} is no property of a message: the result must come from the columns of its row, and "
+                "be the same each time; write msgId, keys or an SQL expression over them"
+            )
 
     def as_sent(self, rows: DataFrame) -> DataFrame:
         """The rows of a batch with the flags that copies of them get."""

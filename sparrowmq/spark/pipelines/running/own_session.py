@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.logger import PySparkLogger
 
@@ -14,7 +14,7 @@ from sparrowmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -86,3 +86,17 @@ def unlogged() -> Iterator[None]:
 def reason(error: PySparkException) -> str:
     """The first line of an error; the others show Spark's plan."""
     return str(error).strip().splitlines()[0]
+
+
+def is_steady(rows: DataFrame) -> bool:
+    """Whether selected or filtered rows are the same at each evaluation: without `rand()` or `uuid()`."""
+    return bool(rows._jdf.queryExecution().analyzed().deterministic())
+
+
+def is_of_rows(chosen: DataFrame, rows: DataFrame) -> bool:
+    """Whether one selected expression is a function of columns of `rows`: no constant, sum, window or time of now."""
+    plan, below = (each._jdf.queryExecution().analyzed() for each in (chosen, rows))
+    java: Any = rows.sparkSession._jvm
+    now = java.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    is_projection = plan.nodeName() == "Project" and plan.children().head() == below
+    return bool(is_projection and not plan.references().isEmpty() and not plan.containsPattern(now))
