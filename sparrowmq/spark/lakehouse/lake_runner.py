@@ -8,6 +8,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from sparrowmq.spark.exposed import exposed
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
 from sparrowmq.spark.lakehouse.lake_status import declare, pages
@@ -16,6 +19,7 @@ from sparrowmq.spark.lakehouse.spark_workers import SparkTypes, SparkWorkers
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.own_session import ON_THIS_MACHINE, own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.restarting import has_ended
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.running.stopping import noted
 from sparrowmq.spark.register import is_submitted, session
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.2  # how soon a signal is noticed
 _NO_PAGES: Final = {"spark.ui.enabled": "false"}  # Spark's own keep something of each job
 MOST_FAILURES: Final = 5  # in a row, with `once`
+_SIGNAL_S: Final = 1.0  # for the signal that Java got before
+_JAVA_ENDED: Final = (
+    "the Java process of Spark has ended, and the lake with it; start the lake again to go on"
+)
 
 
 def lake(
@@ -35,7 +43,7 @@ def lake(
     """Keep the topics of a file as tables; returns when a signal comes, or when all tables have all (`once`).
 
     Args:
-        once: the report has an error if tables were not brought up to date.
+        once: the report has an error if tables were not brought up to date. It also has one if Java ended.
     Raises:
         ConfigError: a schema is none, the address of the metrics cannot be had, or there is no Java.
     """
@@ -54,22 +62,47 @@ def lake(
         if address is not None:
             say(f"status page at http://{address}/")
         begin = time.monotonic()
-        until_stopped(rounds, is_stopped, once=once)
+        why = until_ended(rounds, is_stopped, partial(has_ended, own), once=once)
         report.seconds = time.monotonic() - begin
         report.stopped = once and is_stopped()
         add_up(report, rounds, once=once)
+        report.error = why or report.error
     return report
+
+
+def until_ended(
+    rounds: Rounds,
+    is_stopped: Callable[[], bool],
+    has_ended: Callable[[], bool],
+    *,
+    once: bool,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str | None:
+    """Do rounds until a signal, the end (`once`) or the end of Java; return why there can be no more rounds.
+
+    The signal of systemd goes to Java, too, and so may end Java first.
+    """
+    try:
+        until_stopped(rounds, is_stopped, has_ended, once=once, sleep=sleep)
+    except (PySparkException, Py4JError, OSError):
+        if not has_ended():
+            raise
+    if is_stopped() or not has_ended():
+        return None
+    sleep(_SIGNAL_S)
+    return None if is_stopped() else _JAVA_ENDED
 
 
 def until_stopped(
     rounds: Rounds,
     is_stopped: Callable[[], bool],
+    has_ended: Callable[[], bool] = lambda: False,
     *,
     once: bool,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Do rounds: at once while there is more to do, else at the pace of the settings."""
-    while not is_stopped():
+    while not is_stopped() and not has_ended():
         begin = rounds.monotonic()
         has_more = rounds.round()
         if once and is_done(rounds):

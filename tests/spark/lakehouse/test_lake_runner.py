@@ -11,8 +11,10 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+from py4j.protocol import Py4JNetworkError
+
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.lake_runner import add_up, is_done, lake, until_stopped
+from sparrowmq.spark.lakehouse.lake_runner import add_up, is_done, lake, until_ended, until_stopped
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
@@ -154,6 +156,40 @@ def test_a_run_ends_at_a_signal_after_its_round(namesrv, tmp_path):
         until_stopped(rounds, lambda: bool(workers.done), once=False)
         table = rounds.tables["signal-a"]
         assert 0 < table.figures.rows < 50 and table.figures.batches == 1
+
+
+@pytest.mark.guards("until_stopped: not is_stopped() and not has_ended() -> not is_stopped()")
+@pytest.mark.guards("until_ended: None if is_stopped() else _JAVA_ENDED -> None")
+def test_an_idle_lake_ends_at_once_when_java_has_ended_and_says_so(namesrv, tmp_path):
+    send(namesrv, {"java-a": numbers(3)})
+    now, asked = [0.0], iter([False, False])
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    found = settings(namesrv, tmp_path, {"java-.*": {}}, every="1s")
+    with running(found, monotonic=lambda: now[0], say=lambda _: None) as rounds:
+        why = until_ended(rounds, lambda: now[0] > 60, lambda: next(asked, True), once=False, sleep=sleep)
+    assert "the Java process of Spark has ended" in str(why)
+
+
+@pytest.mark.guards("until_ended: is_stopped() or not has_ended() -> True")
+@pytest.mark.parametrize("signalled", [False, True])
+def test_a_signal_that_ended_java_in_the_middle_of_a_round_is_no_failure(namesrv, tmp_path, signalled):
+    send(namesrv, {"gone-a": numbers(3)})
+    over, stopped = [False], [False]
+
+    def die(_part):
+        over[0] = True
+        raise Py4JNetworkError("refused")
+
+    def sleep(_seconds):
+        stopped[0] = signalled
+
+    found = settings(namesrv, tmp_path, {"gone-.*": {}})
+    with running(found, PlainWorkers(die), say=lambda _: None) as rounds:
+        why = until_ended(rounds, lambda: stopped[0], lambda: over[0], once=False, sleep=sleep)
+    assert (why is None) == signalled
 
 
 def test_the_pages_are_at_the_address_of_the_metrics(namesrv, tmp_path):
