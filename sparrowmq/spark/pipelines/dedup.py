@@ -1,8 +1,8 @@
 """The pipeline `dedup`: a topic without its repeats, as another topic.
 
 What repeats is said by a key: the producer's id (`msgId`), or any SQL expression, as `properties['order']`. The first
-message of a key passes, in the order of `mirror` and copied as there; later ones of the same key do not, if they were
-stored within the window.
+message of a key passes, in the order of `mirror` and copied as there; others of the same key do not, if they were
+stored within the window. Batches decide which is the first: of the messages of one it is the earliest.
 """
 
 from __future__ import annotations
