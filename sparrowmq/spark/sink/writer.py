@@ -119,8 +119,7 @@ class BatchWriter(DataSourceArrowWriter):
         decide(network_of(self._options), self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        show()
-        log.warning("the write failed; %d or more of its messages are stored", count_stored(messages))
+        tell_failure("the write", self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -139,8 +138,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         decide(network_of(self._options, waits=True), self._options, messages, plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        show()
-        log.warning("batch %d failed; %d or more of its messages are stored", batchId, count_stored(messages))
+        tell_failure(f"batch {batchId}", self._options, messages)
+
+
+def tell_failure(what: str, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Log what a write that failed has left in its topics."""
+    show()
+    if options.guarantee == EXACTLY_ONCE:
+        log.warning("%s failed; its messages appear only if the broker has the commit", what)
+    else:
+        log.warning("%s failed; %d or more of its messages are stored", what, count_stored(messages))
 
 
 def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:

@@ -13,7 +13,16 @@ from sparrowmq.spark.columns.records import decode
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.row_messages import COLUMNS as COLUMNS_OF_SINK
-from sparrowmq.spark.sink.writer import BatchWriter, Stored, StreamWriter, check, count_stored, send_all, tell
+from sparrowmq.spark.sink.writer import (
+    BatchWriter,
+    Stored,
+    StreamWriter,
+    check,
+    count_stored,
+    send_all,
+    tell,
+    tell_failure,
+)
 from tests.spark.peer import BROKER
 
 WRITING = Writing("query-1", batch=5, partition=2)
@@ -228,6 +237,15 @@ def test_writers_report_what_was_stored_whatever_is_missing(peer, connect, kind,
     writer.commit([report, report], *batch_id)
     writer.abort([report, None], *batch_id)
     assert count_stored([report, None, report]) == 4
+
+
+@pytest.mark.guards("writer.tell_failure: options.guarantee == EXACTLY_ONCE -> False")
+def test_a_failed_write_does_not_count_staged_messages_as_stored(peer, caplog):
+    for guarantee in ("exactly_once", "idempotent"):
+        tell_failure("the write", peer.sink(topic="T", deliveryGuarantee=guarantee), [Stored(2), None])
+    staged, sent = caplog.messages
+    assert staged == "the write failed; its messages appear only if the broker has the commit"
+    assert sent == "the write failed; 2 or more of its messages are stored"
 
 
 def rows_of(*bodies, **columns):
