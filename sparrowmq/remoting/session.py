@@ -304,7 +304,7 @@ class Session:
             self._mark_partial(len(received) > 0)
         if self._undone:
             received, self._undone = self._undone + received, []
-        self._handle(received)
+        self._handle(received, self.last_read)
 
     def eof_received(self) -> bool:
         return False
@@ -365,7 +365,7 @@ class Session:
         else:
             self._budget.lines.log(log, logging.WARNING, text, *args)
 
-    def _handle(self, received: list[Command]) -> None:
+    def _handle(self, received: list[Command], began: float) -> None:
         """Handle requests until their time in this turn is over; the rest waits in `_undone`, or is not decoded yet."""
         dispatch, most = self._dispatch, LEAST_TURN_BYTES
         turn = None if self._budget is None else self._budget.turn
@@ -381,7 +381,7 @@ class Session:
                 if (count & 3 == 0 or command.code != _SHORT) and not is_late:
                     now = self._clock.monotonic()
                     if until == 0.0:
-                        until = now + BURST_S if turn is None else turn.until(now)
+                        until = began + BURST_S if turn is None else turn.until(began)
                     is_late = now > until and count > 1
                 is_spent = (
                     turn is not None and turn.is_spent and (command.code not in SHORT_ANSWERS or self._undone)
@@ -418,10 +418,11 @@ class Session:
         self._go_on_due = False
         if self._is_ending or self.is_backed_up or self._out_bytes:
             return
+        began = self._clock.monotonic()
         received, self._undone = self._undone, []
         if not received and self._wire.has_more:
             received = self._receive_more()
-        self._handle(received)
+        self._handle(received, began)
 
     def _receive_more(self) -> list[Command]:
         received = self._receive(b"")

@@ -76,13 +76,13 @@ class TurnShare:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
         return max(LEAST_TURN_BYTES, self._turn_bytes // max(1, self.busy))
 
-    def until(self, now: float) -> float:
-        """Return the time at which a connection that begins now stops to handle requests; of the same clock."""
+    def until(self, began: float) -> float:
+        """Return when a connection that began to read at `began` stops to handle requests."""
         if self._until == 0.0:
-            self._until = now + TURN_S
+            self._until = began + TURN_S
             self._begin_next_soon()
         share = max(LEAST_BURST_S, min(BURST_S, TURN_S / (1 + len(self._waiting))))
-        return min(now + share, self._until)
+        return min(began + share, self._until)
 
     def made(self, answer_bytes: int) -> None:
         """Count an answer of this turn."""

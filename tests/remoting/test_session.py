@@ -442,7 +442,10 @@ async def test_a_peer_with_requests_that_wait_is_not_read_from() -> None:
 
 @pytest.mark.guards("Session._regulate: self.unhandled_bytes > _MOST_WHOLE -> False")
 async def test_a_flood_of_requests_is_not_read_though_we_wait_for_an_answer() -> None:
-    session, transport = _connected(lambda session, command: None, SessionLimits(FrameLimits(at_once=10)))
+    def work(session: Session, command: Command) -> None:
+        session._clock._elapsed_s += 0.002  # type: ignore[attr-defined]
+
+    session, transport = _connected(work, SessionLimits(FrameLimits(at_once=10)))
     session.call(pull())
     one = encode_request(pull(), PullMessage.code, 5, oneway=True)
     session.data_received(one * (_MOST_WHOLE // len(one) - 20))

@@ -96,7 +96,7 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten() -> None:
     await until(lambda: len(handled) == 29)
 
 
-@pytest.mark.guards("TurnShare.until: return min(now + share, self._until) -> now + share")
+@pytest.mark.guards("TurnShare.until: return min(began + share, self._until) -> began + share")
 async def test_bursts_of_many_connections_share_a_turn() -> None:
     handled: list[Command] = []
     clock = ManualClock()
