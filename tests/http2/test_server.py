@@ -165,16 +165,20 @@ async def test_unread_answers_and_open_calls_occupy_memory_that_all_connections_
 
 @pytest.mark.guards("GrpcSession.occupied_bytes: drop if")
 async def test_what_waits_in_front_of_a_socket_that_is_not_read_occupies_memory(methods):
-    async with GrpcServer(methods.all(), Limits(occupied_bytes=200_000, unread_s=3600)) as server:
+    async with GrpcServer(methods.all(), Limits(unread_s=3600)) as server:
         port = await server.start("127.0.0.1", 0)
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", port))
         windows = frames.PREFACE + frames.settings_frame({4: 2**31 - 1}) + frames.window_frame(0, 2**30)
-        raw.sendall(windows + call(1, b"40 100000", path("/test.Test/Count")))
-        async with asyncio.timeout(60), connected(port) as other:
-            while len(server.sessions) != 1:
-                assert await other.is_served()
+        raw.sendall(windows + call(1, b"100 100000", path("/test.Test/Count")))
+        async with asyncio.timeout(60):
+            while not any(each.connection.output.is_stopped for each in server.sessions):
+                await asyncio.sleep(0.01)
+        (session,) = server.sessions
+        in_front = session._transport.get_write_buffer_size()
+        assert in_front > 100_000
+        assert session.occupied_bytes >= in_front + session.connection.output.pending_bytes
         raw.close()
 
 
