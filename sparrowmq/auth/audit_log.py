@@ -5,21 +5,22 @@
     {"time": ..., "event": "denied", ..., "reason": "no_permission", "remark": "No default permission for topic:orders"}
     {"time": ..., "event": "left_out", "address": "10.0.0.66", "count": 8120}
 
-It has every request for administrators and every denial. An address that is denied all the time would push older lines
-out of the files, so its denials are counted after MOST_A_MINUTE of them; denied requests for administrators have a
-count of their own. The same holds for the lines in the broker's log.
+    audit.log           every request for administrators that was allowed to try
+    audit-denied.log    every denial
 
-    request ── a line in memory ── `write`, in a thread, each second ── audit.log ── at 64 MiB: audit.log.1 ... .4
+Strangers can cause denials without end, and each file keeps only so much. So denials have a file of their own, and push
+no administrator's request out. An address that is denied all the time would push out those of others, so its denials
+are counted after MOST_A_MINUTE of them; denied requests for administrators have a count of their own. The same holds
+for the lines in the broker's log.
 
-The broker never waits for the file. If the disk is full or slow, lines are dropped and counted. A crash loses the lines
-of the last second.
+The files are written each second (rotated_file.py). A crash loses the lines of the last second.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any, Final
 
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
+from sparrowmq.auth.rotated_file import RotatedFile, denials_file
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
@@ -40,12 +42,9 @@ from sparrowmq.safe_text import shown
 log = logging.getLogger(__name__)
 
 WRITE_PERIOD_S: Final = 1.0
-SIZE_BYTES: Final = 64 << 20
-KEPT_FILES: Final = 4  # older ones
 MOST_A_MINUTE: Final = 100  # denials of one address
 MOST_LOGGED: Final = 10  # of them in the broker's log
 AGAIN: Final = 5  # denials within some seconds are worth a report
-_MOST_WAITING: Final = 100_000  # lines
 _MOST_ADDRESSES: Final = 10_000
 _PERIOD_S: Final = 60.0
 _MOST_TEXT: Final = 200
@@ -62,6 +61,9 @@ _TRUSTED: Final = frozenset(int(row.code) for row in ROWS if row.access in ADMIN
 # Brokers send the others of the cluster all the time: registrations, and slaves' copies of the state of a master.
 _ADMIN: Final = frozenset(int(row.code) for row in ROWS if row.access is Access.ADMIN)
 
+_DONE: Final = "admin"
+_DENIED: Final = "denied"
+
 Done = Callable[[int, str | None], None]
 
 
@@ -73,36 +75,43 @@ class Audit:
     Attributes:
         codes: the requests of which every answer is noted.
         denials: their number, by kind.
-        lost: lines that could not be written.
         again: the latest denial, if there were many within the last seconds.
-        problem: why the file cannot be written; "" if it can.
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.codes = _ADMIN
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
-        self.lost = 0
         self.again = Recent(clock, AGAIN)
-        self.problem = ""
-        self._path = path
+        self._files = (
+            {} if path is None else {_DONE: RotatedFile(path), _DENIED: RotatedFile(denials_file(path))}
+        )
         self._clock = clock
-        self._waiting: deque[str] = deque()
         self._limits = {
             True: _Limit(clock),
             False: _Limit(clock),
         }  # of requests for administrators, and of others
 
     @property
+    def lost(self) -> int:
+        """The number of lines that could not be written."""
+        return sum(file.lost for file in self._files.values())
+
+    @property
+    def problem(self) -> str:
+        """Why a file cannot be written; "" if both can."""
+        return next((file.problem for file in self._files.values() if file.problem), "")
+
+    @property
     def is_due(self) -> bool:
-        """Whether lines wait for `write`, or the file could not be written."""
-        return bool(self._waiting or self.problem)
+        """Whether lines wait for `write`, or a file could not be written."""
+        return any(file.is_due for file in self._files.values())
 
     def begin(self, peer: Caller, command: Command, header: Request[Any]) -> Done:
         """Note a request for administrators that is handled now. Call the result with the answer's code and remark."""
-        line = self._line("admin", peer, command, header)
+        line = self._line(_DONE, peer, command, header)
 
         def done(code: int, remark: str | None) -> None:
-            self._add(line | {"result": code} | ({"remark": shown(remark)} if remark and code else {}))
+            self._add(_DONE, line | {"result": code} | ({"remark": shown(remark)} if remark and code else {}))
 
         return done
 
@@ -121,9 +130,11 @@ class Audit:
             return
         if left_out:
             address = peer.address.rpartition(":")[0]
-            self._add({"time": self._time(), "event": "left_out", "address": address, "count": left_out})
+            self._add(
+                _DENIED, {"time": self._time(), "event": "left_out", "address": address, "count": left_out}
+            )
         result = {"result": error.code, "reason": error.kind.value, "remark": remark}
-        self._add(self._line("denied", peer, command, header) | result)
+        self._add(_DENIED, self._line(_DENIED, peer, command, header) | result)
         if number <= MOST_LOGGED:
             more = f" ({left_out} more were not noted)" if left_out else ""
             last = "; more of this address in the next minute are not logged" if number == MOST_LOGGED else ""
@@ -132,33 +143,10 @@ class Audit:
             )
 
     def write(self) -> None:
-        """Append the waiting lines to the file. Blocks: call it in a thread. Never raises."""
-        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if self._path is None:
-            return
-        try:
-            self._rotate(self._path)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write("".join(lines))
-        except OSError as error:
-            self.lost += len(lines)
-            if not self.problem:
-                log.error("%s cannot be written, its lines are lost: %s", self._path, error)
-            why = error.strerror or error
-            self.problem = f"the audit log {self._path} cannot be written ({why}): {self.lost} lines are lost"
-        else:
-            self.problem = ""
-
-    @staticmethod
-    def _rotate(path: Path) -> None:
-        """Raises: OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.stat().st_size < SIZE_BYTES:
-            return
-        for number in range(KEPT_FILES, 0, -1):
-            older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
-            if older.exists():
-                older.replace(path.with_name(f"{path.name}.{number}"))
+        """Append the waiting lines to their files. Blocks: call it in a thread. Never raises."""
+        for file in self._files.values():
+            if file.is_due:
+                file.write()
 
     def _line(
         self, event: str, peer: Caller, command: Command, header: Request[Any] | None
@@ -166,7 +154,7 @@ class Audit:
         line: dict[str, Any] = {"time": self._time(), "event": event}
         if peer.principal is not None:
             line["account"] = peer.principal.access_key
-        elif event == "denied":
+        elif event == _DENIED:
             claimed = command.ext_fields().get(ACCESS_KEY)
             line |= {"claimed": shown(claimed)} if claimed is not None else {}
         found = {} if header is None else _object(header, command)
@@ -181,13 +169,9 @@ class Audit:
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         return moment.replace("+00:00", "Z")
 
-    def _add(self, line: dict[str, Any]) -> None:
-        if self._path is None:
-            return
-        if len(self._waiting) >= _MOST_WAITING:
-            self.lost += 1
-            return
-        self._waiting.append(json.dumps(line) + "\n")
+    def _add(self, event: str, line: dict[str, Any]) -> None:
+        if event in self._files:
+            self._files[event].add(json.dumps(line))
 
 
 class _Limit:

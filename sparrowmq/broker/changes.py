@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.auth.rotated_file import denials_file
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.pull_handler import PullRules
 from sparrowmq.broker.handlers.send_handler import SendRules
@@ -74,5 +75,5 @@ def named_in_remedies(settings: BrokerSettings, file: Path | None) -> dict[str, 
         "NAME": settings.name,
         "STORE": str(settings.store_path),
         "CONF": str(file or ""),
-        "AUDIT": str(settings.audit_file),
+        "DENIED": str(denials_file(settings.audit_file)),
     }

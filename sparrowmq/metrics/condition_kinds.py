@@ -242,9 +242,9 @@ QUOTA_USED_UP: Final = Kind(
 DENIALS: Final = Kind(
     "denials",
     Severity.WARNING,
-    "find the client by its address and by what it asks for, which the audit log has: `tail AUDIT`. Give it the right"
-    " keys, or its account the permission: `sparrowmq acl list`, `sparrowmq acl set --help`. Close the port to it if "
-    "it is a stranger",
+    "find the client by its address and by what it asks for, which the log of denials has: `tail DENIED`. Give it "
+    "the right keys, or its account the permission: `sparrowmq acl list`, `sparrowmq acl set --help`. Close the port "
+    "to it if it is a stranger",
 )
 USERS_NOT_READ: Final = Kind(
     "users_not_read",

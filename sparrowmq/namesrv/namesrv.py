@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from sparrowmq import descriptors, logs
+from sparrowmq.auth.rotated_file import denials_file
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import to_end
@@ -64,7 +65,9 @@ class Namesrv:
         self._clock = clock
         self._measuring = Measuring(settings, clock, always=settings.is_measured)
         self._changing.tell(self._measuring.use)
-        self._conditions = Conditions(clock, Figures(), lambda: {"AUDIT": str(settings.audit_file)})
+        self._conditions = Conditions(
+            clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))}
+        )
         self._server: Server | None = None
         self._metrics: Door | None = None
         self._open = AsyncExitStack()

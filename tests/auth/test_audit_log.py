@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from sparrowmq.auth import audit_log as auditing
+from sparrowmq.auth import rotated_file
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.errors import AccessDenied, DenialKind, RemoteError
@@ -40,9 +41,13 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def written(audit):
+def written(audit, event="admin"):
     audit.write()
-    return lines(audit._path)
+    return lines(audit._files[event].path)
+
+
+def denied(audit):
+    return written(audit, "denied")
 
 
 def deny(audit, request=None, address="10.0.0.7:5000", error=NO, body=b""):
@@ -72,7 +77,7 @@ def test_an_administrators_request_has_its_account_its_object_and_its_result(aud
     }
     assert failed["remark"] == "broken\\nfile"
     assert succeeded["result"] == 0 and "remark" not in succeeded
-    assert "a secret key" not in audit._path.read_text()
+    assert "a secret key" not in audit._files["admin"].path.read_text()
 
 
 def test_a_change_of_settings_shows_their_names_and_not_their_values(audit):
@@ -84,7 +89,7 @@ def test_a_change_of_settings_shows_their_names_and_not_their_values(audit):
 def test_a_denial_is_noted_and_counted(audit):
     deny(audit)
     deny(audit, DELETE, error=AccessDenied("an admin").of_kind(DenialKind.NEEDS_ADMIN))
-    first, second = written(audit)
+    first, second = denied(audit)
     assert (first["event"], first["claimed"], first["reason"]) == ("denied", USER[0], "no_permission")
     assert first["object"]["topic"] == "orders" and first["remark"] == NO.remark.partition(": ")[2]
     assert (second["reason"], second["request"]) == ("needs_admin", "DELETE_TOPIC_IN_BROKER")
@@ -97,16 +102,16 @@ async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, cap
     for number in range(1500):
         deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
     assert len(caplog.records) == auditing.MOST_LOGGED
-    assert len(written(audit)) == auditing.MOST_A_MINUTE
+    assert len(denied(audit)) == auditing.MOST_A_MINUTE
     deny(audit, address="10.0.0.8:5000")  # somebody else
     deny(audit, DELETE)  # a request for administrators
     assert len(caplog.records) == auditing.MOST_LOGGED + 2
-    assert len(written(audit)) == auditing.MOST_A_MINUTE + 2
+    assert len(denied(audit)) == auditing.MOST_A_MINUTE + 2
     await clock.advance(61)
     deny(audit)
     left_out = 1500 - auditing.MOST_A_MINUTE
-    assert written(audit)[-2] == {
-        "time": written(audit)[-1]["time"],
+    assert denied(audit)[-2] == {
+        "time": denied(audit)[-1]["time"],
         "event": "left_out",
         "address": "10.0.0.7",
         "count": left_out,
@@ -126,34 +131,33 @@ def test_many_addresses_are_counted_and_not_without_end(audit, caplog):
 def test_addresses_of_one_ipv6_network_count_together(audit):
     for number in range(1, 200):
         deny(audit, address=f"[2001:db8::{number}]:5000")
-    assert len(written(audit)) == auditing.MOST_A_MINUTE
+    assert len(denied(audit)) == auditing.MOST_A_MINUTE
 
 
-def test_files_are_rotated_and_few_are_kept(audit, monkeypatch):
-    monkeypatch.setattr(auditing, "SIZE_BYTES", 100)
-    for number in range(8):
+@pytest.mark.guards('auth.audit_log.Audit._add: self._files[event] -> self._files["admin"]')
+def test_denials_push_no_administrators_request_out_of_its_file(audit, monkeypatch):
+    monkeypatch.setattr(rotated_file, "SIZE_BYTES", 100)
+    peer, command, _, header = received(DELETE, b"", ADMIN)
+    audit.begin(peer, command, header)(0, None)
+    for number in range(20):
         deny(audit, address=f"10.0.0.{number}:1")
         audit.write()
-    folder = audit._path.parent
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3", "audit.log.4"]
-    addresses = [lines(folder / name)[0]["address"] for name in names]
-    assert addresses == [f"10.0.0.{number}:1" for number in (7, 6, 5, 4, 3)]
+    folder = audit._files["admin"].path.parent
+    assert lines(folder / "audit.log")[0]["request"] == "DELETE_TOPIC_IN_BROKER"
+    assert lines(folder / "audit-denied.log")[0]["address"] == "10.0.0.19:1"
 
 
-@pytest.mark.guards("Audit.write: drop self.lost += len(lines)")
-def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_path, clock, caplog):
+def test_a_disk_that_fails_costs_lines_of_both_files(tmp_path, clock):
     (tmp_path / "file").write_text("")
     audit = Audit(tmp_path / "file" / "audit.log", clock)
-    for _ in range(3):
-        deny(audit)
-        audit.write()
-    assert audit.lost == 3 and audit.denials["no_permission"] == 3
-    assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
-    assert "cannot be written (File exists): 3 lines are lost" in audit.problem and audit.is_due
+    peer, command, _, header = received(DELETE, b"", ADMIN)
+    audit.begin(peer, command, header)(0, None)
+    deny(audit)
+    audit.write()
+    assert audit.lost == 2 and audit.is_due and "audit.log cannot be written" in audit.problem
     (tmp_path / "file").unlink()
     audit.write()
-    assert audit.problem == "" and not audit.is_due, "although there was no line to write"
+    assert audit.problem == "" and not audit.is_due
 
 
 @pytest.mark.guards("auth.audit_log.Audit.denied: drop self.again.note")
@@ -178,13 +182,6 @@ def test_a_client_without_keys_is_told_from_one_whose_account_is_unknown(audit):
     assert "which sends no" not in audit.again.last
 
 
-def test_lines_that_wait_are_limited(audit, monkeypatch):
-    monkeypatch.setattr(auditing, "_MOST_WAITING", 2)
-    for number in range(5):
-        deny(audit, address=f"10.0.0.{number}:1")
-    assert audit.lost == 3 and len(written(audit)) == 2
-
-
 async def test_a_broker_notes_denials_and_administrators_and_nothing_else(tmp_path):
     (tmp_path / "acl.yml").write_text(SAMPLE)
     path = tmp_path / "audit.log"
@@ -204,7 +201,11 @@ async def test_a_broker_notes_denials_and_administrators_and_nothing_else(tmp_pa
         figures = live.broker._figures.values("sparrowmq_denials_total")
     for pool in pools:
         pool.close()
-    noted = [(line["event"], line.get("account"), line["request"], line["result"]) for line in lines(path)]
+    noted = [
+        (line["event"], line.get("account"), line["request"], line["result"])
+        for each in (tmp_path / "audit-denied.log", path)
+        for line in lines(each)
+    ]
     assert noted == [
         ("denied", USER[0], "SEND_MESSAGE_V2", 1),
         ("denied", USER[0], "GET_BROKER_RUNTIME_INFO", 1),
@@ -224,4 +225,4 @@ async def test_without_the_setting_no_file_is_written(tmp_path):
         with pytest.raises(AccessDenied):
             await live.session.call(send_request("topicB"))
         assert live.broker._figures.values("sparrowmq_denials_total")[("unknown_account",)] == 1
-    assert not list(tmp_path.rglob("audit.log*"))
+    assert not list(tmp_path.rglob("audit*.log*"))

@@ -349,6 +349,6 @@ async def test_limits_of_held_pulls_change_while_the_broker_runs(tmp_path: Path)
 
 def test_commands_of_remedies_have_the_audit_log_of_the_broker(tmp_path: Path) -> None:
     settings = BrokerSettings(store_path=tmp_path)
-    assert named_in_remedies(settings, None)["AUDIT"] == str(tmp_path / "audit.log")
+    assert named_in_remedies(settings, None)["DENIED"] == str(tmp_path / "audit-denied.log")
     moved = BrokerSettings(store_path=tmp_path, audit_path=tmp_path / "log" / "access.log")
-    assert named_in_remedies(moved, None)["AUDIT"] == str(tmp_path / "log" / "access.log")
+    assert named_in_remedies(moved, None)["DENIED"] == str(tmp_path / "log" / "access-denied.log")

@@ -176,6 +176,7 @@ async def test_what_waits_in_front_of_a_socket_that_is_not_read_occupies_memory(
             while not any(each.connection.output.is_stopped for each in server.sessions):
                 await asyncio.sleep(0.01)
         (session,) = server.sessions
+        assert session._transport is not None
         in_front = session._transport.get_write_buffer_size()
         assert in_front > 100_000
         assert session.occupied_bytes >= in_front + session.connection.output.pending_bytes

@@ -343,7 +343,8 @@ async def test_the_audit_log_has_administrators_and_denials_but_no_registrations
             await register(await at.session(SHOP))
         await register(await at.session(BROKER))
         await (await at.session(ADMIN)).call(ask.PutKVConfig("namespace", "key", "value"))
-    lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    files = [tmp_path / name for name in ("audit-denied.log", "audit.log")]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert [(line["event"], line["account"], line["request"]) for line in lines] == [
         ("denied", SHOP[0], "REGISTER_BROKER"),
         ("admin", ADMIN[0], "PUT_KV_CONFIG"),

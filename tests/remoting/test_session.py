@@ -10,7 +10,6 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.request_in_flight import Response
@@ -216,24 +215,6 @@ async def test_a_oneway_request_is_not_answered(serve: Serve) -> None:
         session.tell(pull())
         await session.call(pull(1))
     assert [command.is_oneway for command in seen] == [True, False]
-
-
-@pytest.mark.guards("reply.add_reply: drop flag")
-async def test_a_oneway_request_gets_no_bytes(serve: Serve) -> None:
-    seen: list[Command] = []
-
-    def both(session: Session, command: Command) -> None:
-        echo(session, command)
-        seen.append(command)
-
-    async with serve(both) as (server, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        wire: Connection[None] = Connection(FrameLimits())
-        writer.write(wire.oneway(pull(), b""))
-        writer.write_eof()
-        assert await reader.read() == b""
-        writer.close()
-    assert len(seen) == 1
 
 
 async def test_bytes_that_are_no_frame_end_only_their_own_connection(serve: Serve) -> None:

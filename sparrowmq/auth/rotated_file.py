@@ -1,0 +1,78 @@
+"""A file of lines that is written in the background, and begins again when it is large.
+
+    add ── in memory ── `write`, in a thread ── audit.log ── at SIZE_BYTES: audit.log.1 ... .4
+
+Nothing ever waits for the file. If the disk is full or slow, lines are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+SIZE_BYTES: Final = 64 << 20
+KEPT_FILES: Final = 4  # older ones
+_MOST_WAITING: Final = 100_000  # lines
+
+
+def denials_file(path: Path) -> Path:
+    """Return the file of denials that belongs to an audit log."""
+    return path.with_stem(f"{path.stem}-denied")
+
+
+class RotatedFile:
+    """Lines for one file.
+
+    Attributes:
+        lost: lines that could not be written.
+        problem: why the file cannot be written; "" if it can.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lost = 0
+        self.problem = ""
+        self._waiting: deque[str] = deque()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether lines wait for `write`, or the file could not be written."""
+        return bool(self._waiting or self.problem)
+
+    def add(self, line: str) -> None:
+        """Note a line, without its end."""
+        if len(self._waiting) >= _MOST_WAITING:
+            self.lost += 1
+        else:
+            self._waiting.append(line + "\n")
+
+    def write(self) -> None:
+        """Append the waiting lines. Blocks: call it in a thread. Never raises."""
+        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            self._rotate()
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(lines))
+        except OSError as error:
+            self.lost += len(lines)
+            if not self.problem:
+                log.error("%s cannot be written, its lines are lost: %s", self.path, error)
+            why = error.strerror or error
+            self.problem = f"the audit log {self.path} cannot be written ({why}): {self.lost} lines are lost"
+        else:
+            self.problem = ""
+
+    def _rotate(self) -> None:
+        """Raises: OSError."""
+        path = self.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.stat().st_size < SIZE_BYTES:
+            return
+        for number in range(KEPT_FILES, 0, -1):
+            older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number}"))
