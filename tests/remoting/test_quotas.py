@@ -11,7 +11,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting import quotas as quotas_module
 from sparrowmq.remoting.quota_rules import parse
-from sparrowmq.remoting.quotas import _LOOKS, Bucket, Quotas, Usage, release
+from sparrowmq.remoting.quotas import _LOOKS, Bucket, Quotas, release
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import pull_request, send_request
@@ -202,10 +202,11 @@ async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatc
     assert "beyond 50 others" in refusal(limits, session, topic="made-up-52").remark
     send(limits, session, topic="made-up-7")
     refusal(limits, session, topic="made-up-7")
-    looks = []
-    monkeypatch.setattr(Usage, "is_idle", lambda usage, now: looks.append(usage))
+    before = list(limits._topics.known)
     refusal(limits, session, topic="made-up-53")
-    assert len(looks) == _LOOKS
+    assert list(limits._topics.known) == before[_LOOKS:] + before[:_LOOKS], (
+        "those that it has looked at are last"
+    )
     session.last_read = 7200.0
     monkeypatch.undo()
     send(limits, session, topic="orders")
