@@ -43,7 +43,7 @@ def test_dedup_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 4)
     args = ["dedup", topic.name, "one", "-n", topic.options["nameServer"], "--state", str(tmp_path / "s")]
-    report = json.loads(CliRunner().invoke(pipeline, [*args, "--once", "--by", "1"]).stdout)
+    report = json.loads(CliRunner().invoke(pipeline, [*args, "--once", "--by", "topic"]).stdout)
     assert (report["read"], report["written"]) == (4, 1)
 
 
