@@ -102,12 +102,12 @@ async def test_bursts_of_many_connections_share_a_turn() -> None:
     clock = ManualClock()
     *hostile, innocent = sessions_of(101, handled, clock, took_s=0.0001)
     for session in hostile:
-        session.data_received(b"".join(frame(HeartBeat(), number) for number in range(200)))
+        session.data_received(b"".join(frame(HeartBeat(), number) for number in range(10)))
     began_s = clock.monotonic()
     assert began_s - TURN_S < 100 * 0.0002 + BURST_S, "each of them has handled one or two"
     innocent.data_received(frame(HeartBeat(), 1000))
     assert handled[-1].opaque == 1000
-    await until(lambda: len(handled) == 100 * 200 + 1)
+    await until(lambda: len(handled) == 100 * 10 + 1)
 
 
 async def test_those_who_wait_get_less_time_the_more_they_are() -> None:
