@@ -20,7 +20,6 @@ from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.remoting.budget import BudgetLimits
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
@@ -86,7 +85,7 @@ class GrpcServer:
             self._holds,
             LogLimit(self._clock),
             asyncio.Lock(),
-            TurnShare(BudgetLimits.turn_bytes),
+            TurnShare(),
         )
 
     async def __aenter__(self) -> GrpcServer:

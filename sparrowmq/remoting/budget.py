@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.log_limit import LogLimit
-from sparrowmq.remoting.turn_share import TurnShare
+from sparrowmq.remoting.turn_share import TURN_BYTES, TurnShare
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class BudgetLimits:
     frame_bytes: int = 64 * 1024 * 1024
     waiting_bytes: int = 64 * 1024 * 1024
     unread_bytes: int = 128 * 1024 * 1024
-    turn_bytes: int = 4 * 1024 * 1024
+    turn_bytes: int = TURN_BYTES
 
 
 class Holder(Protocol):

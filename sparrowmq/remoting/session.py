@@ -28,7 +28,7 @@ from sparrowmq.protocol.wire.reply import Buffer, add_reply
 from sparrowmq.remoting.budget import NOTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.remoting.tls_errors import why_closed
-from sparrowmq.remoting.turn_share import BURST_S, COUNTED_BYTES, LEAST_TURN_BYTES, SHORT_ANSWERS
+from sparrowmq.remoting.turn_share import COUNTED_BYTES, LEAST_TURN_BYTES, SHORT_ANSWERS, TurnShare
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class Session:
         self._out_bytes = 0  # of the bodies in `_out`
         self._undone: list[Command] = []  # wait until the answers before them are with the socket
         self._budget = budget
-        self._go_on_due = False
+        self._share = TurnShare() if budget is None else budget.turn
         self._is_partial = False
         self._asked_for_room = False
         self._flush_due = False
@@ -193,8 +193,8 @@ class Session:
         if not self.closed:
             body_bytes = add_reply(self._out, request, code, header, remark, body)
             self._out_bytes += body_bytes
-            if body_bytes > COUNTED_BYTES and self._budget is not None:
-                self._budget.turn.made(body_bytes)
+            if body_bytes > COUNTED_BYTES:
+                self._share.made(body_bytes)
             self._flush_soon()
 
     def write(self, replies: list[Buffer]) -> None:
@@ -327,8 +327,8 @@ class Session:
         if self._budget is not None:
             self._budget.frame_ended(self)
             self._budget.read(self)
-            self._budget.turn.forget(self)
-            self._count_busy(False)
+        self._share.forget(self)
+        self._count_busy(False)
         why = why_closed(exc) if isinstance(exc, ssl.SSLError) else exc
         for waiting in self._wire.abandon():
             waiting.end(None, ConnectionClosed(self.address, why))
@@ -346,7 +346,7 @@ class Session:
         self._stop(_UNREAD, False)
         self._flush_soon()
         if self._undone or self._wire.has_more:
-            self._go_on_soon()  # the last write may have been all there was, so no flush does this
+            self._share.wait(self)  # the last write may have been all there was, so no flush does this
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ class Session:
     def _handle(self, received: list[Command], began: float) -> None:
         """Handle requests until their time in this turn is over; the rest waits in `_undone`, or is not decoded yet."""
         dispatch, most = self._dispatch, LEAST_TURN_BYTES
-        turn = None if self._budget is None else self._budget.turn
+        turn = self._share
         count = 0
         until = 0.0
         is_late = False
@@ -381,11 +381,9 @@ class Session:
                 if (count & 3 == 0 or command.code != _SHORT) and not is_late:
                     now = self._clock.monotonic()
                     if until == 0.0:
-                        until = began + BURST_S if turn is None else turn.until(began)
+                        until = turn.until(began)
                     is_late = now > until and count > 1
-                is_spent = (
-                    turn is not None and turn.is_spent and (command.code not in SHORT_ANSWERS or self._undone)
-                )
+                is_spent = turn.is_spent and (command.code not in SHORT_ANSWERS or self._undone)
                 if is_late or is_spent:
                     self._undone.append(command)
                     continue
@@ -401,21 +399,13 @@ class Session:
         if self._undone or self._wire.has_more:
             self._count_busy(True)
             self._stop(_UNDONE, True)
-            self._go_on_soon()
+            self._share.wait(self)
         elif self._stops & _UNDONE:
             self._count_busy(False)
             self._stop(_UNDONE, False)
 
-    def _go_on_soon(self) -> None:
-        if self._budget is not None:
-            self._budget.turn.wait(self)
-        elif not self._go_on_due:
-            self._go_on_due = True
-            self._loop.call_soon(self.go_on)
-
     def go_on(self) -> None:
         """Handle the received requests that had to wait, unless answers still wait for the socket."""
-        self._go_on_due = False
         if self._is_ending or self.is_backed_up or self._out_bytes:
             return
         began = self._clock.monotonic()
@@ -434,13 +424,12 @@ class Session:
         return self._transport is None or self._transport.is_closing()
 
     def _turn_bytes(self) -> int:
-        most = self._limits.unsent_bytes
-        return most if self._budget is None else min(most, self._budget.turn.bytes_of_one())
+        return min(self._limits.unsent_bytes, self._share.bytes_of_one())
 
     def _count_busy(self, is_busy: bool) -> None:
-        """Report to the budget whether requests of this connection wait, before `_UNDONE` changes."""
-        if is_busy != (self._stops & _UNDONE != 0) and self._budget is not None:
-            self._budget.turn.busy += 1 if is_busy else -1
+        """Report whether requests of this connection wait, before `_UNDONE` changes."""
+        if is_busy != (self._stops & _UNDONE != 0):
+            self._share.busy += 1 if is_busy else -1
 
     def _mark_partial(self, is_new: bool) -> None:
         """Store the begin of an unfinished frame, and ask for room for a large one before more of it is read."""
@@ -489,7 +478,7 @@ class Session:
             self._send(self._next_piece(most))
             self._loop.call_soon(self._flush_soon)  # in another turn, so that other connections have theirs
         if self._undone or self._wire.has_more:
-            self._go_on_soon()
+            self._share.wait(self)
 
     def _send(self, piece: bytes) -> None:
         self.sent_bytes += len(piece)

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from sparrowmq.protocol.codes import RequestCode
 
+TURN_BYTES: Final = 4 * 1024 * 1024  # of answers, for all connections
 LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
 COUNTED_BYTES: Final = 2048  # of one answer; shorter ones do not count
 
@@ -63,7 +64,7 @@ class TurnShare:
         is_spent: whether this turn has made as many bytes of answers as it may.
     """
 
-    def __init__(self, turn_bytes: int) -> None:
+    def __init__(self, turn_bytes: int = TURN_BYTES) -> None:
         self.busy = 0
         self.is_spent = False
         self._turn_bytes = turn_bytes

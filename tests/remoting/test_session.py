@@ -473,7 +473,7 @@ class _Slow(asyncio.Transport):
             self.session.resume_writing()
 
 
-@pytest.mark.guards("Session.resume_writing: drop _go_on_soon")
+@pytest.mark.guards("Session.resume_writing: drop self._share.wait")
 @pytest.mark.parametrize(("count", "size"), [(4, 1 << 20), (870, 1000), (870, 3000)])
 async def test_a_peer_that_reads_slowly_gets_every_answer(count: int, size: int) -> None:
     handled: list[int] = []
