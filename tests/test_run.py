@@ -1,5 +1,6 @@
 import ast
 import importlib.util
+import os
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -191,6 +192,26 @@ def test_a_python_that_cannot_make_environments_is_told_what_to_install(run, mon
     with pytest.raises(SystemExit, match="1"):
         run.make_venv()
     assert "apt install python3." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("used", "free", "chosen"),
+    [(0.69, 9 << 30, "/some"), (0.71, 9 << 30, "/dev/shm"), (0.71, 7 << 30, "/some")],
+)
+def test_tests_keep_their_files_in_memory_if_the_disk_is_nearly_full(run, monkeypatch, used, free, chosen):
+    monkeypatch.setenv("TMPDIR", "/some")
+    monkeypatch.setattr(run, "used_share", {"/some": used}.get)
+    monkeypatch.setattr(run, "free_bytes", {"/dev/shm": free}.get)
+    run.use_a_disk_with_room()
+    assert os.environ["TMPDIR"] == chosen
+
+
+def test_the_used_share_of_a_disk_is_that_of_df(run, tmp_path):
+    shown = subprocess.run(
+        ["df", "--output=pcent", str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    assert abs(run.used_share(str(tmp_path)) - int(shown.split()[-1].rstrip("%")) / 100) < 0.02
+    assert run.free_bytes(str(tmp_path)) > 0 and run.free_bytes("/not there") == 0
 
 
 @pytest.mark.parametrize(
