@@ -66,14 +66,9 @@ def test_a_lossy_wire_loses_its_share(wires: Wires) -> None:
     one, other = wires.machine(), wires.machine()
     with box(one) as sender, box(other) as receiver:
         wires.trouble(one, other, Trouble(lost=0.3))
-        arrived = 0
-        for number in range(200):  # in small parts, for the receiver's buffer is not what is asked about
-            sender.sendto(b"%d" % number, (other.address, PORT))
-            if number % 20 == 19:
-                receiver.sendto(END, (one.address, PORT))
-                assert sender.recv(100) == END
-        wires.heal()
-        sender.sendto(END, (other.address, PORT))
+        # The kernel may carry packets late, so none may be healed before it is treated.
+        for packet in [b"%d" % number for number in range(200)] + [END] * 20:
+            sender.sendto(packet, (other.address, PORT))
         arrived = len(until_end(receiver))
         assert 110 <= arrived <= 170
 
