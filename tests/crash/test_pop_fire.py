@@ -34,13 +34,19 @@ async def test_orderly_pops_under_fire(tmp_path: Path, flush: str, kills: int) -
     await play(tmp_path, flush, kills, groups=30)
 
 
-async def play(path: Path, flush: str, kills: int, groups: int = 0) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_batches_under_fire(tmp_path: Path) -> None:
+    await play(tmp_path, "ASYNC_FLUSH", 2, batch=100, members=64)
+
+
+async def play(
+    path: Path, flush: str, kills: int, groups: int = 0, batch: int = 1, members: int = 16
+) -> None:
     seed = random.randrange(1 << 32)
-    fire = PopFire(path, flush, seed, groups=groups)
+    fire = PopFire(path, flush, seed, groups=groups, batch=batch, members=members)
     await fire.play(kills)
     pops = fire.pops
-    print(
-        f"seed {seed}: {len(pops.sent)} sent, {len(pops.acknowledged)} acknowledged, {pops.again} came again"
-    )
+    print(f"seed {seed}: {pops.sent} sent, {pops.acknowledged} acknowledged, {pops.again} came again")
     assert pops.wrong == [], f"seed {seed}"
-    assert len(pops.sent) > 20 * kills
+    assert pops.sent > 20 * batch * kills
