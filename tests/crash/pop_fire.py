@@ -143,7 +143,7 @@ class PopFire:
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
                 self.pops.kills += 1
-                if shown:
+                if shown and number < kills:
                     print(f"kill {number + 1}: {self.pops.sent:,} sent", file=sys.stderr, flush=True)
                 self._ends = number == kills
                 await asyncio.gather(*work)
