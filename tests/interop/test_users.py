@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from tests.grpc.scripted import named, outgoing
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.servers import OURS, SETTINGS, OurBroker, OurNamesrv, Target
 from tests.interop.test_access import AUTH_OF_5
+from tests.interop.test_asked_consumers import wait_until
 from tests.interop.wire import Wire
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -89,15 +90,33 @@ def said(side: str, tool: str, folder: Path) -> dict[str, list[str]]:
     (folder / "conf").mkdir(parents=True)
     (folder / "conf" / "tools.yml").write_text(KEYS)
     answers = {}
+    run_tool = our_tool if tool == "ours" else javas_tool
     with broker(side, folder) as target:
         for number, line in enumerate(SCRIPT):
             words = [*line.format(broker=target.broker).split(), "-n", target.namesrv]
-            text = (our_tool if tool == "ours" else javas_tool)(words, folder)
+            text = run_tool(words, folder)
             text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
             # 5.4.0 writes how it reads its logging configuration.
             lines = [each for each in text.splitlines() if each and "|-" not in each]
             answers[f"{number} {line}"] = lines
+        answers["signed searches"] = searches(run_tool, folder, target)
     return answers
+
+
+def searches(run_tool: Callable[[list[str], Path], str], folder: Path, target: Target) -> list[str]:
+    """Send a message with a key, and search for it by key and by id. Returns for each whether it was found."""
+
+    def ids(*words: str) -> list[str]:
+        return re.findall(r"\b[0-9A-F]{32,}\b", run_tool([*words, "-n", target.namesrv], folder))
+
+    run_tool(["updateTopic", "-b", target.broker, "-t", "orders", "-r", "1", "-w", "1"], folder)
+    (sent,) = ids("sendMessage", "-t", "orders", "-p", "paid", "-k", "one")
+    by_key = ["queryMsgByKey", "-t", "orders", "-k", "one"]
+    wait_until(
+        lambda: sent in ids(*by_key), lambda: run_tool(by_key, folder)
+    )  # Apache's index is written a little later
+    found = ids("queryMsgByUniqueKey", "-t", "orders", "-i", sent)
+    return ["by key", "by id" if sent in found else "not by id"]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +137,8 @@ def test_the_script_did_what_it_says(wanted: dict[str, list[str]]) -> None:
     by_number = list(wanted.values())
     assert by_number[0] == ["create user to ADDRESS success."]
     assert [line.split()[0] for line in by_number[2][1:-1]] == ["admin", "alice", "inner"]
-    assert len(by_number[7]) == 4 and len(by_number[9]) == 3 and by_number[-1] == []
+    assert len(by_number[7]) == 4 and len(by_number[9]) == 3 and by_number[-2] == []
+    assert by_number[-1] == ["by key", "by id"]
 
 
 async def test_mqproxy_decides_by_the_users_of_apaches_broker(

@@ -57,6 +57,15 @@ def test_the_query_flag_may_be_added_after_signing() -> None:
     assert SigningKey("sk").has_signed({**REAL[0], "_UNIQUE_KEY_QUERY": "true"}, b"")
 
 
+@pytest.mark.guards("SigningKey.has_signed: UNIQUE_KEY_QUERY in fields -> False")
+def test_the_query_flag_may_be_signed_as_javas_clients_do_from_4_9_4_on() -> None:
+    fields = {"topic": "orders", "key": "k1", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "ak"}
+    made = hmac.digest(b"sk", b"aktruek1orders" + b"body", "sha1")
+    fields["Signature"] = b64encode(made).decode()
+    assert SigningKey("sk").has_signed(fields, b"body")
+    assert not SigningKey("sk").has_signed({**fields, "_UNIQUE_KEY_QUERY": "false"}, b"body")
+
+
 @pytest.mark.parametrize("token", [None, "sts-token"])
 def test_what_a_client_signs_is_verified(token: str | None) -> None:
     fields = {"topic": "主题", "queueId": "0"}

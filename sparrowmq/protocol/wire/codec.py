@@ -145,14 +145,15 @@ def encode_request(
     oneway: bool = False,
     extra: dict[str, str] | None = None,
     serializer: Serializer = Serializer.JSON,
+    version: int = PROTOCOL_VERSION,
 ) -> bytes:
     """Encode a request frame up to its body. `extra` adds extFields, as request signing does."""
     flag = ONEWAY_FLAG if oneway else 0
     out = BytesWriter()
     if serializer is Serializer.ROCKETMQ:
-        _write_binary(out, code, opaque, flag, None, header.ext_fields() | (extra or {}), body_bytes)
+        _write_binary(out, code, opaque, flag, None, header.ext_fields() | (extra or {}), body_bytes, version)
     else:
-        _write_json(out, code, opaque, flag, None, header, extra, body_bytes)
+        _write_json(out, code, opaque, flag, None, header, extra, body_bytes, version)
     return out.getvalue()
 
 
@@ -175,10 +176,10 @@ def write_reply(
 ) -> None:
     """Append `encode_reply` to `out`, which takes many replies."""
     if request.fields is None:
-        _write_json(out, code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes)
+        _write_json(out, code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes, PROTOCOL_VERSION)
     else:
         fields = {} if header is None else header.ext_fields()
-        _write_binary(out, code, request.opaque, REPLY_FLAG, remark, fields, body_bytes)
+        _write_binary(out, code, request.opaque, REPLY_FLAG, remark, fields, body_bytes, PROTOCOL_VERSION)
 
 
 _SUCCESS: Final = b'{"code":0,"extFields":'
@@ -186,7 +187,13 @@ _SUCCESS: Final = b'{"code":0,"extFields":'
 _MIDDLES: Final = [b',"flag":%d,"language":"%b","opaque":' % (flag, LANGUAGE.encode()) for flag in range(4)]
 _DONE: Final = _SUCCESS + b"{}" + _MIDDLES[REPLY_FLAG]
 _REMARK: Final = b',"remark":'
-_TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
+
+
+def _tail(version: int) -> bytes:
+    return b',"serializeTypeCurrentRPC":"JSON","version":%d}' % version
+
+
+_TAIL: Final = _tail(PROTOCOL_VERSION)
 
 
 def _write_json(
@@ -198,6 +205,7 @@ def _write_json(
     header: ReplyHeader,
     extra: dict[str, str] | None,
     body_bytes: int,
+    version: int,
 ) -> None:
     start = frame.begin(out)
     if header is None and code == 0 and flag == REPLY_FLAG:
@@ -217,7 +225,7 @@ def _write_json(
     if remark is not None:
         out.write(_REMARK)
         out.write(quote(remark))
-    out.write(_TAIL)
+    out.write(_TAIL if version == PROTOCOL_VERSION else _tail(version))
     frame.end(out, start, _JSON, body_bytes)
 
 
@@ -237,6 +245,7 @@ def _write_binary(
     remark: str | None,
     fields: dict[str, str],
     body_bytes: int,
+    version: int,
 ) -> None:
     if not -0x8000 <= code <= 0x7FFF:
         raise LocalProtocolError(f"code {code} does not fit the binary header's 16 bits; use the JSON header")
@@ -247,7 +256,7 @@ def _write_binary(
             for name, value in [(name.encode(), text_of(value).encode()) for name, value in fields.items()]
         ]
     )
-    fixed = _FIXED.pack(code, _LANGUAGE_BYTE, PROTOCOL_VERSION, opaque, flag, len(words))
+    fixed = _FIXED.pack(code, _LANGUAGE_BYTE, version, opaque, flag, len(words))
     start = frame.begin(out)
     out.write(fixed + words + _INT.pack(len(ext)) + ext)
     frame.end(out, start, Serializer.ROCKETMQ, body_bytes)

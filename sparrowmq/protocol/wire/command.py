@@ -22,6 +22,7 @@ ONEWAY_FLAG = 2
 # V4_9_8: the version that we follow. The Java client refuses SQL filters below V4_1_0 and reads routes as standard JSON
 # from V4_9_4.
 PROTOCOL_VERSION = 409
+SIGNED_QUERY_VERSION = 399  # 4.9.3, of a signed query by key: protocol/signature.py says why
 LANGUAGE = "PYTHON"
 LANGUAGES = (
     "JAVA",

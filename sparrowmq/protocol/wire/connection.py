@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
+from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.wire import codec
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.command import PROTOCOL_VERSION, SIGNED_QUERY_VERSION, Command
 from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer
 from sparrowmq.protocol.wire.header import Request
 
@@ -103,9 +104,20 @@ class Connection(Generic[W]):
         return self._reader.has_more
 
     def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
-        extra = self._sign(request.ext_fields(), body) if self._sign else None
+        extra, version = None, PROTOCOL_VERSION
+        if self._sign:
+            extra = self._sign(request.ext_fields(), body)
+            if request.code == RequestCode.QUERY_MESSAGE:
+                version = SIGNED_QUERY_VERSION
         return codec.encode_request(
-            request, request.code, opaque, len(body), oneway=oneway, extra=extra, serializer=self._serializer
+            request,
+            request.code,
+            opaque,
+            len(body),
+            oneway=oneway,
+            extra=extra,
+            serializer=self._serializer,
+            version=version,
         )
 
     def _next_opaque(self) -> int:

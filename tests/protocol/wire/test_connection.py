@@ -1,11 +1,14 @@
 """Replies matched to who waits for them, without a socket."""
 
+from typing import Any
+
 import pytest
 
-from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply, QueryMessage
 from sparrowmq.protocol.wire.codec import encode_reply
-from sparrowmq.protocol.wire.connection import Connection
-from sparrowmq.protocol.wire.frame import FrameLimits
+from sparrowmq.protocol.wire.connection import Connection, Sign
+from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
+from sparrowmq.protocol.wire.header import Request
 
 PULL = PullMessage("g", "t", 1, 2, 32, 6, 0, 15000, 17)
 
@@ -63,6 +66,22 @@ def test_requests_are_signed_when_asked() -> None:
     _, head = client.request(PULL, b"xyz", "waiter")
     [command] = Connection[str]().receive(head + b"xyz")
     assert command.ext_fields()["Signature"] == f"{PULL.topic}:3"
+
+
+@pytest.mark.parametrize("serializer", Serializer)
+@pytest.mark.guards("Connection._encode: SIGNED_QUERY_VERSION -> PROTOCOL_VERSION")
+def test_only_a_signed_query_by_key_says_that_it_is_of_an_old_client(serializer: Serializer) -> None:
+    def version_of(request: Request[Any], sign: Sign | None) -> int | None:
+        client: Connection[str] = Connection(serializer=serializer, sign=sign)
+        [command] = Connection[str]().receive(client.request(request, b"", "waiter")[1])
+        return command.version
+
+    def sign(fields: dict[str, str], body: bytes) -> dict[str, str]:
+        return {"Signature": "x"}
+
+    query = QueryMessage("orders", "k1", 1, 0, 1)
+    assert version_of(query, sign) == 399
+    assert version_of(query, None) == version_of(PULL, sign) == 409
 
 
 def test_oneway_requests_wait_for_nothing() -> None:
