@@ -28,6 +28,7 @@ from sparrowmq.client.admin.single_brokers import GIVEN, TAKEN, per_second
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol import names
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.version_names import version_name
 
 FOLDER: Final = "/tmp/rocketmq/export"
 _SETTINGS: Final = tuple(
@@ -167,7 +168,7 @@ async def _clients(call: Call, groups: Mapping[str, GroupConfig]) -> list[str]:
             connected = (await members(call, group)).connection_set
         except Failure:
             continue
-        found.update(f"{each.language}%{java.version_name(each.version)}" for each in connected)
+        found.update(f"{each.language}%{version_name(each.version)}" for each in connected)
     return java.names(sorted(found))
 
 

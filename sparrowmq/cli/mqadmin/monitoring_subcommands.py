@@ -17,6 +17,7 @@ from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, members, r
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStats, ProcessQueueState
+from sparrowmq.protocol.version_names import version_name
 
 _MEMBER: Final = "%-10s %-40s %-20s %s"
 _QUEUE: Final = "%-64s  %-32s  %-4s  %-20s\n"
@@ -46,7 +47,7 @@ async def consumer_status(call: Call) -> None:
             call.complain(failure)
             continue
         path = _keep(folder, each.client_id, describe(said[each.client_id]))
-        call.line(_MEMBER, len(said), each.client_id, java.version_name(each.version), path)
+        call.line(_MEMBER, len(said), each.client_id, version_name(each.version), path)
     if said:
         _judge(call, said)
 

@@ -29,6 +29,7 @@ from sparrowmq.protocol.requests.bodies import (
     ConsumeStats,
     TopicRoute,
 )
+from sparrowmq.protocol.version_names import version_name
 
 _QUEUE: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
 _QUEUE_WITH_CLIENT: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
@@ -105,7 +106,7 @@ async def consumer_connection(call: Call) -> None:
     found = await members(call, call.text("g"), call.text("b") or None)
     call.line(_MEMBER, "#ClientId", "#ClientAddr", "#Language", "#Version")
     for each in found.connection_set:
-        call.line(_MEMBER, each.client_id, each.client_addr, each.language, java.version_name(each.version))
+        call.line(_MEMBER, each.client_id, each.client_addr, each.language, version_name(each.version))
     call.line("\nBelow is subscription:")
     call.line("%-20s %s", "#Topic", "#SubExpression")
     for _, wish in java.table(found.subscription_table):
@@ -120,7 +121,7 @@ async def producer_connection(call: Call) -> None:
     where = _any(await call.route(call.text("t")))
     found = await producer_connections(call, where, call.text("g"))
     for number, each in enumerate(found.connection_set, 1):
-        version = java.version_name(each.version)
+        version = version_name(each.version)
         call.line(
             "%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version
         )
@@ -181,4 +182,4 @@ async def _summary(call: Call, group: str) -> tuple[object, ...]:
     oldest = min(each.version for each in found.connection_set)
     kind = "PULL" if found.consume_type == "CONSUME_ACTIVELY" else "PUSH"
     model = found.message_model if is_push else ""
-    return len(found.connection_set), java.version_name(oldest), kind, model, pace, behind
+    return len(found.connection_set), version_name(oldest), kind, model, pace, behind

@@ -17,7 +17,7 @@ from sparrowmq.protocol.requests.bodies import AccountEntry
 COLUMNS: Final[Columns[AccountEntry]] = (
     Column("Account", lambda each: each.access_key),
     Column("Administrator", lambda each: each.admin),
-    Column("Default for topics", lambda each: each.default_topic_perm, is_wide=True),
+    Column("Default for topics", lambda each: each.default_topic_perm),
     Column("Default for groups", lambda each: each.default_group_perm, is_wide=True),
     Column(
         "Topics and groups", lambda each: ", ".join([*(each.topic_perms or []), *(each.group_perms or [])])

@@ -54,9 +54,14 @@ _MEMBERS: Final[Columns[MemberRow]] = (
     Column(
         "Queues", lambda row: len(row[0].running.mq_table) if row[0].running else "unknown", is_number=True
     ),
-    Column("Prefetched", lambda row: _prefetched(row[0]), is_number=True),
+    Column("Prefetched", lambda row: _prefetched(row[0]), is_number=True, is_wide=True),
     Column("Handled per second", lambda row: _per_second(row[0], "consume_ok_tps"), is_number=True),
-    Column("Failed per second", lambda row: _per_second(row[0], "consume_failed_tps"), is_number=True),
+    Column(
+        "Failed per second",
+        lambda row: _per_second(row[0], "consume_failed_tps"),
+        is_number=True,
+        is_wide=True,
+    ),
 )
 _SETTINGS: Final[Columns[tuple[str, GroupConfig]]] = (
     Column("Broker", lambda row: row[0]),

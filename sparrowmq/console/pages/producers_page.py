@@ -10,15 +10,16 @@ from sparrowmq.console.layout.list_page import ListPage
 from sparrowmq.console.layout.tables import Column, Columns
 from sparrowmq.console.layout.view import View
 from sparrowmq.protocol.requests.bodies import ProducerEntry
+from sparrowmq.protocol.version_names import version_name
 
 # A group, one of its producers, and how long ago its last heartbeat came.
 ProducerRow = tuple[str, ProducerEntry, str]
-_COLUMNS: Final[Columns[ProducerRow]] = (
+COLUMNS: Final[Columns[ProducerRow]] = (
     Column("Group", lambda row: row[0]),
     Column("Client", lambda row: row[1].client_id),
-    Column("Address", lambda row: row[1].remote_ip, is_wide=True),
+    Column("Address", lambda row: row[1].remote_ip.removeprefix("/"), is_wide=True),
     Column("Language", lambda row: row[1].language, is_wide=True),
-    Column("Version", lambda row: row[1].version, is_number=True, is_wide=True),
+    Column("Version", lambda row: version_name(row[1].version), is_wide=True),
     Column("Last heartbeat", lambda row: row[2], is_wide=True),
 )
 
@@ -48,7 +49,7 @@ def _ago(entry: ProducerEntry, now_ms: int) -> str:
 PAGE: Final = Page(
     "/producers",
     "Producers",
-    ListPage(_COLUMNS, _read, _rows, "no producer is online", period_s=10.0),
+    ListPage(COLUMNS, _read, _rows, "no producer is online", period_s=10.0),
     "outbox",
     "p",
 )

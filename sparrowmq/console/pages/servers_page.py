@@ -49,7 +49,7 @@ def channel_lines(is_encrypted: bool) -> list[str]:
     tls = f"TLS: {state}. The option --tls at the start sets it for all connections."
     second = (
         "VIP channel: does not apply. The console uses the main port of the brokers, which accepts every request of "
-        "the second port. `sparrowmq doctor` checks whether old clients reach the second port."
+        'the second port. "sparrowmq doctor" checks whether old clients reach the second port.'
     )
     return [tls, second]
 

@@ -50,7 +50,7 @@ _QUEUES: Final[Columns[QueueRange]] = (
 # A broker's share of the topic, and its addresses.
 _ROUTE: Final[Columns[tuple[TopicShare, str]]] = (
     Column("Broker", lambda row: row[0].broker),
-    Column("Addresses", lambda row: row[1]),
+    Column("Addresses", lambda row: row[1], is_wide=True),
     Column("Read queues", lambda row: row[0].read_queues, is_number=True),
     Column("Write queues", lambda row: row[0].write_queues, is_number=True),
     Column("Permission", lambda row: row[0].perm),

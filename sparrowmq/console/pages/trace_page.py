@@ -41,7 +41,7 @@ _STATES: Final = {True: Badge("done", "green-9"), False: Badge("failed", "red-9"
 COLUMNS: Final[Columns[Step]] = (
     Column("Time", lambda step: time_of(step.start_ms)),
     Column("Step", lambda step: step.what),
-    Column("Group", lambda step: step.who),
+    Column("Group", lambda step: step.who, is_wide=True),
     Column("Took", lambda step: f"{step.end_ms - step.start_ms:,} ms", is_number=True),
     Column("State", lambda step: _STATES[step.is_good]),
     Column("Detail", lambda step: step.detail, is_wide=True),

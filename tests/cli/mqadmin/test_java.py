@@ -65,23 +65,6 @@ def test_times_are_local_and_written_in_three_ways() -> None:
             java.moment(wrong)
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        (0, "V3_0_0_SNAPSHOT"),
-        (194, "V3_9_1_SNAPSHOT"),
-        (407, "V4_9_7"),
-        (408, "V4_9_8_SNAPSHOT"),
-        (409, "V4_9_8"),
-        (611, "V5_9_9"),
-        (612, "HIGHER_VERSION"),
-        (99, "V3(99)"),
-    ],
-)
-def test_a_version_has_its_name(number: int, name: str) -> None:
-    assert java.version_name(number) == name
-
-
 def test_values_are_described_as_java_does() -> None:
     assert java.topic_text(TopicConfig("T", 2, 3, 5, order=True)) == (
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=3, perm=R-X, topicFilterType=SINGLE_TAG, "
