@@ -30,7 +30,7 @@ from sparrowmq.broker.repeated.retried_ids import Key
 from sparrowmq.broker.replication.refusal import not_the_master
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.slices import Steps
-from sparrowmq.protocol.messages.batch import PLACE_BYTES
+from sparrowmq.protocol.messages.batch import PLACE_BYTES, property_bytes
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.remoting.request_dispatch import Unanswered
@@ -41,6 +41,7 @@ T = TypeVar("T")
 PART: Final = 1024  # messages of one part
 PART_BYTES: Final = PART * PLACE_BYTES
 PART_OF_ENTRIES: Final = 256  # likewise, of messages that are not plain
+_PROPERTY_BYTES: Final = 96 << 10  # of one part; to read so many takes 3 ms
 
 Singles = Callable[[Entry, bytes, bytes], list[Entry]]
 
@@ -136,9 +137,21 @@ def as_one(placed: list[Placed]) -> PlacedBatch:
 
 
 def pieces(places: bytes, count: int) -> Iterator[bytes]:
-    """Cut the places of a batch's messages into pieces of `count` messages."""
-    for at in range(0, len(places), count * PLACE_BYTES):
-        yield places[at : at + count * PLACE_BYTES]
+    """Cut the places of a batch's messages into pieces of `count` messages, or of fewer with many properties."""
+    begin = 0
+    while begin < len(places):
+        end = min(begin + count * PLACE_BYTES, len(places))
+        while end - begin > PLACE_BYTES and property_bytes(places, begin, end) > _PROPERTY_BYTES:
+            end = begin + max(1, (end - begin) // PLACE_BYTES // 2) * PLACE_BYTES
+        yield places[begin:end]
+        begin = end
+
+
+def is_large(places: bytes, size: int) -> bool:
+    """Whether a batch of `size` bytes is too much for one step of the event loop."""
+    if len(places) > PART_BYTES:
+        return True
+    return size > _PROPERTY_BYTES and property_bytes(places, 0, len(places)) > _PROPERTY_BYTES
 
 
 def in_a_row(parts: list[PlacedBatch]) -> bool:

@@ -179,7 +179,7 @@ class SendHandler:
         shared.owner = owner_of(peer)
         if header.may_be_stored or header.topic in self._retried.topics:
             return self._in_line(shared, body, places, self._send_missing, bool(header.may_be_stored))
-        if len(places) > large_batch.PART_BYTES:
+        if large_batch.is_large(places, len(body)):
             return self._in_line(shared, body, places, self._send_large, False)
         placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
         self._received.value += len(placed.offsets)

@@ -39,7 +39,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq import snapshot
-from sparrowmq.broker.batches.large_batch import PART, PART_BYTES, PART_OF_ENTRIES, pieces
+from sparrowmq.broker.batches.large_batch import PART, PART_OF_ENTRIES, pieces
 from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
@@ -395,10 +395,10 @@ class Staging:
         return OpenPiece(shared, body, places[there * batches.PLACE_BYTES :])
 
     def _publish_part(self, piece: OpenPiece) -> None:
-        part, shared, body = piece.left[:PART_BYTES], piece.shared, piece.body
+        part, shared, body = next(pieces(piece.left, PART)), piece.shared, piece.body
         try:
             if self._writer.put_plain(shared, body, part) is None:
-                part = part[: PART_OF_ENTRIES * batches.PLACE_BYTES]
+                part = next(pieces(part, PART_OF_ENTRIES))
                 self._writer.put_batch(batches.entries(shared, body, part))
             self._note_published(piece, len(part))
         except InvalidMessage:  # the messages together are too long for a file of the log

@@ -114,6 +114,16 @@ def places(batch: bytes) -> bytes:
     return found.getvalue()
 
 
+def property_bytes(places: bytes, begin: i64, end: i64) -> int:
+    """The bytes that the properties of the messages at `places[begin:end]` have together."""
+    found: i64 = 0
+    at: i64 = begin
+    while at < end:
+        found += read_i64_le(places, at + END_AT) - read_i64_le(places, at + BODY_END_AT) - 2
+        at += PLACE_BYTES
+    return found
+
+
 def entries(shared: Entry, batch: bytes, places: bytes) -> list[Entry]:
     """The messages at some `places` as single entries. All but body, properties and flag is as in `shared`."""
     found: list[Entry] = []

@@ -269,3 +269,28 @@ async def test_nothing_is_stored_of_a_batch_for_which_the_log_has_no_room(
             await live.send(batch.encode(large), batch=True)
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert await bodies(live) == [b"before"]
+
+
+@pytest.mark.guards("large_batch.pieces: _PROPERTY_BYTES -> 1 << 30")
+@pytest.mark.guards("large_batch.is_large: property_bytes(places, 0, len(places)) > _PROPERTY_BYTES -> False")
+def test_messages_with_many_properties_come_in_small_pieces() -> None:
+    sizes = [10] * 300 + [20_000] * 4 + [30_000, 5] + [10_000] * 27
+    places = batch.places(batch.encode([BatchPart(b"x" * 5000, b"k\x01" + b"v" * size, 0) for size in sizes]))
+    pieces = list(large_batch.pieces(places, 256))
+    counts = [len(piece) // batch.PLACE_BYTES for piece in pieces]
+    assert b"".join(pieces) == places and max(counts) == 256
+    ends = [sum(counts[: number + 1]) for number in range(len(counts))]
+    of_pieces = [sizes[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    assert max(map(sum, of_pieces)) < 100_000
+    assert large_batch.is_large(places, 1 << 20) and not large_batch.is_large(pieces[0], 1 << 20)
+
+
+async def test_a_batch_with_many_properties_keeps_its_order(tmp_path: Path) -> None:
+    parts = [
+        BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + b"k\x01v\x02" * 4000)
+        for number in range(60)
+    ]
+    async with live_broker(tmp_path) as live:
+        reply = await live.send(batch.encode(parts), batch=True)
+        assert [each.body for each in await everything(live)] == [part.body for part in parts]
+        assert reply.queue_offset == 0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.staging import batch_staging
@@ -324,8 +325,8 @@ async def test_killed_twice_while_it_is_published_it_still_appears_once(tmp_path
 @pytest.mark.guards("Staging._publish: return False -> True", "Staging._note_published: drop piece.left")
 @pytest.mark.parametrize("begin", ["", "ä"])
 async def test_a_large_piece_is_published_in_parts_and_appears_once(tmp_path, it, monkeypatch, begin):
-    monkeypatch.setattr(batch_staging, "PART_BYTES", 4 * batches.PLACE_BYTES)
-    monkeypatch.setattr(batch_staging, "PART_OF_ENTRIES", 4)
+    monkeypatch.setattr(batch_staging, "PART", 4)
+    monkeypatch.setattr(large_batch, "PART_OF_ENTRIES", 4)
     bodies = [f"{begin}{number}" for number in range(10)]
     it.stage(source(), "a", 0, *bodies)
     it.commit(source(), a=1)
