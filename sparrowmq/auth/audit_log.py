@@ -33,6 +33,7 @@ from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.hosts import counted
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
@@ -183,7 +184,7 @@ class _Limit:
 
     def count(self, address: bytes) -> tuple[int, int]:
         """Count one more. Returns its number in the minute, and how many were left out in the one before."""
-        key = address[:8] if len(address) > 4 else address  # a host has a whole /64 of IPv6 addresses
+        key = counted(address)
         now = self._clock.monotonic()
         end, number = self._counts.pop(key, (0.0, 0))
         left_out = 0

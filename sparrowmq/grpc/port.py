@@ -14,6 +14,7 @@ from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 DRAIN_S: Final = 1.0
@@ -54,6 +55,7 @@ async def open_port(
     tls: ServerTls,
     place: Place,
     turn: Turn | None = None,
+    quotas: Quotas | None = None,
 ) -> OpenPort:
     """Serve clients until `stack` is closed.
 
@@ -63,7 +65,7 @@ async def open_port(
     methods = Methods(cluster, clock, tasks)
     limits = Limits(connections=min(Limits.connections, place.share.connections), backlog=place.share.backlog)
     server = await stack.enter_async_context(
-        GrpcServer(methods.by_path(), limits, tls=tls, clock=clock, turn=turn)
+        GrpcServer(methods.by_path(), limits, tls=tls, clock=clock, turn=turn, quotas=quotas)
     )
     port = await server.start(place.host, place.port)
     stack.push_async_callback(server.drain, DRAIN_S)

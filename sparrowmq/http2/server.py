@@ -23,6 +23,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.limited_sessions import LimitedSessions
 from sparrowmq.remoting.log_limit import LogLimit
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.first_protocol import Opening
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.turn_share import TurnShare
@@ -41,6 +42,7 @@ class GrpcServer:
         tls: decides by the first byte which connections are encrypted; without it none is.
         is_behind_proxy: every connection begins with a PROXY header, which names the client.
         turn: the loop's turn, if the methods answer through it.
+        quotas: limit the connections of addresses.
         setting: what to change if the port cannot be used.
     Attributes:
         sessions: the live connections.
@@ -56,6 +58,7 @@ class GrpcServer:
         is_behind_proxy: bool = False,
         clock: Clock | None = None,
         turn: Turn | None = None,
+        quotas: Quotas | None = None,
         setting: str = "grpcServerPort",
     ) -> None:
         self.port = 0
@@ -70,6 +73,7 @@ class GrpcServer:
         )
         self.sessions = self._limited.sessions
         self._tls = tls
+        self._quotas = quotas
         self._is_behind_proxy = is_behind_proxy
         self._setting = setting
         self._background = Background()
@@ -81,7 +85,6 @@ class GrpcServer:
             turn or Turn(),
             self._spawn,
             self._begun,
-            self._limited.discard,
             self._holds,
             LogLimit(self._clock),
             asyncio.Lock(),
@@ -153,6 +156,10 @@ class GrpcServer:
         return behind
 
     def _begun(self, session: GrpcSession) -> None:
+        if self._quotas is not None and not self._quotas.connect(session):
+            session.abort()
+            return
+        session.on_end(self._limited.discard)
         above = self._limited.add(session)
         if above is not None:
             above.abort()

@@ -25,6 +25,7 @@ from sparrowmq.http2.request_headers import RequestHeaders
 from sparrowmq.http2.streams import Stream
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol import hosts
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.encryption import GOODBYE_S, Encryption
 from sparrowmq.remoting.turn_share import TurnShare
@@ -43,7 +44,7 @@ class Hall:
     """The things that the sessions of one server share.
 
     Attributes:
-        begun, ended: called with a session when its socket is connected, and when it has ended.
+        begun: called with a session when its socket is connected.
         holds: called with a session and the change of the bytes that it occupies.
         lines: the log lines that peers cause.
         inflating: see `Surroundings`.
@@ -56,7 +57,6 @@ class Hall:
     turn: Turn
     spawn: Spawn
     begun: Callable[[GrpcSession], object]
-    ended: Callable[[GrpcSession], object]
     holds: Callable[[GrpcSession, int], object]
     lines: LogLimit
     inflating: asyncio.Lock
@@ -90,6 +90,7 @@ class GrpcSession:
 
     Attributes:
         address: of the client, as text.
+        host: of the socket's peer, as `hosts.pack` encodes it.
         caller: the client; a proxy's header may replace it before the first bytes.
         closed: it has ended.
     """
@@ -97,6 +98,7 @@ class GrpcSession:
     def __init__(self, hall: Hall) -> None:
         self.caller = Caller()
         self.address = "?"
+        self.host = bytes(hosts.IPV4_SIZE)
         self.closed = False
         self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.until)
         self._hall = hall
@@ -111,6 +113,7 @@ class GrpcSession:
         self._counted_bytes = 0  # of `occupied_bytes`, by the server
         self._stuck_since = 0.0
         self._sent_then = 0
+        self._end_callbacks: list[Callable[[GrpcSession], object]] = []
 
     @property
     def occupied_bytes(self) -> int:
@@ -129,6 +132,7 @@ class GrpcSession:
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple) and len(name) >= 2:
             self.comes_from(name[0], name[1])
+            self.host = hosts.pack(self.address)
         self._hall.begun(self)
 
     def encrypted(self, transport: asyncio.Transport) -> None:
@@ -161,7 +165,8 @@ class GrpcSession:
             self.connection.end()
             self._count_occupied()
             self._hall.share.forget(self)
-            self._hall.ended(self)
+            for callback in self._end_callbacks:
+                callback(self)
 
     def pause_writing(self) -> None:
         self.connection.output.is_stopped = True
@@ -173,6 +178,10 @@ class GrpcSession:
         self._flush_soon()
 
     # What the server calls ------------------------------------------------------------------------------------------
+
+    def on_end(self, callback: Callable[[GrpcSession], object]) -> None:
+        """Call `callback(session)` once when the connection has ended."""
+        self._end_callbacks.append(callback)
 
     def drain(self) -> None:
         """Ask the client to begin no more calls here. A connection that has not begun ends."""

@@ -20,6 +20,10 @@ _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
 IPV4_SIZE = 8
 IPV6_SIZE = 20
 
+_IPV4_BYTES = 4
+_NETWORK_BYTES = 8  # of an IPv6 address
+_MAPPED = bytes(10) + b"\xff\xff"
+
 
 @lru_cache(maxsize=4096)
 def pack(address: str) -> bytes:
@@ -48,6 +52,16 @@ def unpack(host: bytes) -> str:
     if len(host) == IPV6_SIZE:
         return f"[{ipaddress.IPv6Address(host[:16])}]:{port}"
     raise RemoteProtocolError(f"a host takes 8 bytes (IPv4) or 20 (IPv6), not {len(host)}")
+
+
+def counted(address: bytes) -> bytes:
+    """Return the address (4 bytes) or network (8 bytes) by which limits count a packed address of 4 or 16 bytes.
+
+    A host with IPv6 owns a /64, so its addresses count together. An IPv4 address inside IPv6 counts as IPv4.
+    """
+    if address.startswith(_MAPPED):
+        return address[len(_MAPPED) :]
+    return address if len(address) == _IPV4_BYTES else address[:_NETWORK_BYTES]
 
 
 def split_address(address: str) -> tuple[str, int]:

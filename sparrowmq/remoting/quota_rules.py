@@ -4,7 +4,8 @@
              subject :name   limit=amount                  next rule
 
     account    an access key, or * for each other account
-    address    an address, a network whose every address has this quota, or * for each other address
+    address    an address, a network whose every address has this quota, or * for each other address; a /64 of IPv6
+               counts as one address, unless the rule is for a part of it
     topic      a topic, or * for each other topic
 
     requests=1000/s, bytes=10MB/s, topics=20/h      per s, m, h or d; topics are those that are created

@@ -18,13 +18,14 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.hosts import counted
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -42,10 +43,24 @@ log = logging.getLogger(__name__)
 MOST_KNOWN = 50_000  # accounts, addresses or topics; beyond, those that use nothing now are forgotten
 _LOOKS: Final = 8  # of them for each new one, which may be a name that no topic has
 PORT_BYTES: Final = 4
+_NETWORK_BITS: Final = 64  # an IPv6 network that counts as one address; see hosts.counted
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE})
 # Without them a client would count as gone, and its queues would move.
 _NEVER_REFUSED: Final = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT})
 _CREATE_TOPIC: Final = 17  # UPDATE_AND_CREATE_TOPIC; as a literal it is compiled in
+
+
+class Guest(Protocol):
+    """A connection of any port.
+
+    Attributes:
+        host: the peer's, as `hosts.pack` encodes it.
+    """
+
+    host: bytes
+
+    def on_end(self, callback: Callable[[Any], object]) -> None:
+        """Call `callback(guest)` once when the connection has ended."""
 
 
 class Bucket:
@@ -81,7 +96,7 @@ class Usage:
 
     Attributes:
         held: its pulls that wait.
-        sessions: its connections, if these are limited.
+        sessions: the connections of an account, if these are limited.
     """
 
     __slots__ = (
@@ -146,11 +161,13 @@ class _Rules:
         self.networks: list[tuple[Network, QuotaRule]] = sorted(
             networks, key=lambda pair: pair[0].max_prefixlen - pair[0].prefixlen
         )
+        # Those inside one network that would count as one address.
+        self._parts = [network for network, _ in networks if _is_part(network)]
         self.known: OrderedDict[Any, Usage | None] = OrderedDict()
         self._crowds: dict[str, Usage] = {}
 
     def find(self, key: str | bytes, now: float) -> Usage | None:
-        """Return the usage of an account, an address (4 or 16 bytes) or a topic; None if no rule is for it.
+        """Return the usage of an account, an address (by `counted`) or a topic; None if no rule is for it.
 
         If MOST_KNOWN use something now, further ones of the same rule have one usage together.
         """
@@ -161,9 +178,15 @@ class _Rules:
             if rule.name not in self._crowds:
                 self._crowds[rule.name] = Usage(rule, f"beyond {MOST_KNOWN} others", now)
             return self._crowds[rule.name]
-        name = str(_address(key)) if isinstance(key, bytes) else key
+        name = key if isinstance(key, str) else _name(key)
         found = self.known[key] = None if rule is None else Usage(rule, name, now)
         return found
+
+    def counted(self, address: bytes) -> bytes:
+        """Return the address or network that has one usage. A rule for a part of a network has one for each address."""
+        key = counted(address)
+        is_own = len(key) > PORT_BYTES and any(_address(address) in part for part in self._parts)
+        return address if is_own else key
 
     def make_room(self, now: float) -> None:
         """Look at some usages, and forget those that use nothing now."""
@@ -179,10 +202,18 @@ class _Rules:
         return next((rule for network, rule in self.networks if address in network), None)
 
 
-def _address(packed: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    address = ipaddress.ip_address(packed)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
+def _is_part(network: Network) -> bool:
+    return network.version == 6 and network.prefixlen > _NETWORK_BITS
+
+
+def _address(key: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address of a key; of a network its first one."""
+    return ipaddress.ip_address(key if len(key) == PORT_BYTES else key.ljust(16, b"\0"))
+
+
+def _name(key: bytes) -> str:
+    is_network = PORT_BYTES < len(key) < 16
+    return f"{_address(key)}/{_NETWORK_BITS}" if is_network else str(_address(key))
 
 
 class Quotas:
@@ -202,6 +233,7 @@ class Quotas:
         self._lines = LogLimit(clock)
         self._rules: tuple[QuotaRule, ...] = ()
         self._epoch: i64 = 0  # rises when usages that connections keep may have been replaced
+        self._open: dict[bytes, int] = {}  # connections by address, and by network of IPv6
         self._set(tuple(rules))
 
     def use(self, rules: tuple[QuotaRule, ...]) -> None:
@@ -265,20 +297,29 @@ class Quotas:
             if usage.topics is not None and not usage.topics.take(1.0, now):
                 self._refuse(usage, "topics", 0)
 
-    def connect(self, session: Session) -> bool:
-        """Count a connection of an address. Returns whether it may stay."""
-        if not self._addresses.rules:
-            return True
-        usage = self._of(self._addresses, session.host[:-PORT_BYTES], self._clock.monotonic())
-        if usage is None or usage.sessions_most < 0:
-            return True
-        if len(usage.sessions) >= usage.sessions_most:
-            self._count(usage, "connections")
-            return False
-        self._join(usage, session)
+    def connect(self, guest: Guest) -> bool:
+        """Count a connection of an address until it ends, also without rules. Returns whether it may stay."""
+        usage = self._of_address(guest.host, self._clock.monotonic()) if self._addresses.rules else None
+        if usage is not None:
+            key = self._addresses.counted(guest.host[:-PORT_BYTES])
+            if 0 <= usage.sessions_most <= self._open.get(key, 0):
+                self._count(usage, "connections")
+                return False
+        for key in _open_keys(guest):
+            self._open[key] = self._open.get(key, 0) + 1
+        guest.on_end(self._left)
         return True
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _left(self, guest: Guest) -> None:
+        for key in _open_keys(guest):
+            self._open[key] -= 1
+            if self._open[key] == 0:
+                del self._open[key]
+
+    def _of_address(self, host: bytes, now: float) -> Usage | None:
+        return self._of(self._addresses, self._addresses.counted(host[:-PORT_BYTES]), now)
 
     def _of(self, rules: _Rules, key: str | bytes, now: float) -> Usage | None:
         if key in rules.known:
@@ -292,7 +333,7 @@ class Quotas:
         principal = peer.principal
         if principal is not None and principal.is_admin:
             return []
-        found = [self._of(self._addresses, peer.host[:-PORT_BYTES], now)] if self._addresses.rules else []
+        found = [self._of_address(peer.host, now)] if self._addresses.rules else []
         if principal is not None and self._accounts.rules:
             found.append(self._of(self._accounts, principal.access_key, now))
         if topic and self._topics.rules and len(topic) <= MAX_TOPIC_LENGTH:
@@ -305,15 +346,12 @@ class Quotas:
             self._refuse(usage, "requests", command.code)
         if usage.bytes is not None and not usage.bytes.take(size, now):
             self._refuse(usage, "bytes", command.code)
-        if usage.sessions_most >= 0 and session not in usage.sessions:
-            if usage.rule.subject == ACCOUNT and len(usage.sessions) >= usage.sessions_most:
+        if usage.rule.subject == ACCOUNT and usage.sessions_most >= 0 and session not in usage.sessions:
+            if len(usage.sessions) >= usage.sessions_most:
                 self._refuse(usage, "connections", command.code)
             else:
-                self._join(usage, session)
-
-    def _join(self, usage: Usage, session: Session) -> None:
-        usage.sessions.add(session)
-        session.on_end(usage.sessions.discard)
+                usage.sessions.add(session)
+                session.on_end(usage.sessions.discard)
 
     def _refuse(self, usage: Usage, limit: str, code: int) -> None:
         if code in _NEVER_REFUSED:
@@ -328,6 +366,11 @@ class Quotas:
         text = f"{rule.subject} {shown(usage.name)} has {limit}={rule.limits[limit]}"
         self.recent.note(f"requests are refused: {text}")
         self._lines.log(log, logging.WARNING, "a quota is used up: %s", text)
+
+
+def _open_keys(guest: Guest) -> set[bytes]:
+    address = guest.host[:-PORT_BYTES]
+    return {address, counted(address)}
 
 
 def release(usages: list[Usage]) -> None:

@@ -217,7 +217,7 @@ class Server:
         )
 
     def _admit(self, session: Session) -> None:
-        if self.quotas is not None and self.quotas.is_on and not self.quotas.connect(session):
+        if self.quotas is not None and not self.quotas.connect(session):
             self.refused["quota"] += 1
             session.abort()
             return

@@ -134,6 +134,13 @@ def test_addresses_of_one_ipv6_network_count_together(audit):
     assert len(denied(audit)) == auditing.MOST_A_MINUTE
 
 
+@pytest.mark.guards("auth.audit_log._Limit.count: counted(address) -> address[:8]")
+def test_ipv4_clients_of_an_ipv6_port_count_each_for_itself(audit):
+    for number in range(1, 200):
+        deny(audit, address=f"[::ffff:10.0.0.{number}]:5000")
+    assert len(denied(audit)) == 199
+
+
 @pytest.mark.guards('auth.audit_log.Audit._add: self._files[event] -> self._files["admin"]')
 def test_denials_push_no_administrators_request_out_of_its_file(audit, monkeypatch):
     monkeypatch.setattr(rotated_file, "SIZE_BYTES", 100)

@@ -14,6 +14,8 @@ from sparrowmq.http2 import frames, session
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.remoting.quota_rules import parse
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ServerTlsSettings
 from tests import certificates
@@ -52,6 +54,26 @@ async def test_above_the_limit_connections_without_an_allowed_call_end_and_the_o
                 async with connected(port) as fourth:
                     assert await fourth.next() is None
                 assert await first.is_served() and await third.is_served()
+
+
+@pytest.mark.guards(
+    "GrpcServer._begun: self._quotas.connect(session) -> True",
+    "GrpcSession.connection_lost: drop for",
+)
+async def test_connections_of_an_address_above_its_quota_end(methods):
+    quotas = Quotas(SystemClock(), parse("address:127.0.0.0/8 connections=1"))
+    async with GrpcServer(methods.all(), quotas=quotas) as server:
+        port = await server.start("127.0.0.1", 0)
+        async with connected(port) as first:
+            assert await first.is_served()
+            async with connected(port) as second:
+                assert await second.next() is None
+            assert await first.is_served()
+        async with asyncio.timeout(60):
+            while server.sessions:
+                await asyncio.sleep(0.01)
+        async with connected(port) as third:
+            assert await third.is_served()
 
 
 async def test_the_end_waits_only_so_long_for_a_peer_that_does_not_read(methods, monkeypatch):

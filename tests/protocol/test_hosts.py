@@ -61,3 +61,12 @@ def test_addresses_are_written_as_host_and_port() -> None:
     assert hosts.address_text(("127.0.0.1", 80)) == "127.0.0.1:80"
     assert hosts.address_text(("::1", 80, 0, 0)) == "[::1]:80"
     assert hosts.address_text(None) == "?"
+
+
+@pytest.mark.parametrize(
+    ("address", "counts_as"),
+    [("10.0.0.1", "0A000001"), ("2001:db8::2", "20010DB800000000"), ("::ffff:10.0.0.1", "0A000001")],
+)
+def test_an_ipv6_address_counts_as_its_network(address: str, counts_as: str) -> None:
+    packed = hosts.pack(f"[{address}]:1")[:-4]
+    assert hosts.counted(packed).hex().upper() == counts_as

@@ -173,6 +173,49 @@ async def test_connections_of_an_account_and_of_an_address():
     assert +Counter(limits.refused) == {("address", "connections"): 1, ("account", "connections"): 1}
 
 
+@pytest.mark.guards("_Rules.counted: address if is_own else key -> address")
+async def test_addresses_of_one_ipv6_network_have_one_quota():
+    limits = quotas("address:* connections=2 requests=2/h")
+    hosts_of = [f"[2001:db8:0:1::{number:x}]:5" for number in range(3)]
+    assert [limits.connect(connection(host=host)) for host in hosts_of] == [True, True, False]
+    for host in hosts_of[:2]:
+        send(limits, connection(host=host))
+    error = refusal(limits, connection(host=hosts_of[2]))
+    assert "the quota of address 2001:db8:0:1::/64 is used up" in error.remark
+    send(limits, connection(host="[2001:db8:0:2::1]:5"))
+
+
+@pytest.mark.guards("_Rules.counted: address if is_own else key -> key")
+async def test_a_rule_for_a_part_of_an_ipv6_network_counts_each_address_of_the_part():
+    limits = quotas("address:* connections=1; address:2001:db8::/120 connections=1")
+    inside, outside = ["[2001:db8::1]:5", "[2001:db8::2]:5"], ["[2001:db8::1:1]:5", "[2001:db8::1:2]:5"]
+    assert [limits.connect(connection(host=host)) for host in inside] == [True, True]
+    assert [limits.connect(connection(host=host)) for host in outside] == [False, False], (
+        "the network has two connections already"
+    )
+
+
+@pytest.mark.guards("hosts.counted: address.startswith(_MAPPED) -> False")
+async def test_an_ipv4_address_inside_ipv6_is_no_network():
+    limits = quotas("address:* connections=1")
+    hosts_of = ["[::ffff:10.0.0.1]:5", "[::ffff:10.0.0.2]:5", "10.0.0.1:6"]
+    assert [limits.connect(connection(host=host)) for host in hosts_of] == [True, True, False]
+
+
+@pytest.mark.guards("Quotas._left: drop self._open[key] -= 1")
+async def test_open_connections_count_for_rules_that_come_later():
+    limits = quotas("")
+    first, second = connection(), connection()
+    assert limits.connect(first)
+    assert limits.connect(second)
+    limits.use(parse("address:* connections=2"))
+    assert not limits.connect(connection())
+    for each in (first, second):
+        each.connection_lost(None)
+    assert limits.connect(connection())
+    assert len(limits._open) == 1
+
+
 async def test_other_rules_count_at_once():
     limits, session = quotas("topic:orders requests=1/h"), connection()
     send(limits, session)

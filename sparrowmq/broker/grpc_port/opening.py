@@ -64,7 +64,7 @@ async def open_grpc(
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
     place = Place(settings.bind_address, settings.grpc_port, host, broker.share)
-    opened = GrpcPort(home, clock, broker.tls, broker.turn, place)
+    opened = GrpcPort(home, clock, broker.tls, broker.turn, place, broker.server.quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
         opened.account_of = account_of(lambda: access.accounts, clock, freshness, access.has_users)

@@ -17,6 +17,7 @@ from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 LOOK_S: Final = 30.0
@@ -27,6 +28,7 @@ class GrpcPort:
 
     Args:
         turn: the broker's turn of the loop.
+        quotas: the broker's, for the connections of addresses.
     Attributes:
         address: for clients.
         problem: returns why the port closes new connections; "" if it does not.
@@ -34,7 +36,9 @@ class GrpcPort:
         ConfigError: the port cannot be used.
     """
 
-    def __init__(self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, place: Place) -> None:
+    def __init__(
+        self, home: Home, clock: Clock, tls: ServerTls, turn: Turn, place: Place, quotas: Quotas | None
+    ) -> None:
         self.address = ""
         self.problem: Callable[[], str] = str
         self._home = home
@@ -42,6 +46,7 @@ class GrpcPort:
         self._tls = tls
         self._turn = turn
         self._place = place
+        self._quotas = quotas
         self.account_of: AccountOf = _no_account
         self._stack = AsyncExitStack()
 
@@ -51,7 +56,7 @@ class GrpcPort:
             links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of)
             stack.callback(links.close)
             self.address, self.problem = await open_port(
-                stack, tasks, links, self._clock, self._tls, self._place, self._turn
+                stack, tasks, links, self._clock, self._tls, self._place, self._turn, self._quotas
             )
             tasks.spawn(self._expire(links), "idle gRPC clients")
             self._stack = stack.pop_all()

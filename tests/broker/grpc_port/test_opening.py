@@ -1,12 +1,20 @@
 """Opening the gRPC port of a broker."""
 
+import asyncio
 import socket
 
 import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.requests.headers import PullMessage
+from sparrowmq.protocol.wire.codec import encode_request
+from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing import Cluster
+from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.broker.live import pull_request
+from tests.grpc.scripted import named
 
 
 async def test_port_of_the_settings_is_opened(tmp_path):
@@ -14,6 +22,24 @@ async def test_port_of_the_settings_is_opened(tmp_path):
         port = found.getsockname()[1]
     async with Cluster(tmp_path, grpc_port=port) as cluster:
         assert cluster.brokers[0].grpc_address == f"127.0.0.1:{port}"
+
+
+@pytest.mark.guards("open_grpc: broker.server.quotas -> None")
+async def test_connections_of_both_ports_count_for_one_quota(tmp_path):
+    async with Cluster(tmp_path, grpc_port=0, quotas=parse("address:* connections=2")) as cluster:
+        broker = cluster.brokers[0]
+        ports = [split_address(broker.grpc_address), split_address(broker.address)]
+        async with channel_to(broker.grpc_address) as channel:
+            for client in ("a", "b", "c"):
+                await GrpcClient(channel, client).call("QueryRoute", topic=named("orders"))
+            opened = await asyncio.open_connection(*ports[1])
+            opened[1].write(encode_request(pull_request(), PullMessage.code, 1))
+            assert await opened[0].readexactly(4), "clients of one gRPC connection are one connection"
+            for port in ports:
+                reader, writer = await asyncio.open_connection(*port)
+                assert await reader.read() == b""
+                writer.close()
+            opened[1].close()
 
 
 async def test_port_that_is_taken_stops_the_start(tmp_path):
