@@ -62,12 +62,14 @@ class Caller:
         host, port: as the socket has them, or the header of a proxy.
         certificate: the common name in its verified certificate.
         is_known: whether a call of it was allowed. The methods set this: the server knows no accounts.
+        is_trusted: whether its last signature was right. The methods set this, too.
     """
 
     host: str = "?"
     port: int = 0
     certificate: str | None = None
     is_known: Callable[[], bool] = bool  # False
+    is_trusted: bool = False
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -8,6 +8,10 @@ A bucket holds what may be used at once and fills evenly. The time is that at wh
 costs no reading of the clock. A connection keeps what applied to its last request, so the next one with the same topic
 costs some additions and no lookup. Without rules a broker asks nothing.
 
+A request that gets an error before its check, such as one with a wrong signature, counts too (`turned_away`). While denied
+requests have used up the quota of their address, its connections without an allowed request are refused before their
+signatures are checked (`admit`). So keys cannot be guessed faster than the quota allows.
+
 A refused send or other request gets SYSTEM_BUSY, and a pull FLOW_CONTROL: clients try both again. Requests of
 administrators and heartbeats are never refused; neither are servers of the cluster, which have accounts of
 administrators.
@@ -21,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -86,6 +90,10 @@ class Bucket:
         self.left -= amount
         return True
 
+    def has_one(self, now: float) -> bool:
+        """Whether the next use is allowed."""
+        return self.left + (now - self._at) * self._rate >= 1.0
+
     def is_full(self, now: float) -> bool:
         """Whether nothing of it is in use."""
         return self.left + (now - self._at) * self._rate >= self._most
@@ -97,10 +105,12 @@ class Usage:
     Attributes:
         held: its pulls that wait.
         sessions: the connections of an account, if these are limited.
+        denied: the limit that a denied request found used up; "" if there is none, or it may be free again.
     """
 
     __slots__ = (
         "bytes",
+        "denied",
         "held",
         "held_most",
         "name",
@@ -121,6 +131,20 @@ class Usage:
         self.held_most = rule.counts.get("held", -1)
         self.sessions: set[Peer] = set()
         self.sessions_most = rule.counts.get("connections", -1)
+        self.denied = ""
+
+    def take(self, size: int, now: float) -> str:
+        """Use one request and its bytes. Returns the limit that is used up, or ""."""
+        if self.requests is not None and not self.requests.take(1.0, now):
+            return "requests"
+        return "bytes" if self.bytes is not None and not self.bytes.take(size, now) else ""
+
+    def still_denied(self, now: float) -> str:
+        """Return the limit that denied requests have used up and that is not free again; or ""."""
+        bucket = self.requests if self.denied == "requests" else self.bytes
+        if self.denied and bucket is not None and bucket.has_one(now):
+            self.denied = ""
+        return self.denied
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing is lost if this is forgotten."""
@@ -261,28 +285,54 @@ class Quotas:
             or applied.principal is not session.principal
             or applied.topic != topic
         ):
-            usages = self._usages(session, topic or "", session.last_read)
+            usages = self._usages(session.host, session.principal, topic or "", session.last_read)
             applied = Applied(self._epoch, session.principal, topic, usages)
             session.applied_quotas = applied
-        properties: str | None = getattr(header, "properties", None)
-        size = len(command.body) + len(properties or "")
+        size = _size(command, header)
         for usage in applied.usages:
             self._use(usage, session, command, size)
         if command.code == _CREATE_TOPIC:
             self.create_topic(session)
+
+    def admit(self, host: bytes, now: float) -> None:
+        """Refuse a client without an allowed request while denied ones have used up its address. Raises: RemoteError."""
+        usage = self._of_address(host, now) if self._addresses.rules else None
+        limit = usage.still_denied(now) if usage is not None else ""
+        if usage is not None and limit:
+            self._count(usage, limit)
+            _raise(usage, limit, 0)
+
+    def turned_away(
+        self, session: Session, command: Command, header: Request[Any] | None, error: Exception
+    ) -> None:
+        """Count a request that got an error before its check. Raises: RemoteError, a quota is used up."""
+        size = _size(command, header)
+        if isinstance(error, AccessDenied):
+            session.applied_quotas = None
+            self.denied(session.host, session.principal, size, session.last_read)
+            return
+        for usage in self._usages(session.host, session.principal, "", session.last_read):
+            self._use(usage, session, command, size)
+
+    def denied(self, host: bytes, principal: Principal | None, size: int, now: float) -> None:
+        """Count a denied request. Raises: RemoteError, a quota is used up."""
+        for usage in self._usages(host, principal, "", now):
+            usage.denied = usage.take(size, now)
+            if usage.denied:
+                self._refuse(usage, usage.denied, 0)
 
     def pulled(self, peer: Peer, topic: str, size: int, held: list[Usage] | None = None) -> None:
         """Count the bytes of messages in an answer. `held` is the result of `hold`, if the request has waited: its
         connection may have other requests by now, of other accounts.
         """
         now = self._clock.monotonic()
-        for usage in held if held is not None else self._usages(peer, topic, now):
+        for usage in held if held is not None else self._usages(peer.host, peer.principal, topic, now):
             if usage.bytes is not None and not usage.bytes.take(size, now):
                 usage.bytes.left -= size
 
     def hold(self, peer: Peer, topic: str) -> list[Usage]:
         """Count a pull that waits. Give the result to `release` when it waits no more. Raises: RemoteError."""
-        usages = self._usages(peer, topic, self._clock.monotonic())
+        usages = self._usages(peer.host, peer.principal, topic, self._clock.monotonic())
         for usage in usages:
             if 0 <= usage.held_most <= usage.held:
                 self._refuse(usage, "held", RequestCode.PULL_MESSAGE)
@@ -293,7 +343,7 @@ class Quotas:
     def create_topic(self, peer: Peer) -> None:
         """Count a topic that a client creates. Raises: RemoteError."""
         now = self._clock.monotonic()
-        for usage in self._usages(peer, "", now):
+        for usage in self._usages(peer.host, peer.principal, "", now):
             if usage.topics is not None and not usage.topics.take(1.0, now):
                 self._refuse(usage, "topics", 0)
 
@@ -329,11 +379,10 @@ class Quotas:
             self._epoch += 1
         return rules.find(key, now)
 
-    def _usages(self, peer: Peer, topic: str, now: float) -> list[Usage]:
-        principal = peer.principal
+    def _usages(self, host: bytes, principal: Principal | None, topic: str, now: float) -> list[Usage]:
         if principal is not None and principal.is_admin:
             return []
-        found = [self._of_address(peer.host, now)] if self._addresses.rules else []
+        found = [self._of_address(host, now)] if self._addresses.rules else []
         if principal is not None and self._accounts.rules:
             found.append(self._of(self._accounts, principal.access_key, now))
         if topic and self._topics.rules and len(topic) <= MAX_TOPIC_LENGTH:
@@ -341,11 +390,9 @@ class Quotas:
         return [usage for usage in found if usage is not None]
 
     def _use(self, usage: Usage, session: Session, command: Command, size: int) -> None:
-        now = session.last_read
-        if usage.requests is not None and not usage.requests.take(1.0, now):
-            self._refuse(usage, "requests", command.code)
-        if usage.bytes is not None and not usage.bytes.take(size, now):
-            self._refuse(usage, "bytes", command.code)
+        limit = usage.take(size, session.last_read)
+        if limit:
+            self._refuse(usage, limit, command.code)
         if usage.rule.subject == ACCOUNT and usage.sessions_most >= 0 and session not in usage.sessions:
             if len(usage.sessions) >= usage.sessions_most:
                 self._refuse(usage, "connections", command.code)
@@ -366,6 +413,11 @@ class Quotas:
         text = f"{rule.subject} {shown(usage.name)} has {limit}={rule.limits[limit]}"
         self.recent.note(f"requests are refused: {text}")
         self._lines.log(log, logging.WARNING, "a quota is used up: %s", text)
+
+
+def _size(command: Command, header: Request[Any] | None) -> int:
+    properties: str | None = getattr(header, "properties", None)
+    return len(command.body) + len(properties or "")
 
 
 def _open_keys(guest: Guest) -> set[bytes]:

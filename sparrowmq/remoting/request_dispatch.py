@@ -263,20 +263,28 @@ class Dispatcher:
         header: Request[Any] | None = None
         done: Done | None = None
         denied = 0
+        quotas = self.quotas if self.quotas is not None and self.quotas.is_on else None
+        is_counted = True
         try:
+            if quotas is not None:
+                if session.applied_quotas is None:
+                    quotas.admit(session.host, session.last_read)
+                is_counted = False
             header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code], header)
-            if self.quotas is not None and self.quotas.is_on:
-                self.quotas.check(session, command, header)
+            if quotas is not None:
+                is_counted = True
+                quotas.check(session, command, header)
             if not session.is_introduced:
                 session.introduce(command)
             if self.audit is not None and command.code in self.audit.codes:
                 done = self.audit.begin(session, command, header)
             result = method(header, command.body, session)
         except Exception as error:
-            denied = DENIED if isinstance(error, AccessDenied) else 0
-            result = self._failed(error, command, session, header)
+            seen = error if is_counted else self._counted(error, session, command, header)
+            denied = DENIED if isinstance(seen, AccessDenied) else 0
+            result = self._failed(seen, command, session, header)
         if latencies is not None and is_watched and latencies.now() - began > LONG_STEP_S:
             latencies.add_long_step(command.code)
         if isinstance(result, After):
@@ -455,6 +463,17 @@ class Dispatcher:
         self.refused[reason_of(error)] += 1
         return failure(error, command, session)
 
+    def _counted(
+        self, error: Exception, session: Session, command: Command, header: Request[Any] | None
+    ) -> Exception:
+        """Count a request that got an error before its quotas were checked. Returns the error for its answer."""
+        try:
+            if self.quotas is not None:
+                self.quotas.turned_away(session, command, header, error)
+        except RemoteError as used_up:
+            return used_up
+        return error
+
     def _refuse_unknown(self, session: Session, command: Command) -> None:
         self.refused[_UNKNOWN] += 1
         row = BY_CODE.get(command.code)
@@ -464,7 +483,10 @@ class Dispatcher:
             else "unknown code"
         )
         remark = f"request code {command.code} is not supported ({why})"
-        session.reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None, remark)
+        unknown = RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        error = self._counted(unknown, session, command, None)
+        assert isinstance(error, RemoteError)
+        session.reply(command, error.code, None, error.remark)
 
 
 class _Burst:

@@ -1,5 +1,6 @@
 """Access control as a broker's settings have it, seen from outside."""
 
+import asyncio
 import logging
 
 import msgspec
@@ -8,8 +9,9 @@ import pytest
 from sparrowmq.broker.access_control import AccessControl, sign_of
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.errors import AccessDenied, ConfigError
+from sparrowmq.errors import AccessDenied, ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
@@ -32,6 +34,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.testing.clock import ManualClock
 from tests.auth.asked import ADMIN, SAMPLE, USER, beat, locks
 from tests.broker.live import live_broker, pull_request, send_request
@@ -173,6 +176,44 @@ async def test_a_message_is_read_by_its_offset_by_those_who_may_read_its_topic(t
         for named in (None, "topicB"):
             with pytest.raises(AccessDenied, match="topic:topicA"):
                 await user.call(ViewMessage(offsets["topicA"], named))
+
+
+@pytest.mark.guards(
+    "Dispatcher.__call__: drop quotas.admit",
+    "Dispatcher.__call__: error if is_counted else self._counted(error, session, command, header) -> error",
+)
+async def test_keys_are_guessed_no_faster_than_the_quota_of_the_address_allows(tmp_path, file, people):
+    rules = parse("address:* requests=20/m")
+    async with live_broker(tmp_path / "stores", acl=True, acl_file=file, quotas=rules) as live:
+        who = people(live.broker)
+        admin, thief = await who.session(*ADMIN), await who.session(ADMIN[0], "guessed1")
+        await admin.call(GetBrokerRuntime())
+        guesses = [
+            thief.call(GetBrokerRuntime() if number % 2 else HeartBeat(), b"{}") for number in range(100)
+        ]
+        answers = await asyncio.gather(*guesses, return_exceptions=True)
+        denied = [each for each in answers if isinstance(each, AccessDenied)]
+        codes = [each.code for each in answers if isinstance(each, RemoteError)]
+        assert 20 <= len(denied) < 30
+        assert codes.count(ResponseCode.SYSTEM_BUSY) == 100 - len(denied)
+        await admin.call(GetBrokerRuntime())
+        with pytest.raises(
+            RemoteError, match="the quota of address"
+        ):  # so an answer says nothing about a key
+            await (await who.session(*ADMIN)).call(GetBrokerRuntime())
+
+
+@pytest.mark.guards("Dispatcher._refuse_unknown: self._counted(unknown, session, command, None) -> unknown")
+async def test_unknown_requests_count_for_the_quota_of_the_address(tmp_path):
+    class Unknown(GetBrokerRuntime):
+        code = 29_999
+
+    async with live_broker(tmp_path, quotas=parse("address:* requests=2/h")) as live:
+        asked = [live.session.call(Unknown()) for _ in range(4)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        codes = [each.code for each in answers if isinstance(each, RemoteError)]
+        assert codes[0] == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert codes[2:] == [ResponseCode.SYSTEM_BUSY] * 2
 
 
 READERS = """

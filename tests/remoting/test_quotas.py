@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
@@ -214,6 +214,48 @@ async def test_open_connections_count_for_rules_that_come_later():
         each.connection_lost(None)
     assert limits.connect(connection())
     assert len(limits._open) == 1
+
+
+def deny(limits, session):
+    with pytest.raises(RemoteError) as answer:
+        limits.turned_away(session, Command(310, body=b"x" * 10), None, AccessDenied("wrong signature"))
+        raise AccessDenied("wrong signature")
+    return answer.value.code
+
+
+@pytest.mark.guards("Quotas.denied: drop self._refuse", "Quotas.turned_away: drop self.denied")
+async def test_denied_requests_count_for_the_address_and_for_no_topic():
+    limits, stranger = quotas("address:* requests=2/s; topic:orders requests=1/h"), connection()
+    assert [deny(limits, stranger) for _ in range(3)] == [1, 1, ResponseCode.SYSTEM_BUSY]
+    send(limits, connection(host="10.0.0.2:5"))
+
+
+@pytest.mark.guards(
+    "Quotas.admit: usage is not None and limit -> False",
+    "Quotas.turned_away: drop session.applied_quotas = None",
+    "Usage.still_denied: drop self.denied = ''",
+)
+async def test_clients_without_an_account_wait_while_denials_have_used_up_their_address():
+    limits, stranger = quotas("address:* bytes=20/s"), connection()
+    limits.admit(stranger.host, 0.0)
+    assert [deny(limits, stranger) for _ in range(3)] == [1, 1, ResponseCode.SYSTEM_BUSY]
+    with pytest.raises(RemoteError, match="bytes=20/s"):
+        limits.admit(stranger.host, 0.04)
+    limits.admit(connection(host="10.0.0.2:5").host, 0.0)
+    limits.admit(stranger.host, 0.06)
+    stranger.applied_quotas = "of an allowed request"
+    stranger.last_read = 0.06
+    deny(limits, stranger)
+    assert stranger.applied_quotas is None
+
+
+@pytest.mark.guards("Quotas.turned_away: drop self._use")
+async def test_requests_with_other_errors_count_but_lock_nobody_out():
+    limits, session = quotas("address:* requests=1/s"), connection()
+    limits.turned_away(session, Command(9999), None, RemoteError(3, "unknown code"))
+    with pytest.raises(RemoteError, match="requests=1/s"):
+        limits.turned_away(session, Command(9999), None, RemoteError(3, "unknown code"))
+    limits.admit(session.host, 0.0)
 
 
 async def test_other_rules_count_at_once():

@@ -55,7 +55,7 @@ async def open_grpc(
     packages.demand("grpcServerPort")
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port.local_brokers import Home
-    from sparrowmq.broker.grpc_port.port import GrpcPort, account_of
+    from sparrowmq.broker.grpc_port.port import GrpcPort, account_of, counting
     from sparrowmq.grpc.port import Place
 
     clock, port = broker.clock, broker.server.port
@@ -67,6 +67,8 @@ async def open_grpc(
     opened = GrpcPort(home, clock, broker.tls, broker.turn, place, broker.server.quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
-        opened.account_of = account_of(lambda: access.accounts, clock, freshness, access.has_users)
+        find = account_of(lambda: access.accounts, clock, freshness, access.has_users)
+        quotas = broker.server.quotas
+        opened.account_of = find if quotas is None else counting(find, quotas, clock)
     await stack.enter_async_context(opened)
     return opened.address, opened.problem

@@ -12,11 +12,13 @@ from typing import Final, Self
 
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
+from sparrowmq.errors import AccessDenied
 from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.protocol import hosts
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
@@ -86,6 +88,25 @@ def account_of(
         return grpc_principal(call.metadata, accounts(), clock.now_ms(), freshness)
 
     return find
+
+
+def counting(find: AccountOf, quotas: Quotas, clock: Clock) -> AccountOf:
+    """Return `find` with a limit: denied calls count for the quota of their address, as denied requests do."""
+
+    def counted(call: Call) -> Signer | None:
+        host, now = hosts.pack(str(call.peer)), clock.monotonic()
+        if not call.peer.is_trusted:
+            quotas.admit(host, now)
+        try:
+            account = find(call)
+        except AccessDenied:
+            call.peer.is_trusted = False
+            quotas.denied(host, None, 0, now)
+            raise
+        call.peer.is_trusted = call.peer.is_trusted or account is not None
+        return account
+
+    return counted
 
 
 def _no_account(call: Call) -> None:

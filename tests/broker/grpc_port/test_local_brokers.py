@@ -12,6 +12,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.remoting.quota_rules import parse
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import (
@@ -23,6 +24,7 @@ from tests.broker.grpc_port.attacks import (
     check_age,
     check_attacks,
     check_rights,
+    signed,
 )
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.grpc.scripted import named
@@ -70,6 +72,29 @@ async def test_account_of_a_call_decides_what_it_may_do(tmp_path, has_users):
             route = await GrpcClient(channel, "anonymous").call("QueryRoute", topic=named("orders"))
             assert route.status.code == (40100 if has_users else 20000)
             await check_attacks(channel)
+
+
+@pytest.mark.guards(
+    "port.counting: drop quotas.admit",
+    "port.counting: drop quotas.denied",
+    "port.counting: drop call.peer.is_trusted = False",
+)
+async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
+    async def ask(client):
+        return (await client.call("QueryRoute", topic=named("none"))).status.code
+
+    right, wrong = signed("operator", "abcdefgh"), signed("operator", "guessed1")
+    cluster = Cluster(tmp_path, grpc_port=0, quotas=parse("address:* requests=10/h"), **USERS)
+    async with cluster as running:
+        address = running.brokers[0].grpc_address
+        async with channel_to(address) as own, channel_to(address) as other:
+            operator, thief = GrpcClient(own, "a", **right), GrpcClient(other, "b", **wrong)
+            assert await ask(operator) == 40402
+            assert await ask(GrpcClient(other, "c", **right)) == 40402
+            codes = [await ask(thief) for _ in range(20)]
+            assert codes == [40100] * 10 + [42900] * 10
+            assert await ask(GrpcClient(other, "c", **right)) == 42900
+            assert await ask(operator) == 40402
 
 
 @AGES
