@@ -158,8 +158,18 @@ def parse_account(fields: Mapping[str, Any]) -> Account:
         groups | topics,
         _flag(fields, BROKER),
         text_of(fields, CERTIFICATE),
-        frozenset(list_of(fields, BROKER_NAMES)),
+        _broker_names(fields, who),
     )
+
+
+def _broker_names(fields: Mapping[str, Any], who: str) -> frozenset[str]:
+    names = frozenset(list_of(fields, BROKER_NAMES))
+    if BROKER_NAMES in fields and not names:
+        raise ConfigError(
+            f"{who}: {BROKER_NAMES} has no name, and without names it may register every broker; write a name, or "
+            f"leave {BROKER_NAMES} out"
+        )
+    return names
 
 
 def parse_perms(fields: Mapping[str, Any], key: str, who: str) -> list[tuple[str, int]]:

@@ -202,6 +202,12 @@ ACCOUNTS_NOT_LOADED: Final = Kind(
     Severity.WARNING,
     "correct the file that the text names; it is loaded within 5 s, without a restart",
 )
+ANY_BROKER_NAME: Final = Kind(
+    "any_broker_name",
+    Severity.WARNING,
+    "give each broker an account of its own, and add `brokerNames: [NAME]` with the broker's name to the account, in "
+    "the file of accounts of each name server. The file is loaded within 5 s, without a restart",
+)
 AUDIT_NOT_WRITTEN: Final = Kind(
     "audit_not_written",
     Severity.WARNING,
@@ -266,6 +272,7 @@ KINDS: Final = (
     *(
         SETTINGS_NOT_SAVED,
         ACCOUNTS_NOT_LOADED,
+        ANY_BROKER_NAME,
         AUDIT_NOT_WRITTEN,
         VALUES_NOT_SAVED,
         PROCESS_PAUSED,

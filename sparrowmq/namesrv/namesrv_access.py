@@ -29,14 +29,22 @@ from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.condition_kinds import ACCOUNTS_NOT_LOADED, AUDIT_NOT_WRITTEN, DENIALS, Probe
+from sparrowmq.metrics.condition_kinds import (
+    ACCOUNTS_NOT_LOADED,
+    ANY_BROKER_NAME,
+    AUDIT_NOT_WRITTEN,
+    DENIALS,
+    Probe,
+)
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.namesrv_users import NamesrvUsers
 from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
+from sparrowmq.safe_text import shown
 
 ANY_CLUSTER: Final = ""  # brokers of several clusters register here; only `Cluster:*` fits this name
+_SHOWN: Final = 3  # accounts in a text
 _OF_BROKERS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
 
 
@@ -84,6 +92,7 @@ class NamesrvAccess:
             (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
             (DENIALS, lambda: self.audit.again.last),
             (ACCOUNTS_NOT_LOADED, lambda: self._known.problem),
+            (ANY_BROKER_NAME, self._unlimited_brokers),
         )
 
     async def watch(self, clock: Clock) -> None:
@@ -96,6 +105,21 @@ class NamesrvAccess:
                     await asyncio.to_thread(self.audit.write)
         finally:
             self.audit.write()
+
+    def _unlimited_brokers(self) -> str:
+        """Say which accounts of brokers may register any name; "" if none may. Administrators always may."""
+        if isinstance(self._known, NamesrvUsers):
+            return ""
+        accounts = self._known.now.by_key.values()
+        found = [
+            each.access_key
+            for each in accounts
+            if each.is_broker and not each.is_admin and not each.broker_names
+        ]
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        names = ", ".join(map(shown, found[:_SHOWN]))
+        what = "accounts that may take over the route of every broker, as they have no brokerNames"
+        return f"{what}: {names}{more}" if found else ""
 
     def _may_unsigned(self, peer: Caller, row: Row) -> bool:
         if row.access is Access.CLIENT and self._is_public:

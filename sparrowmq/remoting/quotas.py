@@ -8,9 +8,9 @@ A bucket holds what may be used at once and fills evenly. The time is that at wh
 costs no reading of the clock. A connection keeps what applied to its last request, so the next one with the same topic
 costs some additions and no lookup. Without rules a broker asks nothing.
 
-A request that gets an error before its check, such as one with a wrong signature, counts too (`turned_away`). While denied
-requests have used up the quota of their address, its connections without an allowed request are refused before their
-signatures are checked (`admit`). So keys cannot be guessed faster than the quota allows.
+A request that gets an error before its check, such as one with a wrong signature, counts too (`turned_away`). While
+denied requests have used up the quota of their address, its connections without an allowed request are refused before
+their signatures are checked (`admit`). So keys cannot be guessed faster than the quota allows.
 
 A refused send or other request gets SYSTEM_BUSY, and a pull FLOW_CONTROL: clients try both again. Requests of
 administrators and heartbeats are never refused; neither are servers of the cluster, which have accounts of
@@ -295,7 +295,7 @@ class Quotas:
             self.create_topic(session)
 
     def admit(self, host: bytes, now: float) -> None:
-        """Refuse a client without an allowed request while denied ones have used up its address. Raises: RemoteError."""
+        """Refuse a client without an allowed request while denied ones use up its address. Raises: RemoteError."""
         usage = self._of_address(host, now) if self._addresses.rules else None
         limit = usage.still_denied(now) if usage is not None else ""
         if usage is not None and limit:

@@ -106,3 +106,11 @@ def test_brokers_and_certificates_are_fields_of_ours():
     assert given.is_broker and given.certificate == "orders-service" and not given.is_admin
     with pytest.raises(ConfigError, match="broker is 'perhaps'"):
         account(broker="perhaps")
+
+
+@pytest.mark.guards("accounts._broker_names: not names -> False")
+@pytest.mark.parametrize("names", [[], None, ""])
+def test_an_empty_list_of_broker_names_is_refused_as_it_would_allow_every_name(names):
+    with pytest.raises(ConfigError, match="'RocketMQ': brokerNames has no name"):
+        account(broker="true", brokerNames=names)
+    assert account(broker="true").broker_names == frozenset()

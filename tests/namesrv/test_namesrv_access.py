@@ -15,6 +15,7 @@ from sparrowmq import Credentials, connect
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.metrics.condition_kinds import ANY_BROKER_NAME
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -153,6 +154,24 @@ async def test_an_account_with_broker_names_registers_and_unregisters_only_these
             await other.call(ask.RegisterBroker("broker-b", "10.0.0.1:10911", "shop", "", 0))
         await other.call(ask.RegisterBroker("broker-b", "10.0.0.2:10911", "shop", "", 0))
         assert await route(await at.session(SHOP)) == {0: "10.0.0.1:10911"}
+
+
+@pytest.mark.guards("NamesrvAccess._unlimited_brokers: each.is_admin -> False")
+def test_accounts_that_may_register_every_broker_are_a_condition(tmp_path: Path) -> None:
+    def told(made: Any, more: str = "") -> str:
+        settings = made(tmp_path)
+        if settings.acl:
+            (tmp_path / "accounts.yml").write_text(ACCOUNTS + more)
+        probes = NamesrvAccess(settings, SystemClock()).probes()
+        return next(what() for kind, what in probes if kind is ANY_BROKER_NAME)
+
+    assert told(with_accounts).endswith("they have no brokerNames: broker-account")
+    account = "  - {{accessKey: broker-{}, secretKey: broker-secret, broker: true}}\n"
+    more = "".join(map(account.format, range(3)))
+    assert told(with_accounts, more).endswith(": broker-account, broker-0, broker-1 and 1 more")
+    root = account.format("root").replace("broker: true", "broker: true, admin: true")
+    assert told(with_accounts, root).endswith(": broker-account")
+    assert told(with_users) == ""
 
 
 @pytest.mark.parametrize(
