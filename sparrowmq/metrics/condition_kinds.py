@@ -155,6 +155,12 @@ SLAVE_BEHIND: Final = Kind(
     "see that the slave runs: `sparrowmq cluster` shows the address and the lag of each. Look at its disk (iostat "
     "-x 1) and at the network; a new slave needs some time",
 )
+SECRET_SHORT: Final = Kind(
+    "secret_short",
+    Severity.WARNING,
+    "make a random secret by `openssl rand -hex 24`, set it as haSecret at the master and all its slaves, and restart "
+    "them together: those with another secret do not follow",
+)
 MASTER_NOT_FOLLOWED: Final = Kind(
     "master_not_followed",
     Severity.CRITICAL,
@@ -267,7 +273,7 @@ TRANSACTIONS_NOT_ASKED: Final = Kind(
 KINDS: Final = (
     *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, LOG_CUT),
     *(FORKED_MESSAGES, INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
-    *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND),
+    *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND, SECRET_SHORT),
     *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
     *(
         SETTINGS_NOT_SAVED,

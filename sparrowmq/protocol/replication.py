@@ -12,6 +12,9 @@ An extension of ours: with a secret, both sides first prove that they know it.
     master -> slave   "SMQ-HA-1", nonce 32, proof 32 = HMAC-SHA256( secret, "master", both nonces )
     slave -> master   proof 32 = HMAC-SHA256( secret, "slave", both nonces )
 
+A stranger who connects gets the master's proof, and can try out secrets with it. Slaves of older versions demand this
+order, and a slave that proved itself first would give its proof to any false master. So the secret must be long.
+
 Another extension: where the master is elected (`enableControllerMode`), a slave introduces itself before its first
 report:
 

@@ -28,7 +28,7 @@ from sparrowmq.errors import NoSlaveNear
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.metrics.condition_kinds import NO_SLAVE, SLAVE_BEHIND, SLAVE_GONE
+from sparrowmq.metrics.condition_kinds import NO_SLAVE, SECRET_SHORT, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.ha_bodies import HaStatus, SlaveState
@@ -42,6 +42,7 @@ from sparrowmq.store.store_settings import Flush
 MOST_LINKS: Final = 64  # connections at once, from any hosts
 _BACKLOG: Final = 16
 BEHIND_S: Final = 30.0
+LEAST_SECRET: Final = 20  # characters: as hexadecimal digits 80 bits, too many to try out
 NAMES_S: Final = 5.0
 
 
@@ -125,6 +126,7 @@ class Primary:
             (NO_SLAVE, self._no_slave),
             (SLAVE_GONE, self._slave_gone),
             (SLAVE_BEHIND, self._slave_behind),
+            (SECRET_SHORT, self._secret_short),
         )
         chores = (Chore("slaves", period_s, self.look), Chore("names of slaves", NAMES_S, self.name_slaves))
         return Part(chores=chores, tasks=tuple(tasks), probes=probes)
@@ -139,6 +141,16 @@ class Primary:
         lacks = self._shipped.value - acked
         is_near = lacks < self._rules.nearest_bytes
         return SlaveState(link.address, acked, lacks, is_near, link.speed, link.position)
+
+    def _secret_short(self) -> str:
+        """Return whether the secret is so short that the proof of it, which any stranger gets, helps to guess it."""
+        secret = self._rules.shipping.secret
+        if secret is None or len(secret) >= LEAST_SECRET:
+            return ""
+        return (
+            f"haSecret has {len(secret)} characters, and strangers at haListenPort get what is needed to guess it; "
+            f"{LEAST_SECRET} random ones are enough"
+        )
 
     def _no_slave(self) -> str:
         if self._following() or not self._rules.is_sync or self._is_alone():

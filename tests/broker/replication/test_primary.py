@@ -28,7 +28,7 @@ from tests.broker.live import Live, live_broker
 from tests.broker.metrics.visits import ON, samples, visit
 from tests.broker.replication.slaves import ScriptedSlave, slave_at
 from tests.broker.test_safety import Held
-from tests.broker.told import shows
+from tests.broker.told import conditions_of, shows
 
 BOTH = {"role": BrokerRole.SYNC_MASTER, "flush": Flush.ASYNC}
 
@@ -62,6 +62,14 @@ async def test_without_a_slave_a_synchronous_master_starts_stores_and_says_so_at
             await asyncio.wait_for(live.send(b"kept"), 10)
         assert told.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert [each.body for each in await live.messages()] == [b"kept"]
+
+
+@pytest.mark.guards("Primary._secret_short: secret is None or len(secret) >= LEAST_SECRET -> True")
+@pytest.mark.guards("Primary.part: (SECRET_SHORT, self._secret_short) -> (SECRET_SHORT, str)")
+@pytest.mark.parametrize("secret", [None, "x" * 19, "x" * 20])
+async def test_a_secret_that_strangers_could_guess_is_a_condition(tmp_path: Path, secret: str | None) -> None:
+    async with master(tmp_path, ha_secret=secret) as live:
+        assert ("secret_short" in await conditions_of(live.broker.address)) is (secret == "x" * 19)
 
 
 @pytest.mark.guards(
