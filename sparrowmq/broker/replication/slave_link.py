@@ -319,7 +319,11 @@ class SlaveLink(asyncio.Protocol):
 
     def _ship_piece(self, size: int) -> int:
         try:
-            piece = self._store.log_bytes(self.position, self._shipping.reach(self.position, size))
+            reach = self._shipping.reach(self.position, size)
+            if not reach:
+                asyncio.get_running_loop().call_soon(self._ship, None)
+                return 0
+            piece = self._store.log_bytes(self.position, reach)
         except CorruptRecord as damage:
             self._part(f"{damage}; no slave gets more until that is repaired, as the line before says")
             return 0

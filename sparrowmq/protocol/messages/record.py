@@ -455,13 +455,22 @@ def shape_problem(raw: bytes) -> str | None:
 
 
 def _property_crc(covered: Buffer) -> bytes:
+    return property_crc(crc32(covered))
+
+
+def property_crc(crc: int) -> bytes:
+    """The last property of a record, from the CRC-32 of all bytes before it."""
     out = BytesWriter()
-    put_property_crc(out, covered)
+    _put_crc(out, crc)
     return out.getvalue()
 
 
 def put_property_crc(out: BytesWriter, covered: Buffer) -> None:
-    rest: i64 = crc32(covered) & CRC_MASK
+    _put_crc(out, crc32(covered))
+
+
+def _put_crc(out: BytesWriter, crc: int) -> None:
+    rest: i64 = crc & CRC_MASK
     out.write(CRC_NAME)
     for _ in range(_CRC_DIGITS):
         digit: int = rest % 10

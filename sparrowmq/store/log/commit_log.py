@@ -311,13 +311,16 @@ class CommitLog:
 
     def next_sound(self, after: int, before: int) -> int | None:
         """Return the next offset between `after` and `before` at which a sound record begins."""
+        places = self.places(after, before)
+        return next((place for place in places if self.sound_record(place) is not None), None)
+
+    def places(self, after: int, before: int) -> Iterator[int]:
+        """Yield the offsets between `after` and `before` at which records seem to begin. They are not checked."""
         for file in self.row.between(after + 1, before):
             first = max(after + 1 - file.begin, 0)
             size = min(file.size, before - file.begin)
             for position in record_places(file.read, file.begin, first, size):
-                if self.sound_record(file.begin + position) is not None:
-                    return file.begin + position
-        return None
+                yield file.begin + position
 
     def last_used_byte(self, offset: int) -> int:
         """Return the offset after the last byte of the log that is not zero; at least `offset`."""

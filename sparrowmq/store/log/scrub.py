@@ -14,7 +14,12 @@ import logging
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.protocol.messages.crc import crc32
+from sparrowmq.protocol.messages.record import PROPERTY_CRC_SIZE, physical_offset, property_crc
+from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD, PREFIX
 from sparrowmq.protocol.messages.soundness import Passed
+from sparrowmq.store.layout import BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 
 log = logging.getLogger(__name__)
@@ -28,17 +33,41 @@ def look(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
 
     The second value says what is wrong with the first record if that one is damaged; the first value is `begin` then.
     """
+    return at_once(look_in_steps(commit_log, begin))
+
+
+def look_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int, str | None]]:
+    """As `look`; a record larger than 256 KiB takes several steps."""
     chunk = commit_log.chunk(begin, min(STEP_BYTES, commit_log.written - begin))
     following = begin + commit_log.count_sound(chunk, begin, Passed())
+    if following == begin:
+        following = yield from _behind_large(commit_log, begin)
     if following > begin:
         return following, None
-    # A blank, a record larger than a step, or damage.
+    # A blank, a large record of Java, or damage.
     try:
         record, following = commit_log.parse(begin)
         problem = commit_log.problem(record, begin) if record is not None else None
     except CorruptRecord as bad:
         following, problem = begin, f"there should be {bad.expected}"
     return (following, None) if problem is None else (begin, problem)
+
+
+def _behind_large(commit_log: CommitLog, begin: int) -> Steps[int]:
+    """Return the end of a record that is larger than a step and whose property CRC fits; `begin` if it is none."""
+    file, head = commit_log.row.find(begin), commit_log.chunk(begin, LONGEST_HEAD)
+    size, _ = PREFIX.unpack_from(head) if len(head) == LONGEST_HEAD else (0, 0)
+    if file is None or not STEP_BYTES < size <= file.end - BLANK_SIZE - begin:
+        return begin
+    crc_at, crc, at = begin + size - PROPERTY_CRC_SIZE, 0, begin
+    while at < crc_at:
+        piece = commit_log.chunk(at, min(STEP_BYTES, crc_at - at))
+        if not piece:  # its file was deleted
+            return begin
+        crc, at = crc32(piece, crc), at + len(piece)
+        yield
+    fits = commit_log.chunk(crc_at, PROPERTY_CRC_SIZE) == property_crc(crc)
+    return begin + size if fits and physical_offset(head) == begin else begin
 
 
 class Scrubber:
@@ -60,6 +89,8 @@ class Scrubber:
         self.damaged: dict[int, int] = {}
         self.fenced: dict[int, int] = {}
         self.log = commit_log
+        self._steps: Steps[tuple[int, str | None]] | None = None  # of the look at `_looked_at`
+        self._looked_at = 0
 
     def step(self) -> bool:
         """Check the next 256 KiB. Returns False at the end of the log, and continues at its begin."""
@@ -67,19 +98,21 @@ class Scrubber:
         if begin >= self.log.written:
             self._end_round()
             return False
-        self.position = self._pass(begin)
-        self.checked_bytes += self.position - begin
+        if self._steps is None or self._looked_at != begin:
+            self._steps, self._looked_at = look_in_steps(self.log, begin), begin
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self._steps = None
+            following, problem = done.value
+            self.position = following if problem is None else self.tell(begin, problem)
+            self.checked_bytes += self.position - begin
         return True
 
     def _end_round(self) -> None:
         self.rounds += 1
         self.position = self.log.begin
         self._forget_deleted()
-
-    def _pass(self, begin: int) -> int:
-        """Return the offset to continue at."""
-        following, problem = look(self.log, begin)
-        return following if problem is None else self.tell(begin, problem)
 
     def review(self) -> None:
         """Report the damage that readers have found, and forget what was deleted."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord
-from sparrowmq.store.log.scrub import Scrubber, look
+from sparrowmq.loop.slices import Steps, at_once
+from sparrowmq.store.log.scrub import STEP_BYTES, Scrubber, look_in_steps
 
 _REACHES: Final = (
     64 << 10,
@@ -35,53 +36,84 @@ class Shipping:
         self._scrubber = scrubber
         self._log = scrubber.log
         self._sound = -1  # a record begins there, and the records before it were checked; -1 if none was
+        self._steps: Steps[int] | None = None  # of the check of the records from `_checked_from` on
+        self._checked_from = 0
 
     def reach(self, offset: int, size: int) -> int:
-        """Return how many of `size` bytes from `offset` on may be sent, at least one.
+        """Return how many of `size` bytes from `offset` on may be sent; 0 if it has to be called again to know.
+
+        A call checks about 256 KiB, so that the event loop has its turns.
 
         Raises: CorruptRecord, the record at `offset` is damaged.
         """
         if not self._log.begin <= offset < self._log.proved_from:
             return size
-        if self._sound < offset:
-            self._sound = self._record_from(offset)
-        if self._sound == offset:
-            self._sound = self._behind(offset)
+        if self._sound <= offset and not self._check(offset):
+            return 0
         return min(size, self._sound - offset)
 
-    def _behind(self, offset: int) -> int:
+    def _check(self, offset: int) -> bool:
+        """Take a step of the check of the records at `offset`. Returns whether it was the last one."""
+        steps = self._steps if self._checked_from == offset else None
+        steps = steps or self._sound_end(offset)
+        self._steps, self._checked_from = None, offset
+        try:
+            next(steps)
+        except StopIteration as done:
+            self._sound = done.value
+            return True
+        self._steps = steps
+        return False
+
+    def _sound_end(self, offset: int) -> Steps[int]:
+        """Return the begin of a record behind `offset`, up to which all is sound. Raises: CorruptRecord."""
+        at = offset if self._sound == offset else (yield from self._record_from(offset))
+        return at if at > offset else (yield from self._behind(offset))
+
+    def _behind(self, offset: int) -> Steps[int]:
         """Return the end of the sound records of which the first begins at `offset`. Raises: CorruptRecord."""
-        following, problem = look(self._log, offset)
+        following, problem = yield from look_in_steps(self._log, offset)
         if problem is None:
             return following
         self._scrubber.tell(offset, problem)
         file = self._log.row.find(offset)
         raise CorruptRecord(file.path if file is not None else self._log.row.folder, offset, "a sound record")
 
-    def _record_from(self, offset: int) -> int:
+    def _record_from(self, offset: int) -> Steps[int]:
         """Return the begin of the first record at or after `offset`. Raises: CorruptRecord."""
-        at = self.record_before(offset)
+        at = yield from self._record_before(offset)
         while at < offset:
-            following, problem = look(self._log, at)
+            following, problem = yield from look_in_steps(self._log, at)
+            yield
             if problem is not None:  # only damage that reaches into the bytes to send matters
-                sound = self._sound_record(at, offset)
-                following = self._behind(at) if sound is None else sound
+                sound = yield from self._next_sound(at, offset)
+                following = (yield from self._behind(at)) if sound is None else sound
             at = following
         return at
 
     def record_before(self, offset: int) -> int:
         """Return the begin of a record at `offset`, or not too far before it."""
+        return at_once(self._record_before(offset))
+
+    def _record_before(self, offset: int) -> Steps[int]:
         file = self._log.row.find(offset)
         begin = file.begin if file is not None else self._log.begin
         for reach in _REACHES:
             if offset - reach <= begin:
                 break
-            sound = self._sound_record(offset - reach, offset)
-            if sound is not None:
-                return sound
+            for after in range(offset - reach, offset, STEP_BYTES):
+                sound = yield from self._next_sound(after, min(after + STEP_BYTES, offset))
+                if sound is not None:
+                    return sound
+                yield
         return begin  # each file begins with a record
 
-    def _sound_record(self, after: int, last: int) -> int | None:
+    def _next_sound(self, after: int, last: int) -> Steps[int | None]:
         """Return the begin of the first sound record after `after` and at most at `last`."""
-        found = self._log.next_sound(after, last + 1)  # it searches a little further than `last`
-        return found if found is not None and found <= last else None
+        for place in self._log.places(after, last + 1):
+            if place > last:  # it searches a little further than `last`
+                break
+            _, problem = yield from look_in_steps(self._log, place)
+            if problem is None:
+                return place
+        return None

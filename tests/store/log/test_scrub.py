@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.loop.slices import at_once
 from sparrowmq.store import upkeep
+from sparrowmq.store.log.scrub import STEP_BYTES, look_in_steps
 from tests.store.stores import put
 
 
@@ -79,6 +81,33 @@ def test_what_retention_took_is_no_damage(stores):
 
 
 @pytest.mark.guards("Scrubber.review: drop _forget_deleted")
+@pytest.mark.guards(
+    "scrub._behind_large: min(STEP_BYTES, crc_at - at) -> crc_at - at",
+    "scrub._behind_large: not piece -> False",
+    "Scrubber.step: self._steps is None or self._looked_at != begin -> self._steps is None",
+)
+def test_a_large_record_is_checked_in_steps(stores):
+    stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=4 << 20)
+    store = stores.open()
+    places = [put(store, bytes(size)) for size in (3 << 20, 3 << 20, 100)]
+    store.dispatch()
+    count = 1
+    while store.scrubber.step() and store.scrubber.position == 0:
+        count += 1
+    assert count == (3 << 20) // STEP_BYTES + 2
+    assert scrub(store) + (3 << 20) < store.end and store.scrubber.damaged == {}
+    rot(store, places[2])
+    store.scrubber.step()
+    store.scrubber.step()
+    steps = look_in_steps(store._log, 0)
+    next(steps)
+    store._log.row.drop_first()  # meanwhile retention deletes the record that is being checked
+    scrub(store)
+    assert list(store.scrubber.damaged) == [places[2].offset]
+    assert at_once(steps)[0] == 0
+    stores.leave_damaged()
+
+
 def test_damage_that_retention_took_is_not_to_be_repaired_any_more(stores):
     store = stores.open()
     places = [put(store, bytes(300)) for _ in range(30)]

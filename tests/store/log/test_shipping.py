@@ -5,6 +5,7 @@ import random
 import pytest
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.store.log.scrub import STEP_BYTES
 from sparrowmq.store.log.shipping import Shipping
 from tests.store.log.test_scrub import rot
 from tests.store.stores import put
@@ -16,10 +17,16 @@ def shipped(store, begin, size=700):
     try:
         while begin + len(content) < store.end:
             at = begin + len(content)
-            content += bytes(store.log_bytes(at, shipping.reach(at, size)))
+            content += bytes(store.log_bytes(at, reach(shipping, at, size)))
     except CorruptRecord as damage:
         return content, damage.offset
     return content, None
+
+
+def reach(shipping, offset, size):
+    while not (count := shipping.reach(offset, size)):
+        pass
+    return count
 
 
 def filled(stores, sizes):
@@ -46,7 +53,7 @@ def test_a_sound_log_leaves_from_wherever_a_slave_begins(stores):
     assert store.scrubber.damaged == {}
 
 
-@pytest.mark.guards("Shipping._sound_record: found if found is not None and found <= last else None -> found")
+@pytest.mark.guards("Shipping._next_sound: place > last -> False")
 def test_what_lies_before_damage_leaves_and_nothing_of_it(stores, caplog):
     store, offsets, places = filled(stores, [300] * 40)
     rot(store, places[20])
@@ -62,6 +69,9 @@ def test_what_lies_before_damage_leaves_and_nothing_of_it(stores, caplog):
     stores.leave_damaged()
 
 
+@pytest.mark.guards(
+    "scrub._behind_large: commit_log.chunk(crc_at, PROPERTY_CRC_SIZE) == property_crc(crc) -> True"
+)
 def test_records_larger_than_a_look_are_compared_whole(stores):
     stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=32 << 20)
     store, offsets, places = filled(stores, [100, 3 << 20, 100, 3 << 20, 100])
@@ -70,6 +80,27 @@ def test_records_larger_than_a_look_are_compared_whole(stores):
         assert shipped(store, begin, 1 << 20) == (log[begin:], None)
     rot(store, places[3])
     assert shipped(store, offsets[1] + 9, 1 << 20) == (log[offsets[1] + 9 : offsets[3]], offsets[3])
+    stores.leave_damaged()
+
+
+@pytest.mark.guards("scrub._behind_large: min(STEP_BYTES, crc_at - at) -> crc_at - at")
+@pytest.mark.guards("Shipping._check: self._checked_from == offset -> True")
+def test_a_large_record_is_compared_in_many_calls_and_may_be_deleted_meanwhile(stores):
+    stores.settings = stores.settings.__class__(stores.settings.path, commit_log_file_size=4 << 20)
+    store, offsets, _ = filled(stores, [3 << 20, 100, 3 << 20, 100])
+    shipping = Shipping(store.scrubber)
+    calls = 1
+    while not shipping.reach(0, 700):
+        calls += 1
+    assert calls == (3 << 20) // STEP_BYTES + 2
+    shipping = Shipping(store.scrubber)
+    assert shipping.reach(offsets[1] - 9, 700) == 0
+    assert reach(shipping, offsets[2] + 5, 1 << 30) == offsets[3] - offsets[2] - 5, "another place"
+    shipping = Shipping(store.scrubber)
+    assert shipping.reach(offsets[1] - 9, 700) == 0
+    store._log.row.drop_first()
+    assert shipping.reach(offsets[1] - 9, 700) == 700, "the owner sees that it is gone"
+    assert store.scrubber.damaged == {}
     stores.leave_damaged()
 
 
@@ -85,7 +116,7 @@ def test_what_was_written_since_the_start_leaves_without_a_look_until_it_is_dist
     assert shipping.reach(begin + 5, 1 << 30) == 1 << 30
     rot(store, places[30])
     store._log.distrust()
-    assert shipping.reach(begin + 5, 400) == 400
+    assert reach(shipping, begin + 5, 400) == 400
     assert shipped(store, begin)[1] == places[30].offset
     stores.leave_damaged()
 
