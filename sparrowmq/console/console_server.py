@@ -32,7 +32,7 @@ from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
-from sparrowmq.console.http_connections import http_protocol
+from sparrowmq.console.http_connections import Handshake, http_protocol
 from sparrowmq.console.login.login_guard import Guard
 from sparrowmq.console.login.socket_sessions import BoundSockets
 from sparrowmq.console.login.trusted_proxies import TrustedProxies
@@ -173,16 +173,13 @@ class _Server(uvicorn.Server):
         config, loop = self.config, asyncio.get_running_loop()
 
         def protocol() -> asyncio.Protocol:
-            return config.http_protocol_class(  # type: ignore[call-arg]
+            connection: Any = config.http_protocol_class(  # type: ignore[call-arg]
                 config=config, server_state=self.server_state, app_state=self.lifespan.state
             )
+            return Handshake(connection, config.ssl, HANDSHAKE_S) if config.ssl is not None else connection
 
-        limit_s = HANDSHAKE_S if config.ssl is not None else None
         for each in sockets or []:
-            server = await loop.create_server(
-                protocol, sock=each, ssl=config.ssl, ssl_handshake_timeout=limit_s, backlog=config.backlog
-            )
-            self.servers.append(server)
+            self.servers.append(await loop.create_server(protocol, sock=each, backlog=config.backlog))
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
     head of a request    at most 64 KiB; h11 reads one request at a time, also of a client that sends many together
     waiting              at most 10 s for a whole head, however slowly its bytes come; 5 s for its first byte after an
                          answer, as uvicorn has it
-    connections          above the limit the oldest goes that has asked for nothing yet
+    connections          above the limit the oldest goes that has asked for nothing yet; TLS handshakes count, too
 
 uvicorn's other parser, httptools, has none of these limits.
 """
@@ -11,7 +11,8 @@ uvicorn's other parser, httptools, has none of these limits.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar, Final
+import ssl
+from typing import Any, ClassVar, Final, TypeAlias
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,31 +23,29 @@ from sparrowmq.remoting.limited_sessions import LimitedSessions
 HEAD_S: Final = 10.0
 
 
-def http_protocol(most: int, clock: Clock) -> type[H11Protocol]:
+def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
     """Return the class of the connections of one port, of which at most so many may be open."""
 
-    class Connection(_Connection):
-        all = LimitedSessions[_Connection](most, clock, lambda each: each.has_asked, "connections")
+    class Connection(HttpConnection):
+        all = LimitedSessions[_Counted](most, clock, lambda each: each.has_asked, "connections")
 
     return Connection
 
 
-class _Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One connection, until it becomes a WebSocket.
 
     Attributes:
         has_asked: a whole head has come.
     """
 
-    all: ClassVar[LimitedSessions[_Connection]]
+    all: ClassVar[LimitedSessions[_Counted]]
     has_asked = False
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        above = self.all.add(self)
-        if above is not None:
-            above.transport.abort()
+        _count(self, self.all)
         self._look()
 
     def data_received(self, data: bytes) -> None:
@@ -79,3 +78,63 @@ class _Connection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class Handshake(asyncio.Protocol):
+    """The protocol of an encrypted connection until its handshake has ended. It counts among the others of the port.
+
+    asyncio's own server shows a connection only after the handshake, so that any number could be in theirs.
+
+    Args:
+        connection: the protocol from then on.
+        limit_s: for the handshake.
+    """
+
+    has_asked = False
+
+    def __init__(self, connection: HttpConnection, context: ssl.SSLContext, limit_s: float) -> None:
+        self._connection = connection
+        self._context = context
+        self._limit_s = limit_s
+        self._early = b""
+        self._is_lost = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        transport.pause_reading()
+        _count(self, self._connection.all)
+        self._task = asyncio.get_running_loop().create_task(self._shake_hands())
+
+    def data_received(self, data: bytes) -> None:
+        """Keep bytes that came with the end of the handshake."""
+        self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        self._connection.all.discard(self)
+
+    async def _shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            encrypted = await loop.start_tls(
+                self.transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s
+            )
+        except OSError:  # the peer left, is no TLS client, or was too slow
+            self.transport.abort()
+            encrypted = None
+        self._connection.all.discard(self)
+        if encrypted is None or self._is_lost:
+            return
+        encrypted.set_protocol(self._connection)
+        self._connection.connection_made(encrypted)
+        if self._early:
+            self._connection.data_received(self._early)
+
+
+_Counted: TypeAlias = HttpConnection | Handshake
+
+
+def _count(new: _Counted, among: LimitedSessions[_Counted]) -> None:
+    above = among.add(new)
+    if above is not None:
+        above.transport.abort()

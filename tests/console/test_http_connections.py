@@ -1,6 +1,7 @@
 """The connections of the console's port, by bare sockets at uvicorn."""
 
 import asyncio
+import ssl
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -61,7 +62,7 @@ async def has_ended(connection):
     return True
 
 
-@pytest.mark.guards("_Connection._look: HEAD_S -> 1000 * HEAD_S")
+@pytest.mark.guards("HttpConnection._look: HEAD_S -> 1000 * HEAD_S")
 async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch):
     monkeypatch.setattr(http_connections, "HEAD_S", 0.2)
     async with served() as connect:
@@ -70,7 +71,7 @@ async def test_a_head_that_does_not_come_in_time_ends_its_connection(monkeypatch
         assert await has_ended(slow)
 
 
-@pytest.mark.guards("_Server.startup: ssl_handshake_timeout = None")
+@pytest.mark.guards("Handshake._shake_hands: self._limit_s -> 1000 * self._limit_s")
 async def test_a_tls_handshake_that_does_not_come_in_time_ends_its_connection(monkeypatch, tmp_path):
     monkeypatch.setattr(console_server, "HANDSHAKE_S", 0.2)
     made = certificates.authority(tmp_path)
@@ -80,7 +81,7 @@ async def test_a_tls_handshake_that_does_not_come_in_time_ends_its_connection(mo
         assert await has_ended(slow)
 
 
-@pytest.mark.guards("_Connection.data_received: drop self._look")
+@pytest.mark.guards("HttpConnection.data_received: drop self._look")
 async def test_a_connection_that_asks_again_and_again_stays(monkeypatch):
     monkeypatch.setattr(http_connections, "HEAD_S", 0.3)
     async with served() as connect:
@@ -127,8 +128,8 @@ async def test_requests_sent_together_are_read_one_by_one():
 
 
 @pytest.mark.guards(
-    "_Connection.connection_made: drop above.transport.abort",
-    "_Connection._look: self.has_asked or is_asked -> False",
+    "http_connections._count: drop above.transport.abort",
+    "HttpConnection._look: self.has_asked or is_asked -> False",
 )
 async def test_above_the_limit_the_oldest_goes_that_has_asked_for_nothing():
     async with served(most=2) as connect:
@@ -142,7 +143,57 @@ async def test_above_the_limit_the_oldest_goes_that_has_asked_for_nothing():
         assert await is_answered(known)
 
 
-@pytest.mark.guards("_Connection._leave: drop self.all.discard")
+@pytest.fixture
+def encrypted(tmp_path):
+    """The files of a server with TLS, and what a client of it trusts."""
+    authority = certificates.authority(tmp_path)
+    own = certificates.signed(tmp_path, "server", authority)
+    files = {"ssl_certfile": own.certificate, "ssl_keyfile": own.key}
+    return files, ssl.create_default_context(cafile=authority.certificate)
+
+
+@pytest.mark.guards("Handshake.connection_made: drop _count")
+@pytest.mark.guards("Handshake._shake_hands: drop self._connection.all.discard")
+async def test_connections_in_the_tls_handshake_count(encrypted):
+    files, trust = encrypted
+    async with served(most=3, **files) as connect:
+        silent = [await connect() for _ in range(3)]
+        await asyncio.sleep(0.05)
+        known = await connect()
+        assert await has_ended(silent[0]), "it goes although its handshake has not begun"
+        await known[1].start_tls(trust, server_hostname="127.0.0.1")
+        assert await is_answered(known)
+        late = [await connect() for _ in range(3)]
+        assert all([await has_ended(each) for each in (*silent[1:], late[0])])
+        assert await is_answered(known)
+
+
+@pytest.mark.guards("Handshake._shake_hands: drop self._connection.data_received")
+async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(encrypted):
+    files, trust = encrypted
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = trust.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    async with served(**files) as connect:
+        reader, writer = await connect()
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(1 << 16))
+        tls.write(ASKED)
+        writer.write(outgoing.read())
+        answer = b""
+        while not answer.endswith(b"ok"):
+            try:
+                answer += tls.read(1 << 16)
+            except ssl.SSLWantReadError:
+                incoming.write(await reader.read(1 << 16))
+        assert answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.guards("HttpConnection._leave: drop self.all.discard")
 async def test_a_connection_that_ended_leaves_its_place():
     async with served(most=1) as connect:
         for _ in range(3):
