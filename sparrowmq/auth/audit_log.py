@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -29,12 +29,13 @@ from typing import Any, Final
 from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
 from sparrowmq.auth.rotated_file import RotatedFile, denials_file
-from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind
+from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.recent import Recent
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.hosts import counted
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access
+from sparrowmq.protocol.requests.settings_text import of_request
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -56,7 +57,7 @@ _LEFT_OUT: Final = frozenset(
 )
 _SETTINGS: Final = frozenset(
     {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
-)  # their bodies have lines such as key=value
+)  # their bodies have settings
 
 _TRUSTED: Final = frozenset(int(row.code) for row in ROWS if row.access in ADMINISTRATORS)
 # Brokers send the others of the cluster all the time: registrations, and slaves' copies of the state of a master.
@@ -209,6 +210,13 @@ def _object(header: Request[Any], command: Command) -> dict[str, str]:
         if name not in _LEFT_OUT and value is not None and value != "":
             found[name] = shown(value, _MOST_TEXT)
     if command.code in _SETTINGS:
-        lines = bytes(command.body[:10_000]).decode("utf-8", "replace").splitlines()
-        found["settings"] = shown(" ".join(line.partition("=")[0].strip() for line in lines))
+        found["settings"] = shown(" ".join(_settings_in(command.body)))
     return found
+
+
+def _settings_in(body: bytes) -> Iterable[str]:
+    """The keys in a body of settings, as the server reads it: a value may also stand behind a colon or a blank."""
+    try:
+        return of_request(body)
+    except RemoteProtocolError:
+        return ("(unreadable)",)

@@ -80,10 +80,21 @@ def test_an_administrators_request_has_its_account_its_object_and_its_result(aud
     assert "a secret key" not in audit._files["admin"].path.read_text()
 
 
-def test_a_change_of_settings_shows_their_names_and_not_their_values(audit):
-    peer, command, _, header = received(UpdateBrokerConfig(), b"haSecret=abc\nlogLevel=DEBUG", ADMIN)
+@pytest.mark.guards("auth.audit_log._settings_in: drop of_request")
+@pytest.mark.parametrize(
+    ("body", "keys"),
+    [
+        (b"haSecret=abc\nlogLevel=DEBUG", "haSecret logLevel"),
+        (b"haSecret: abc\nlogLevel DEBUG", "haSecret logLevel"),
+        (b"haSecret=abc\\\n  def", "haSecret"),
+        (b"haSecret=\\uabc\\", "(unreadable)"),
+        (b"haSecret=" + b"abc" * 2000, "(unreadable)"),
+    ],
+)
+def test_a_change_of_settings_shows_their_names_and_not_their_values(audit, body, keys):
+    peer, command, _, header = received(UpdateBrokerConfig(), body, ADMIN)
     audit.begin(peer, command, header)(0, None)
-    assert written(audit)[0]["object"] == {"settings": "haSecret logLevel"}
+    assert written(audit)[0]["object"] == {"settings": keys}
 
 
 def test_a_denial_is_noted_and_counted(audit):

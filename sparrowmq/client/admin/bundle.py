@@ -35,12 +35,14 @@ _MOST_ROUTES: Final = 1000
 _AT_ONCE: Final = 32
 _METRICS_BYTES: Final = 16 << 20
 _METRICS: Final = "metricsExporterType"
-# `brokerSecretKey=...`, `"haSecret": "..."`, `password: ...`, in settings and logs.
+# `brokerSecretKey=...`, `"haSecret": "..."`, `password: ...`, in settings and logs; `\"password\":\"...\"` in JSON
+# inside JSON; and `https://user:password@host`.
 _NAMED_SECRET: Final = re.compile(
-    r"""((?:secret|password|passwd|token|credential)[\w.-]*["']?\s*[=:]\s*["']?)"""
-    r"""(?!\(hidden\))[^\s"',;}]+""",
+    r"""((?:secret|password|passwd|token|credential)[\w.-]*\\*["']?\s*[=:]\s*\\*["']?)"""
+    r"""(?!\(hidden\))(?:[^\s"',;}\\]|\\(?!["']))+""",
     re.IGNORECASE,
 )
+_URL_SECRET: Final = re.compile(r"(://[^/\s:@]*:)(?!\(hidden\)@)[^/\s@]+(?=@)")
 
 Texts: TypeAlias = dict[str, str]
 Work: TypeAlias = Callable[[], Awaitable[object]]
@@ -182,6 +184,7 @@ class Bundle:
     def _put(self, path: str, text: str) -> None:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
+        text = _URL_SECRET.sub(rf"\1{HIDDEN}", text)
         self.texts[path] = _NAMED_SECRET.sub(rf"\1{HIDDEN}", text)
 
 

@@ -16,6 +16,7 @@ def now_ms() -> int:
     return 0
 
 
+@pytest.mark.guards("Bundle._put: drop _URL_SECRET.sub")
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [
@@ -24,6 +25,10 @@ def now_ms() -> int:
         ('{"secretKey": "abcd", "topic": "t"}', '{"secretKey": "(hidden)", "topic": "t"}'),
         ("token: abcd; next", "token: (hidden); next"),
         ("haSecret=(hidden)", "haSecret=(hidden)"),
+        (r'{"told": "{\"password\": \"abcd\"}"}', r'{"told": "{\"password\": \"(hidden)\"}"}'),
+        (r"haSecret=ab\cd", "haSecret=(hidden)"),
+        ("metricsOtlpEndpoint=http://me:ab:cd@h:1/v1", "metricsOtlpEndpoint=http://me:(hidden)@h:1/v1"),
+        ("http://host:4318/v1/metrics", "http://host:4318/v1/metrics"),
         ("the account's own key mine is here", "the account's own key (hidden) is here"),
         ("accessKey=billing", "accessKey=billing"),
         ("sparrowmq_tokens 5", "sparrowmq_tokens 5"),
