@@ -121,28 +121,45 @@ class Audit:
         self, peer: Caller, command: Command, header: Request[Any] | None, error: AccessDenied
     ) -> None:
         """Count a denial, and note it."""
+        has_key = (
+            error.kind is not DenialKind.UNKNOWN_ACCOUNT or command.ext_fields().get(ACCESS_KEY) is not None
+        )
+        if self._is_noted(
+            _name(command.code), peer.address, peer.host, error, command.code in _TRUSTED, has_key
+        ):
+            self._add(_DENIED, self._line(_DENIED, peer, command, header) | _result(error))
+
+    def denied_call(self, method: str, address: str, host: bytes, error: AccessDenied) -> None:
+        """Count a call that the gRPC port denies because of its signature, and note it."""
+        if self._is_noted(method, address, host, error):
+            line = {"time": self._time(), "event": _DENIED, "address": address, "request": method}
+            self._add(_DENIED, line | _result(error))
+
+    def _is_noted(
+        self,
+        request: str,
+        address: str,
+        host: bytes,
+        error: AccessDenied,
+        is_trusted: bool = False,
+        has_key: bool = True,
+    ) -> bool:
+        """Count a denial, and log it. Returns whether it gets a line of the file."""
         self.denials[error.kind.value] += 1
         remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
-        who = f"{_name(command.code)} of {peer.address}"
-        if error.kind is DenialKind.UNKNOWN_ACCOUNT and command.ext_fields().get(ACCESS_KEY) is None:
-            who += ", which sends no access key"
+        who = f"{request} of {address}" + ("" if has_key else ", which sends no access key")
         self.again.note(f"requests are denied again and again, the last one is {who}: {remark}")
-        number, left_out = self._limits[command.code in _TRUSTED].count(peer.host[:-PORT_BYTES])
+        number, left_out = self._limits[is_trusted].count(host[:-PORT_BYTES])
         if number > MOST_A_MINUTE:
-            return
+            return False
         if left_out:
-            address = peer.address.rpartition(":")[0]
-            self._add(
-                _DENIED, {"time": self._time(), "event": "left_out", "address": address, "count": left_out}
-            )
-        result = {"result": error.code, "reason": error.kind.value, "remark": remark}
-        self._add(_DENIED, self._line(_DENIED, peer, command, header) | result)
+            place = {"address": address.rpartition(":")[0], "count": left_out}
+            self._add(_DENIED, {"time": self._time(), "event": "left_out"} | place)
         if number <= MOST_LOGGED:
             more = f" ({left_out} more were not noted)" if left_out else ""
             last = "; more of this address in the next minute are not logged" if number == MOST_LOGGED else ""
-            log.warning(
-                "request %s of %s is denied: %s%s%s", _name(command.code), peer.address, remark, more, last
-            )
+            log.warning("request %s of %s is denied: %s%s%s", request, address, remark, more, last)
+        return True
 
     def write(self) -> None:
         """Append the waiting lines to their files. Blocks: call it in a thread. Never raises."""
@@ -195,6 +212,11 @@ class _Limit:
             del self._counts[next(iter(self._counts))]
         self._counts[key] = end, number + 1
         return number + 1, left_out
+
+
+def _result(error: AccessDenied) -> dict[str, Any]:
+    remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
+    return {"result": error.code, "reason": error.kind.value, "remark": remark}
 
 
 def _name(code: int) -> str:

@@ -68,7 +68,7 @@ async def open_grpc(
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
         find = account_of(lambda: access.accounts, clock, freshness, access.has_users)
-        quotas = broker.server.quotas
-        opened.account_of = find if quotas is None else counting(find, quotas, clock)
+        assert broker.server.quotas is not None and access.audit is not None, "the broker has set them"
+        opened.account_of = counting(find, broker.server.quotas, clock, access.audit)
     await stack.enter_async_context(opened)
     return opened.address, opened.problem

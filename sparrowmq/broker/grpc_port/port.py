@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final, Self
 
+from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.grpc_signature import AUTHORIZATION, Freshness, grpc_principal
 from sparrowmq.broker.grpc_port.local_brokers import AccountOf, Home, LocalBrokers, Signer
 from sparrowmq.errors import AccessDenied
@@ -21,6 +22,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.safe_text import shown
 
 LOOK_S: Final = 30.0
 
@@ -90,8 +92,8 @@ def account_of(
     return find
 
 
-def counting(find: AccountOf, quotas: Quotas, clock: Clock) -> AccountOf:
-    """Return `find` with a limit: denied calls count for the quota of their address, as denied requests do."""
+def counting(find: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
+    """Return `find` with a limit and a log: denied calls count for the quota of their address, as denied requests."""
 
     def counted(call: Call) -> Signer | None:
         host, now = hosts.pack(str(call.peer)), clock.monotonic()
@@ -99,8 +101,9 @@ def counting(find: AccountOf, quotas: Quotas, clock: Clock) -> AccountOf:
             quotas.admit(host, now)
         try:
             account = find(call)
-        except AccessDenied:
+        except AccessDenied as error:
             call.peer.is_trusted = False
+            audit.denied_call(shown(call.method), str(call.peer), host, error)
             quotas.denied(host, None, 0, now)
             raise
         call.peer.is_trusted = call.peer.is_trusted or account is not None

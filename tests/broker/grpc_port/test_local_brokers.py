@@ -1,6 +1,7 @@
 """The one broker behind its port, for each of its clients."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -77,6 +78,7 @@ async def test_account_of_a_call_decides_what_it_may_do(tmp_path, has_users):
 @pytest.mark.guards(
     "port.counting: drop quotas.admit",
     "port.counting: drop quotas.denied",
+    "port.counting: drop audit.denied_call",
     "port.counting: drop call.peer.is_trusted = False",
 )
 async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
@@ -93,6 +95,15 @@ async def test_denied_calls_use_the_quota_of_their_address(tmp_path):
             assert await ask(GrpcClient(other, "c", **right)) == 40402
             codes = [await ask(thief) for _ in range(20)]
             assert codes == [40100] * 10 + [42900] * 10
+            store = running.brokers[0].settings.store_path
+            async with asyncio.timeout(20):
+                while not (lines := list(store.glob("audit-denied.log"))) or "QueryRoute" not in (
+                    lines[0].read_text()
+                ):
+                    await asyncio.sleep(0.05)
+            noted = [json.loads(line) for line in lines[0].read_text().splitlines()]
+            assert {each["reason"] for each in noted} == {"wrong_signature"}
+            assert noted[0]["request"] == "/apache.rocketmq.v2.MessagingService/QueryRoute"
             assert await ask(GrpcClient(other, "c", **right)) == 42900
             assert await ask(operator) == 40402
 
