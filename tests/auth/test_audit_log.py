@@ -108,7 +108,7 @@ def test_a_denial_is_noted_and_counted(audit):
     assert set(audit.denials) == {kind.value for kind in DenialKind}
 
 
-@pytest.mark.guards("auth.audit_log.Audit.denied: number > MOST_A_MINUTE -> False")
+@pytest.mark.guards("auth.audit_log.Audit._is_noted: number > MOST_A_MINUTE -> False")
 async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, caplog):
     for number in range(1500):
         deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
@@ -178,7 +178,7 @@ def test_a_disk_that_fails_costs_lines_of_both_files(tmp_path, clock):
     assert audit.problem == "" and not audit.is_due
 
 
-@pytest.mark.guards("auth.audit_log.Audit.denied: drop self.again.note")
+@pytest.mark.guards("auth.audit_log.Audit._is_noted: drop self.again.note")
 async def test_many_denials_within_seconds_show_until_they_stop(audit, clock):
     for number in range(auditing.AGAIN):
         assert audit.again.last == ""

@@ -57,7 +57,7 @@ async def test_a_bucket_fills_evenly_and_not_above_its_amount():
     assert not bucket.take(1, 99.0), "a request that was read before the last one"
 
 
-@pytest.mark.guards("Quotas._use: drop usage.requests is not None and not usage.requests.take(1.0, now)")
+@pytest.mark.guards("Usage.take: self.requests is not None and (not self.requests.take(1.0, now)) -> False")
 async def test_an_account_makes_so_many_requests_a_second(caplog):
     limits, session = quotas("account:billing requests=3/s"), connection(Account("billing"))
     for _ in range(3):
@@ -104,7 +104,7 @@ async def test_the_bytes_of_answers_count_too():
     limits.check(session, Command(RequestCode.PULL_MESSAGE), pull_request())
 
 
-@pytest.mark.guards("Quotas.check: len(properties or '') -> 0")
+@pytest.mark.guards("quotas._size: len(properties or '') -> 0")
 async def test_properties_count_like_the_body():
     limits, session = quotas("topic:orders bytes=100/s"), connection()
     limits.check(session, Command(310), send_request("orders", properties={"a": "x" * 250}))
@@ -112,8 +112,8 @@ async def test_properties_count_like_the_body():
 
 
 @pytest.mark.guards(
-    "Quotas.pulled: held if held is not None else self._usages(peer, topic, now) -> "
-    "self._usages(peer, topic, now)"
+    "Quotas.pulled: held if held is not None else self._usages(peer.host, peer.principal, topic, now) -> "
+    "self._usages(peer.host, peer.principal, topic, now)"
 )
 async def test_a_request_that_has_waited_counts_for_the_account_that_sent_it():
     limits, reader = quotas("account:reader bytes=100/s"), Account("reader")

@@ -58,17 +58,17 @@ async def open_grpc(
     from sparrowmq.broker.grpc_port.port import GrpcPort, account_of, counting
     from sparrowmq.grpc.port import Place
 
-    clock, port = broker.clock, broker.server.port
+    clock, port, quotas = broker.clock, broker.server.port, broker.server.quotas
     host = settings.address(port).rpartition(":")[0]
     connect = partial(Session, broker.server.dispatch, clock, SessionLimits(), turn=broker.turn)
     where = (host.strip("[]"), port)
     home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
     place = Place(settings.bind_address, settings.grpc_port, host, broker.share)
-    opened = GrpcPort(home, clock, broker.tls, broker.turn, place, broker.server.quotas)
+    opened = GrpcPort(home, clock, broker.tls, broker.turn, place, quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
         find = account_of(lambda: access.accounts, clock, freshness, access.has_users)
-        assert broker.server.quotas is not None and access.audit is not None, "the broker has set them"
-        opened.account_of = counting(find, broker.server.quotas, clock, access.audit)
+        assert quotas is not None and access.audit is not None, "the broker has set them"
+        opened.account_of = counting(find, quotas, clock, access.audit)
     await stack.enter_async_context(opened)
     return opened.address, opened.problem
