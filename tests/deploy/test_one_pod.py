@@ -28,6 +28,7 @@ MANIFEST = (DEPLOY / "kubernetes" / "one-pod.yaml").read_text()
 PORTS = ("9876", "10909", "10911", "10912", "5557", "5558")  # 10912 is for slaves: the next port of 10911
 LIMIT_S = 30.0
 METRICS_KEY = "metricsPromExporterPort"
+FILES = "mappedFileSizeCommitLog=1m\nmaxHashSlotNum=5000\nmaxIndexNum=20000\n"  # 1.7 GB otherwise
 # Only the folder $0 can be written, as with readOnlyRootFilesystem and two volumes.
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind / && exec "$@"'
 
@@ -89,7 +90,8 @@ def started(folder: Path, stack: ExitStack, prefix: Sequence[str] = ()) -> Pod:
         # The image has ports of its own; here another program may have them.
         port = ports["9876" if name.startswith("namesrv") else "10911"]
         metrics = "" if METRICS_KEY in content else f"{METRICS_KEY}={ports['5557']}\n"
-        (folder / "settings" / name).write_text(f"{content}\nlistenPort={port}\n{metrics}")
+        small = "" if name.startswith("namesrv") else FILES
+        (folder / "settings" / name).write_text(f"{content}\nlistenPort={port}\n{metrics}{small}")
     containers = found["Deployment"]["spec"]["template"]["spec"]["containers"]
     pod = Pod(ports, {each["name"]: each for each in containers})
     for each in containers:

@@ -216,6 +216,7 @@ async def test_a_server_works_within_the_limits_of_its_unit(unit, tmp_path):
     if server == "mqbroker":
         more = {"storePathRootDir": tmp_path / "store", "brokerName": "broker-a", "fastListenPort": "off"}
         more |= {"metricsExporterType": "PROM", "metricsPromExporterPort": names, "haListenPort": "off"}
+        more |= {"mappedFileSizeCommitLog": "1m", "maxHashSlotNum": 5000, "maxIndexNum": 20000}
         words = [f"--set={key}={value}" for key, value in ({"listenPort": port} | more).items()]
     calls = tmp_path / "calls"
     with ExitStack() as stack:

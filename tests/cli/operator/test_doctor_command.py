@@ -121,7 +121,9 @@ def examined(wires: Wires, folder: Path, told: str, *settings: str) -> list[dict
     with server.inside():
         subprocess.run(["ip", "addr", "replace", f"{told}/32", "dev", "lo"], check=True)
     namesrv = f"{server.address}:9876"
-    sets = [f"--set={each}" for each in (f"brokerIP1={told}", f"storePathRootDir={folder}", *settings)]
+    small = "mappedFileSizeCommitLog=1m", "maxHashSlotNum=5000", "maxIndexNum=20000"
+    of_broker = f"brokerIP1={told}", f"storePathRootDir={folder}", *small, *settings
+    sets = [f"--set={each}" for each in of_broker]
     listening = "bindAddress=0.0.0.0"
     with (
         running(server, "namesrv", f"--set={listening}"),

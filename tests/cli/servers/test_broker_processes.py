@@ -164,6 +164,7 @@ def test_an_index_that_was_cut_is_named_as_a_cause(caplog):
 @pytest.fixture
 def two_of(start, tmp_path):
     sets = {"listenPort": 0, "fastListenPort": "off", "haListenPort": "off", "brokerName": "b"}
+    sets |= {"mappedFileSizeCommitLog": "1m", "maxHashSlotNum": 5000, "maxIndexNum": 20000}
     sets["storePathRootDir"] = tmp_path / "store"
     changes = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     return lambda: start("broker", "--brokers", "2", *changes)
