@@ -20,8 +20,9 @@ import itertools
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sparrowmq.errors import DiskFull, StoreError
@@ -30,6 +31,7 @@ from sparrowmq.store.layout import SECTOR
 from sparrowmq.store.vfs import File, Stamp
 
 Effect = tuple[Any, ...]
+folder_of: Callable[[str], str] = cache(os.path.dirname)  # asked millions of times
 _LOCK = -2  # the descriptor of the lock file: what it holds matters to Java's stores alone
 
 
@@ -107,7 +109,7 @@ class RecordVfs:
 
     def create(self, path: str, size: int, allocate: bool) -> File:
         assert path not in self.names, f"{path} exists"
-        assert os.path.dirname(path) in self.folders, f"no folder for {path}"
+        assert folder_of(path) in self.folders, f"no folder for {path}"
         self._demand_room(path)
         number = len(self.data)
         if allocate:
@@ -180,7 +182,7 @@ class RecordVfs:
     def make_folder(self, path: str) -> None:
         if path not in self.folders:
             self._demand_room(path)
-            self.make_folder(os.path.dirname(path))
+            self.make_folder(folder_of(path))
             self.folders.add(path)
             self.note("make_folder", path)
 
@@ -191,9 +193,7 @@ class RecordVfs:
 
     def list_folder(self, path: str) -> list[str]:
         return sorted(
-            os.path.basename(p)
-            for p in {*self.names, *self.folders}
-            if os.path.dirname(p) == path and p != "/"
+            os.path.basename(p) for p in {*self.names, *self.folders} if folder_of(p) == path and p != "/"
         )
 
     def _demand_room(self, path: str) -> None:
@@ -331,7 +331,7 @@ class Disk:
             if number in data:
                 data[number] = _assemble(versions, {key: chosen[number, key] for key in versions})
         folders = {path for path in folders if _is_rooted(path, folders)}
-        files = {path: data[number] for path, number in names.items() if os.path.dirname(path) in folders}
+        files = {path: data[number] for path, number in names.items() if folder_of(path) in folders}
         return DiskState(folders, files)
 
 
@@ -402,7 +402,7 @@ def _content(durable: bytes, changes: list[Effect]) -> bytearray:
 
 def _folder(name: Effect) -> str:
     path: str = name[2] if name[0] == "create" else name[1]
-    return os.path.dirname(path)
+    return folder_of(path)
 
 
 def _link(folders: set[str], names: dict[str, int], name: Effect) -> None:
@@ -419,4 +419,4 @@ def _link(folders: set[str], names: dict[str, int], name: Effect) -> None:
 
 
 def _is_rooted(path: str, folders: set[str]) -> bool:
-    return path == "/" or (path in folders and _is_rooted(os.path.dirname(path), folders))
+    return path == "/" or (path in folders and _is_rooted(folder_of(path), folders))
