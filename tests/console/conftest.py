@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from tests.console.looks import look, two
 from tests.console.visiting import CHROMIUM, WIDE, Stage, Visit, cookie_of, staged
@@ -31,26 +31,38 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def windows() -> AsyncIterator[dict[object, Page]]:
+    """A window for each visitor, used by one test after the other: a new one costs a second of CPU time."""
+    kept: dict[object, Page] = {}
+    yield kept
+    for page in kept.values():
+        await page.context.close()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def visit(stage: Stage, chromium: Browser) -> AsyncIterator[Callable[..., Coroutine[Any, Any, Visit]]]:
-    """`await visit("boss")`: somebody who has logged in."""
-    contexts = []
-    visits: list[Visit] = []
+async def visit(
+    stage: Stage, chromium: Browser, windows: dict[object, Page]
+) -> AsyncIterator[Callable[..., Coroutine[Any, Any, Visit]]]:
+    """`await visit("boss")`: the window of a visitor who has logged in; `visit(None)`: a new visitor."""
+    visits: dict[object, Visit] = {}
 
     async def begin(name: str | None, width: dict[str, int] = WIDE, dark: bool = False) -> Visit:
-        context = await chromium.new_context(
-            viewport=width,  # type: ignore[arg-type]
-            color_scheme="dark" if dark else "light",
-        )
-        contexts.append(context)
-        if name is not None:
-            await context.add_cookies([cookie_of(stage.url, name)])
-        page = await context.new_page()
+        visitor = name or object()
+        assert visitor not in visits, f"{name} has one window"
+        if visitor not in windows:
+            context = await chromium.new_context()
+            if name is not None:
+                await context.add_cookies([cookie_of(stage.url, name)])
+            windows[visitor] = await context.new_page()
+        page = windows[visitor]
         page.set_default_timeout(20_000)
-        visits.append(Visit(page, stage.url))
-        return visits[-1]
+        await page.set_viewport_size(width)  # type: ignore[arg-type]
+        await page.emulate_media(color_scheme="dark" if dark else "light")
+        visits[visitor] = Visit(page, stage.url)
+        return visits[visitor]
 
     yield begin
-    for context in contexts:
-        await context.close()
-    assert [wrong for each in visits for wrong in each.wrong] == []
+    for each in visits.values():
+        await each.leave()
+    assert [wrong for each in visits.values() for wrong in each.wrong] == []

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import ConsoleMessage, Page, Request
+from playwright.async_api import ConsoleMessage, Error, Page, Request
 
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.cluster.credentials import Credentials
@@ -64,9 +64,21 @@ class Visit:
         self.page = page
         self.url = url
         self.wrong: list[str] = []
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("request", self._asked)
+        self._heard = {"console": self._said, "pageerror": self._erred, "request": self._asked}
+        for event, hear in self._heard.items():
+            page.on(event, hear)  # type: ignore[call-overload]
+
+    async def leave(self) -> None:
+        """Leave an empty window to the next visit."""
+        await self.page.goto("about:blank")
+        for page in self.page.context.pages:
+            if page is not self.page:
+                await page.close()
+        for event, hear in self._heard.items():
+            self.page.remove_listener(event, hear)
+
+    def _erred(self, error: Error) -> None:
+        self.wrong.append(str(error))
 
     def _said(self, said: ConsoleMessage) -> None:
         if said.type == "error":
