@@ -102,15 +102,15 @@ def test_damaged_bytes_give_the_same_messages_and_the_same_errors(encoded, data)
     assert in_one_pass(bytes(body[:cut]))[0] == one_by_one(bytes(body[:cut]))
 
 
-@pytest.mark.parametrize("at", [*range(112), -1, -2, -30])
 @pytest.mark.parametrize("value", [0, 0x7F, 0xFF, 0x30])
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "[::1]:1"])
-def test_each_damaged_byte_of_a_head_or_an_end_gives_the_same_errors(at, value, host):
+def test_each_damaged_byte_of_a_head_or_an_end_gives_the_same_errors(value, host):
     sound = records.encoded(body=b"b" * 20, properties=b"TAGS\x01a\x02", store_host=hosts.pack(host))
-    damaged = bytearray(sound)
-    damaged[at] = value
-    body = sound + bytes(damaged) + sound
-    assert in_one_pass(body)[0] == one_by_one(body)
+    for at in (*range(112), -1, -2, -30):
+        damaged = bytearray(sound)
+        damaged[at] = value
+        body = sound + bytes(damaged) + sound
+        assert in_one_pass(body)[0] == one_by_one(body), f"byte {at}"
 
 
 def test_the_shortest_record_is_decoded():
