@@ -280,7 +280,12 @@ async def test_more_or_fewer_handlers_run_as_soon_as_it_is_wanted(background, in
 
 async def test_handlers_that_are_idle_go_at_once_and_the_others_are_waited_for(background):
     shop = Shop(1)
-    workers = shop.workers(lambda message: shop.clock.sleep(1), background, concurrency=3)
+
+    # A plain function would run in a thread, and perhaps begin to sleep after the clock moved.
+    async def sleep(message):
+        await shop.clock.sleep(1)
+
+    workers = shop.workers(sleep, background, concurrency=3)
     await until(lambda: not shop.waiting)
     workers.resize(1)
     workers.resize(2)
