@@ -28,6 +28,7 @@ from sparrowmq.testing import Cluster
 KEYS = ("administrator", "secretOfAdmin")
 DEAD = 1200  # letters of group many
 PASSWORD = "a long password"
+HA_SECRET = "a secret between two brokers"
 HOSTILE = "<img/src=x/onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 ACCOUNTS = """
 globalWhiteRemoteAddresses: [{white}]
@@ -46,7 +47,7 @@ class Servers(Cluster):
         file.write_text(ACCOUNTS.format(white=white))
         plain = super()._broker_settings(name)
         return replace(
-            plain, acl=True, acl_file=file, ha_secret="between them" if name == "broker-1" else None
+            plain, acl=True, acl_file=file, ha_secret=HA_SECRET if name == "broker-1" else None
         )
 
     def slave_settings(self) -> BrokerSettings:
@@ -58,7 +59,7 @@ class Servers(Cluster):
             broker_id=1,
             port=0,
             store_path=self._path / "slave",
-            ha_secret="between them",
+            ha_secret=HA_SECRET,
         )
 
 

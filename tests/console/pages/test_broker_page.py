@@ -1,6 +1,7 @@
 import pytest
 
 from sparrowmq.console.pages.broker_page import setting_rows
+from tests.console.stage import HA_SECRET
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -20,7 +21,7 @@ async def test_a_setting_is_changed_while_the_broker_runs(visit, stage):
     boss = await visit("boss")
     await boss.go("cluster/broker-0?filter=fileReserved")
     await boss.sees("fileReservedTime", "72")
-    assert await boss.page.get_by_text("between them").count() == 0
+    assert await boss.page.get_by_text(HA_SECRET).count() == 0
     await boss.press("Change a setting")
     await boss.fill("Setting", "fileReservedTime")
     await boss.page.get_by_role("option", name="fileReservedTime").click()
