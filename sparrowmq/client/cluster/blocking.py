@@ -35,7 +35,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.names import DEFAULT_TOPIC, REPLY_SUFFIX
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import (
     GetAllTopicListFromNameserver,
@@ -116,6 +116,7 @@ class BlockingNetwork:
         self._links: dict[str, Link] = {}
         self._routes: dict[str, Route] = {}  # as last answered, for outages of name servers
         self._topics: list[str] | None = None
+        self._own_topics: set[str] = set()  # of brokers, also of those that have gone: their topics may go later
         self._brokers: dict[str, Addresses] = {}
         self._doubtful: set[str] = set()  # brokers that may have moved
         self._names_due_s = 0.0  # name servers are asked again for known routes after this time
@@ -157,11 +158,19 @@ class BlockingNetwork:
             return self._own_or_template(topic)  # The brokers may have come after the request for the topic.
 
     def topics(self) -> list[str]:
-        """The names of all topics, or the last known ones if no name server answers. Raises: NetworkError."""
+        """The names of all topics, or the last known ones if no name server answers. Raises: NetworkError.
+
+        The topics that brokers make for themselves, as that of their own name, are left out.
+        """
 
         def ask(timeout_s: float) -> list[str]:
             _, body = self.call_name_server(GetAllTopicListFromNameserver(), timeout_s)
-            self._topics = sorted(TopicList.decode(body).topic_list)
+            table = self._cluster_table(timeout_s)
+            clusters = table.cluster_addr_table
+            self._own_topics.update(
+                table.broker_addr_table, clusters, (name + REPLY_SUFFIX for name in clusters)
+            )
+            self._topics = sorted(set(TopicList.decode(body).topic_list) - self._own_topics)
             return self._topics
 
         return self._remembering(ask, self._topics)
@@ -404,8 +413,11 @@ class BlockingNetwork:
 
     def _all_brokers(self) -> dict[str, Addresses]:
         """Ask for the addresses of all brokers. Raises: NetworkError."""
-        table = ClusterTable.decode(self.call_name_server(GetBrokerCluster())[1])
+        table = self._cluster_table()
         return addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+
+    def _cluster_table(self, timeout_s: float = CALL_TIMEOUT_S) -> ClusterTable:
+        return ClusterTable.decode(self.call_name_server(GetBrokerCluster(), timeout_s)[1])
 
     def _ask_for_route(self, topic: str, timeout_s: float = CALL_TIMEOUT_S) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)

@@ -55,6 +55,16 @@ def test_a_name_server_that_is_down_is_passed_over(peer, connect):
         assert connect(["127.0.0.1:1", peer.address]).topics() == ["T"]
 
 
+@pytest.mark.guards("BlockingNetwork.topics: drop update")
+def test_topics_of_a_broker_itself_are_none_of_users_also_when_it_has_gone(peer, connect):
+    for topic in ("T", BROKER):
+        peer.store(topic, 0, [])
+    network = connect()
+    assert network.topics() == ["T"]
+    peer.brokers.clear()
+    assert network.topics() == ["T"]
+
+
 def test_all_name_servers_down_is_an_error_after_the_retries():
     waits: list[float] = []
     unreachable = BlockingNetwork(

@@ -29,6 +29,13 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.guards("BlockingNetwork.topics: drop update")
+def test_the_topics_that_a_broker_makes_for_itself_become_no_tables(namesrv, tmp_path):
+    *tables, last = checked(settings(namesrv, tmp_path, {".*": {}}))
+    assert [line.partition(":")[0] for line in tables] == ["orders-a", "orders-b", "tmp-1"]
+    assert ", 0 of users become no tables" in last
+
+
 def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
     root = tmp_path / "orders-a"
     keep(state_of(root), Settled("orders-a", "delta", "raw", None))
