@@ -98,6 +98,7 @@ class Pulls:
         self._full_answers = 0
         self._failures = 0
         self._short_answers = 0  # which said that the queue ends before the rows asked for
+        self._gap: Range | None = None  # rows that are gone, and that were not told yet
 
     def answers(self) -> Iterator[Pulled]:
         """Yield the answers of the brokers, in the order of the ranges.
@@ -118,7 +119,9 @@ class Pulls:
                 self._network.recovered()
             self._failures = self._short_answers = 0
             if pulled is not None:
+                self._tell_gap()
                 yield pulled
+        self._tell_gap()
 
     def _fill(self) -> None:
         while self._to_do and len(self._under_way) < self._depth and not self._is_stuck:
@@ -207,8 +210,7 @@ class Pulls:
         if next_offset <= ask.range.start:
             raise NotReady(f"{_place(ask)} has no messages of {ask.range} now and names no others")
         if not self._is_filtered:
-            last = min(next_offset, ask.range.end) - 1
-            lose(f"offsets {ask.range.start} to {last} of {ask.range.queue} are gone", fail=self._fails)
+            self._lack(ask, min(next_offset, ask.range.end))
         self._go_on(ask, next_offset)
 
     def _moved(self, ask: _Ask, bounds: Bounds) -> None:
@@ -218,7 +220,26 @@ class Pulls:
                 raise NotThere(bounds)
             behind = f"its master is away, and its slave has {ask.range.queue} only up to {bounds.end}"
             raise BrokerUnreachable(ask.range.queue.broker_name, behind)
-        self._go_on(ask, settle(ask.range.queue, ask.range.start, bounds, fail=self._fails))
+        # An ask behind this one may have been answered before its rows went.
+        self._lack(ask, bounds.start if self._fails else min(bounds.start, ask.range.end))
+        self._go_on(ask, bounds.start)
+
+    def _lack(self, ask: _Ask, end: int) -> None:
+        """Note that the rows of an ask up to `end` are gone. Raises: RowsLost, the options want to know."""
+        gap = replace(ask.range, end=end)
+        if self._fails:
+            lose(_gone(gap), fail=True)
+        if self._gap is not None and self._gap.queue == gap.queue and self._gap.end == gap.start:
+            gap = replace(gap, start=self._gap.start)
+        else:
+            self._tell_gap()
+        self._gap = gap
+
+    def _tell_gap(self) -> None:
+        """Log the noted gap, once for all of its asks."""
+        if self._gap is not None:
+            lose(_gone(self._gap), fail=False)
+            self._gap = None
 
     def _knows(self, ask: _Ask) -> bool:
         """Whether the broker knows best that the topic of a pull is gone: it has had it, and it is no slave."""
@@ -280,3 +301,7 @@ class Pulls:
 
 def _place(ask: _Ask) -> str:
     return ask.link.address if ask.link else ask.range.queue.broker_name
+
+
+def _gone(gap: Range) -> str:
+    return f"offsets {gap.start} to {gap.end - 1} of {gap.queue} are gone"

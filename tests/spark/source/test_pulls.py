@@ -139,6 +139,20 @@ def test_rows_removed_by_retention_end_the_query_or_are_left_out(peer, pull):
     assert pull(span(0, 30), span(60, 100), failOnDataLoss="false") == expected(span(60, 100))
 
 
+@pytest.mark.guards("Pulls._lack: drop replace(gap, start=self._gap.start)")
+@pytest.mark.guards("Pulls._moved: min(bounds.start, ask.range.end) -> bounds.start")
+def test_rows_that_were_removed_are_told_once_and_exactly(peer, pull, caplog):
+    fill(peer, 300, 20)
+    peer.delete("T", 0, 140)
+    ranges = span(0, 30), span(50, 100), span(100, 300), span(0, 20, 1)
+    rows = pull(*ranges, failOnDataLoss="false", pullBatchSize="10")
+    assert rows == expected(span(140, 300), span(0, 20, 1))
+    assert caplog.messages == [
+        "data lost: offsets 0 to 29 of T@broker-a[0] are gone",
+        "data lost: offsets 50 to 139 of T@broker-a[0] are gone",
+    ]
+
+
 def test_rows_that_a_broker_lost_at_its_end_are_waited_for_first(peer, pull):
     fill(peer, 100)
     with pytest.raises(RowsLost, match="ends at offset 100, but was read or asked for up to 120"):
