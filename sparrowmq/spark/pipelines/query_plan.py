@@ -46,6 +46,17 @@ def scans(rows: DataFrame) -> int:
     return sum(node.getClass().getSimpleName() == _SCAN for root in _roots(rows) for node in _nodes(root))
 
 
+def conditions(rows: DataFrame) -> frozenset[str]:
+    """The names of the columns in the conditions of a query."""
+    return frozenset(
+        each.name()
+        for root in _roots(rows)
+        for node in _nodes(root)
+        if node.getClass().getSimpleName() == "Filter"
+        for each in _each(node.references().toSeq())
+    )
+
+
 def needed_columns(rows: DataFrame) -> Needed:
     """The columns that a query needs of each topic that it reads from brokers or files."""
     found: Needed = {}

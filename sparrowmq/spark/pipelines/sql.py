@@ -36,6 +36,7 @@ from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session,
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import parallel_tasks
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
+from sparrowmq.spark.source.pushdown import CHOOSING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -118,7 +119,11 @@ def sql(
         views[rows] = _view(rows, given, report)
         views[rows].show(session, rows)
     chosen = _chosen(session, query, rows, views)
-    return Answer(rows, report, {name: view.described for name, view in views.items()}, chosen)
+    may_read_less = report.read is not None and _is_narrowed(rows, views)
+    if may_read_less:
+        report.read = None
+    at_most = "at most " if may_read_less else ""
+    return Answer(rows, report, {name: at_most + view.described for name, view in views.items()}, chosen)
 
 
 def _keep_apart(session: SparkSession, query: str) -> None:
@@ -135,10 +140,21 @@ def _keep_apart(session: SparkSession, query: str) -> None:
 def _chosen(session: SparkSession, query: str, rows: DataFrame, views: Mapping[str, _View]) -> DataFrame:
     """The rows of a query by less reading: fewer columns, and conditions where no other read could get them."""
     needed = query_plan.needed_columns(rows) if query_plan.takes_columns_by_name(query) else {}
-    pushdown = {"pushdown": "true"} if query_plan.scans(rows) == len(views) else {}
+    pushdown = {"pushdown": "true"} if _is_pushed_down(rows, views) else {}
     for name, view in views.items():
         view.narrow(session, name, needed.get(name), pushdown)
     return session.sql(query)
+
+
+def _is_pushed_down(rows: DataFrame, views: Mapping[str, _View]) -> bool:
+    """Whether the conditions of a query limit the reading: each topic is read once."""
+    return query_plan.scans(rows) == len(views)
+
+
+def _is_narrowed(rows: DataFrame, views: Mapping[str, _View]) -> bool:
+    """Whether a query may read less than its topics have. Only the source knows how much less."""
+    used = {name.lower() for name in query_plan.conditions(rows)}
+    return _is_pushed_down(rows, views) and not used.isdisjoint(CHOOSING)
 
 
 def _asked(session: SparkSession, query: str, known: Collection[str]) -> DataFrame | str:

@@ -42,6 +42,7 @@ _OF_RANGES: Final[Mapping[str, Callable[[Range], Any]]] = {
 }
 _OFFSETS: Final = frozenset({"queueoffset", "offset"})
 _TIMES: Final = frozenset({"storetimestamp", "timestamp"})
+CHOOSING: Final = frozenset({*_OF_RANGES, *_OFFSETS, *_TIMES, "tags"})  # the columns by which less is read
 _COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
     EqualNullSafe: operator.eq,

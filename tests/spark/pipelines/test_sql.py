@@ -62,7 +62,7 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
         assert sorted(int(row.body) for row in rows) == list(range(50))
 
 
-@pytest.mark.guards("sql._chosen: query_plan.scans(rows) == len(views) -> views")
+@pytest.mark.guards("sql._is_pushed_down: return True")
 @pytest.mark.parametrize(
     "query",
     [
@@ -91,6 +91,18 @@ def test_only_what_a_query_asks_for_is_read(topic, ask):
     answer = ask(asked)
     assert answer.chosen.rdd.getNumPartitions() == 1
     assert len(list(answer.each())) <= 2
+
+
+@pytest.mark.guards("sql.sql: drop report.read = None")
+def test_messages_that_a_condition_leaves_unread_are_not_reported_as_read(topic, ask):
+    topic.send(0, 40)
+    for condition, read in (("queueId = 0", None), ("queueId = 0 and keys = 'k'", None), ("keys = 'k'", 40)):
+        answer = ask("select body from {topic} where " + condition)
+        assert answer.report.read == read
+        at_most = "" if read else "at most "
+        assert answer.views[topic.name].startswith(f"{at_most}40 messages of {topic.name}")
+    joined = ask("select a.body from {topic} a join {topic} b on a.msgId = b.msgId where a.queueId = 0")
+    assert joined.report.read == 40
 
 
 @pytest.mark.guards("sql._chosen: needed = {}")
