@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "spark_table.py"
+SPARK_PAGE = (EXAMPLES.parent / "docs" / "use" / "spark.md").read_text(encoding="utf-8")
+ELSEWHERE = ("remote=", 'load("/var/', "awaitAnyTermination")  # programs for other tests
 MINUTE = '{"minute": "2026-11-24T12:0%d:00.000Z", "tags": "%s", "count": %d}'
 PRINTED = {
     "spark_join": ["o-1 book 1 10 EUR", "o-3 book 3 30 EUR"],
@@ -87,6 +89,44 @@ def test_the_quick_start_reads_a_topic_copies_it_and_streams_it_to_a_table(tmp_p
         with mq.subscribe("copy", group="g", start="earliest") as copied:
             assert next(iter(copied)).tag == "paid"
     assert list((tmp_path / "orders_table").glob("*.parquet"))
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_page_of_spark_run_one_after_the_other(tmp_path, cluster, spark):
+    scope: dict[str, Any] = {}
+    with sync.connect(cluster.namesrv) as mq:
+        mq.send("orders", b'{"order":"o-1","amount":5}', tag="paid", keys="k-1")
+        for program in re.findall(r"```python\n(.*?)```", SPARK_PAGE, re.DOTALL):
+            if not any(words in program for words in ELSEWHERE):
+                exec(
+                    program.replace("localhost:9876", cluster.namesrv).replace("/lake", str(tmp_path)), scope
+                )
+                if (query := scope.pop("query", None)) is not None:
+                    query.processAllAvailable()
+                    query.stop()
+        spark.streams.removeListener(scope["listener"])
+        for topic in ("copy", "once", "sorted"):
+            with mq.subscribe(topic, group="g", start="earliest") as written:
+                assert next(iter(written)).tag == "paid"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["", "with ('nameServer' = '{}', 'topic' = 'orders') "])
+def test_a_table_of_the_catalog_takes_rows_by_the_names_of_their_columns(cluster, spark, options):
+    assert "`insert into orders by name select body, tags, keys from ...`" in SPARK_PAGE
+    with sync.connect(cluster.namesrv) as mq:
+        mq.send("orders", b"hello", tag="paid")
+    where = f"options (nameServer '{cluster.namesrv}', topic 'orders')"
+    spark.sql(f"create table orders using rocketmq {where}")
+    try:
+        spark.sql(
+            f"insert into orders {options.format(cluster.namesrv)}by name select body, tags from orders"
+        )
+        assert [
+            tuple(row) for row in spark.sql("select tags, count(*) from orders group by tags").collect()
+        ] == [("paid", 2)]
+    finally:
+        spark.sql("drop table orders")
 
 
 @pytest.mark.slow
