@@ -116,7 +116,7 @@ class BlockingNetwork:
         self._links: dict[str, Link] = {}
         self._routes: dict[str, Route] = {}  # as last answered, for outages of name servers
         self._topics: list[str] | None = None
-        self._own_topics: set[str] = set()  # of brokers, also of those that have gone: their topics may go later
+        self._own_topics: set[str] = set()  # of brokers, also of absent ones
         self._brokers: dict[str, Addresses] = {}
         self._doubtful: set[str] = set()  # brokers that may have moved
         self._names_due_s = 0.0  # name servers are asked again for known routes after this time

@@ -98,7 +98,7 @@ class Pulls:
         self._full_answers = 0
         self._failures = 0
         self._short_answers = 0  # which said that the queue ends before the rows asked for
-        self._gap: Range | None = None  # rows that are gone, and that were not told yet
+        self._gap: Range | None = None  # rows that are gone, and that the log does not name yet
 
     def answers(self) -> Iterator[Pulled]:
         """Yield the answers of the brokers, in the order of the ranges.
