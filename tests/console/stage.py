@@ -46,9 +46,7 @@ class Servers(Cluster):
         file = self._path / f"{name}.yml"
         file.write_text(ACCOUNTS.format(white=white))
         plain = super()._broker_settings(name)
-        return replace(
-            plain, acl=True, acl_file=file, ha_secret=HA_SECRET if name == "broker-1" else None
-        )
+        return replace(plain, acl=True, acl_file=file, ha_secret=HA_SECRET if name == "broker-1" else None)
 
     def slave_settings(self) -> BrokerSettings:
         """Of broker-1's slave."""

@@ -50,7 +50,7 @@ async def bodies(live: Live) -> list[bytes]:
     return [each.body for each in await live.messages()]
 
 
-@pytest.mark.guards("SendHandler._send_batch: false large_batch.PART_BYTES")
+@pytest.mark.guards("large_batch.is_large: false PART_BYTES")
 @pytest.mark.guards("SendHandler._send_large: drop reply.stored_at")
 @pytest.mark.parametrize("parts", [PLAIN, OTHERS], ids=["plain", "not plain"])
 @pytest.mark.usefixtures("small_parts")
