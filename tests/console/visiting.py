@@ -95,6 +95,12 @@ class Visit:
         await self.page.wait_for_function("window.socket?.connected && window.did_handshake !== false")
         await self.page.locator(".waiting").wait_for(state="detached")
 
+    async def misses(self, *words: str) -> None:
+        """See the page about something that does not exist. The browser reports its status."""
+        await self.sees("Not found", *words)
+        assert ["404" in each for each in self.wrong] == [True]
+        self.wrong.clear()
+
     async def sees(self, *texts: str) -> None:
         for text in texts:
             await self.page.get_by_text(text).first.wait_for()

@@ -42,7 +42,7 @@ async def test_addresses_that_need_no_account_are_set_at_one_broker(visit):
     page = boss.page
     await boss.go("access")
     for now, wanted in (("10.9.8.7", "10.9.8.7,10.9.8.6"), ("10.9.8.7,10.9.8.6", "10.9.8.7")):
-        await page.get_by_role("button", name="Addresses").first.click()
+        await page.get_by_role("button", name="Addresses", exact=True).first.click()
         await boss.sees("Clients at these addresses may do everything")
         field = page.get_by_label("Addresses", exact=True).locator("visible=true").last
         assert await field.input_value() == now
@@ -59,4 +59,4 @@ async def test_who_only_looks_changes_no_account(visit):
     olga = await visit("olga")
     await olga.go("access")
     for name in ("Create or change an account", "Addresses", "Delete an account"):
-        assert await olga.page.get_by_role("button", name=name).count() == 0
+        assert await olga.page.get_by_role("button", name=name, exact=True).count() == 0

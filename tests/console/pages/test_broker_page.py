@@ -39,4 +39,4 @@ async def test_who_only_looks_cannot_change_one(visit):
     await olga.go("cluster/broker-1")
     assert await olga.page.get_by_role("button", name="Change a setting").count() == 0
     await olga.go("cluster/nobody")
-    await olga.sees("there is no broker nobody")
+    await olga.misses("there is no broker nobody")

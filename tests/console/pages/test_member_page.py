@@ -19,4 +19,4 @@ async def test_a_member_tells_what_it_does_and_its_name_is_text(visit):
 async def test_one_that_is_gone_is_told(visit):
     vera = await visit("vera")
     await vera.go("groups/billing/members/nobody")
-    await vera.sees("The console cannot show this page")
+    await vera.misses("nobody")
