@@ -136,6 +136,19 @@ def _decode_whole(known: _OnePass, header: bytes) -> Command | None:
     return command
 
 
+class _Fields(Written):
+    """A header with fields that its class does not have."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        self._fields = fields
+
+    def write(self, out: BytesWriter) -> None:
+        out.write(quote(self._fields))
+
+    def ext_fields(self) -> dict[str, str]:
+        return self._fields
+
+
 def encode_request(
     header: Header,
     code: int,
@@ -153,7 +166,8 @@ def encode_request(
     if serializer is Serializer.ROCKETMQ:
         _write_binary(out, code, opaque, flag, None, header.ext_fields() | (extra or {}), body_bytes, version)
     else:
-        _write_json(out, code, opaque, flag, None, header, extra, body_bytes, version)
+        written = _Fields(header.ext_fields() | extra) if extra else header
+        _write_json(out, code, opaque, flag, None, written, body_bytes, version)
     return out.getvalue()
 
 
@@ -176,7 +190,7 @@ def write_reply(
 ) -> None:
     """Append `encode_reply` to `out`, which takes many replies."""
     if request.fields is None:
-        _write_json(out, code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes, PROTOCOL_VERSION)
+        _write_json(out, code, request.opaque, REPLY_FLAG, remark, header, body_bytes, PROTOCOL_VERSION)
     else:
         fields = {} if header is None else header.ext_fields()
         _write_binary(out, code, request.opaque, REPLY_FLAG, remark, fields, body_bytes, PROTOCOL_VERSION)
@@ -203,7 +217,6 @@ def _write_json(
     flag: int,
     remark: str | None,
     header: ReplyHeader,
-    extra: dict[str, str] | None,
     body_bytes: int,
     version: int,
 ) -> None:
@@ -216,8 +229,6 @@ def _write_json(
             out.write(b"{}")
         elif isinstance(header, Written):
             header.write(out)
-        elif extra:
-            out.write(quote(header.ext_fields() | extra))
         else:
             write_json(out, header)
         out.write(_MIDDLES[flag])
