@@ -511,6 +511,13 @@ class SyncClient(Context[Client]):
         """As `Client.serve`, inside `with`: until another thread or a signal's handler leaves the client, or until a
         consumer fails.
         """
+        try:
+            self._serve()
+        except ClientClosed:  # as by the handler of a signal while a consumer is entered
+            if not self._asked_to_end.is_set():
+                raise
+
+    def _serve(self) -> None:
         with self._serving, ExitStack() as stack:
             stack.callback(self._served.clear)
             for consumer in self._declared.consumers():

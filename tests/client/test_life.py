@@ -8,6 +8,7 @@ import time
 import pytest
 
 import sparrowmq.sync
+from sparrowmq.client.blocking_client import SyncConsumer
 from sparrowmq.client.client import connect
 from sparrowmq.client.life import Life
 from sparrowmq.errors import ClientClosed, ConfigError
@@ -135,3 +136,25 @@ def test_the_handler_of_a_signal_may_close_a_client_that_serves(rocketmq_server,
     assert handled == [b"x"]
     with pytest.raises(ClientClosed):
         mq.send(rocketmq_topic, b"x")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.guards("SyncClient.serve: self._asked_to_end.is_set() -> False")
+def test_serving_ends_well_if_the_client_is_closed_while_a_consumer_is_entered(
+    rocketmq_server, rocketmq_topic, monkeypatch
+):
+    mq = sparrowmq.sync.connect(rocketmq_server)
+    enter = SyncConsumer.__enter__
+
+    @mq.handler(rocketmq_topic, group=rocketmq_topic)
+    def handle(body: bytes) -> None: ...
+
+    def close_and_enter(consumer: SyncConsumer) -> SyncConsumer:
+        mq.close()
+        return enter(consumer)
+
+    with pytest.raises(ClientClosed):
+        mq.serve()
+    mq.start()
+    monkeypatch.setattr(SyncConsumer, "__enter__", close_and_enter)
+    mq.serve()
