@@ -39,13 +39,11 @@ from sparrowmq.client.consuming.consumer_settings import (
     SimpleTuning,
     Topics,
     Tuning,
-    check_changed,
 )
-from sparrowmq.client.consuming.handler_thread import HandlerThread
+from sparrowmq.client.consuming.listener_threads import listening_in_thread, told_in_threads
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options, first
-from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.client.home import check_main_thread
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
@@ -291,7 +289,7 @@ class SyncPullConsumer(Context[PullConsumer]):
 
     def watch(self, topic: str, changed: QueuesChanged) -> None:
         """As `PullConsumer.watch`; a plain function is called in a thread and may block."""
-        self._thread.run(self._inner.watch(topic, _in_thread("changed", changed)))
+        self._thread.run(self._inner.watch(topic, listening_in_thread("changed", changed)))
 
     @property
     def assigned(self) -> list[MessageQueue]:
@@ -451,7 +449,7 @@ class SyncClient(Context[Client]):
         return self._inner.check(group, concurrency=concurrency, waiting=waiting, timeout_s=timeout_s)
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> SyncPullConsumer:
-        inner = self._inner.pull_consumer(group=group, **_told_in_threads(tuning))
+        inner = self._inner.pull_consumer(group=group, **told_in_threads(tuning))
         return SyncPullConsumer(inner, self._thread)
 
     def simple_consumer(
@@ -494,7 +492,7 @@ class SyncClient(Context[Client]):
         """As `Client.subscribe`. A plain handler runs in `concurrency` threads and may block; an async one runs in the
         client's loop, where it must not call the blocking client.
         """
-        consumer = self._inner.subscribe(topics, handler, **_told_in_threads(options))
+        consumer = self._inner.subscribe(topics, handler, **told_in_threads(options))
         return SyncConsumer(consumer, self._thread)
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
@@ -552,30 +550,6 @@ async def _settled_anywhere(
     for message in messages:
         message._settle_in(asyncio.get_running_loop())
     return messages
-
-
-def _told_in_threads(options: Any) -> Any:
-    """Options of a consumer whose listeners may call the blocking client."""
-    listeners = {
-        name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None
-    }
-    return {**options, **{name: _in_thread(name, changed) for name, changed in listeners.items()}}
-
-
-def _in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
-    """A listener that calls a plain one in a thread, where it may call the blocking client. Raises: ConfigError."""
-    check_changed(name, changed)
-    if is_coroutine_function(changed):
-        return changed
-
-    async def tell(queues: list[MessageQueue]) -> None:
-        thread = HandlerThread(changed, "queues changed")
-        try:
-            await thread(queues)
-        finally:
-            thread.end()
-
-    return tell
 
 
 def connect(
