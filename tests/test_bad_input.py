@@ -120,8 +120,8 @@ def requests() -> Iterator[Bad]:
     yield Bad("code not served yet", ask(908, ext={}), 3, "not yet")
     yield Bad("code refused by design", ask(2004), 3, "refused by design")
     yield Bad("no extFields at all", ask(310), 1, "custom field <a> is null")
-    yield Bad("extFields an array", ask(310, ext=["a"]), 1, "not a JSON object")
-    yield Bad("extFields a text", ask(310, ext="a"), 1, "not a JSON object")
+    yield Bad("extFields an array", ask(310, ext=["a"]), 1, "no JSON object of texts")
+    yield Bad("extFields a text", ask(310, ext="a"), 1, "no JSON object of texts")
     for name in "abcdefgh":
         yield Bad(
             f"send without {name}", ask(310, ext=without(SEND, name)), 1, f"custom field <{name}> is null"

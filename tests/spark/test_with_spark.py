@@ -293,29 +293,23 @@ def test_pieces_of_the_page_read_stream_and_write(topic, spark, namesrv, tmp_pat
 
 
 def test_rows_are_sent_in_the_order_that_the_page_gives_them(topic, spark):
-    [piece] = [each for each in pieces_of_the_page() if "in_order(orders" in each]
-    for name, here in (("localhost:9876", topic.options["nameServer"]), ('"orders"', f'"{topic.name}"')):
+    [piece] = [each for each in pieces_of_the_page() if "in_order(keyed" in each]
+    for name, here in (("localhost:9876", topic.options["nameServer"]), ('"sorted"', f'"{topic.name}"')):
         assert name in piece
         piece = piece.replace(name, here)
-    orders = spark.range(0, 60, numPartitions=4).select(
-        f.col("id").cast("string").alias("body"),
-        (f.col("id") % 3).cast("string").alias("shardingKey"),
-        (100 - f.col("id")).alias("orderedAt"),
+    orders = spark.range(0, 60, numPartitions=4).selectExpr(
+        "concat('{\"order\":\"', id % 3, '\",\"number\":', id, '}') as body",
+        "'paid' as tags",
+        "timestamp_seconds(100 - id) as bornTimestamp",
     )
     exec(piece, {"orders": orders})
     topic.wait_for(60)
-    for rows in by_queue(topic).values():
-        for key in range(3):
-            numbers = [number for number in rows if number % 3 == key]
-            assert numbers == sorted(numbers, reverse=True)
-
-
-def by_queue(topic) -> dict[int, list[int]]:
-    """The numbers that are the bodies of each queue's messages, in their order."""
-    found: dict[int, list[int]] = {}
+    sent: dict[str, list[int]] = {}
     for row in sorted(topic.read().collect(), key=lambda row: row.queueOffset):
-        found.setdefault(row.queueId, []).append(int(row.body))
-    return found
+        body = json.loads(row.body)
+        sent.setdefault(f"{row.queueId} {body['order']}", []).append(body["number"])
+    assert len(sent) == 3, "each order has one queue"
+    assert all(numbers == sorted(numbers, reverse=True) for numbers in sent.values())
 
 
 def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
