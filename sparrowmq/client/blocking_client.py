@@ -40,7 +40,7 @@ from sparrowmq.client.consuming.consumer_settings import (
     Topics,
     Tuning,
 )
-from sparrowmq.client.consuming.listener_threads import listening_in_thread, told_in_threads
+from sparrowmq.client.consuming.listener_threads import listening_in_thread, with_listening_threads
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options, first
@@ -449,7 +449,7 @@ class SyncClient(Context[Client]):
         return self._inner.check(group, concurrency=concurrency, waiting=waiting, timeout_s=timeout_s)
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> SyncPullConsumer:
-        inner = self._inner.pull_consumer(group=group, **told_in_threads(tuning))
+        inner = self._inner.pull_consumer(group=group, **with_listening_threads(tuning))
         return SyncPullConsumer(inner, self._thread)
 
     def simple_consumer(
@@ -492,7 +492,7 @@ class SyncClient(Context[Client]):
         """As `Client.subscribe`. A plain handler runs in `concurrency` threads and may block; an async one runs in the
         client's loop, where it must not call the blocking client.
         """
-        consumer = self._inner.subscribe(topics, handler, **told_in_threads(options))
+        consumer = self._inner.subscribe(topics, handler, **with_listening_threads(options))
         return SyncConsumer(consumer, self._thread)
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:

@@ -1,4 +1,4 @@
-"""Threads for the listeners of a consumer that may block: they are told which queues it has."""
+"""Threads for the listeners of a consumer that may block: they hear which queues it has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparrowmq.client.functions import is_coroutine_function
 from sparrowmq.protocol.messages.message import MessageQueue
 
 
-def told_in_threads(options: Any) -> Any:
+def with_listening_threads(options: Any) -> Any:
     """Options of a consumer whose listeners may call the blocking client."""
     listeners = {
         name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None

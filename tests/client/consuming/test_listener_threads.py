@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from sparrowmq.client.consuming.listener_threads import listening_in_thread, told_in_threads
+from sparrowmq.client.consuming.listener_threads import listening_in_thread, with_listening_threads
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
@@ -28,10 +28,10 @@ async def test_an_async_listener_stays_in_the_loop():
 async def test_only_the_listeners_among_the_options_are_replaced():
     def listen(queues): ...
 
-    told = told_in_threads({"batch": 3, "on_assigned": listen, "on_revoked": None})
-    assert told["batch"] == 3 and told["on_revoked"] is None and told["on_assigned"] is not listen
+    made = with_listening_threads({"batch": 3, "on_assigned": listen, "on_revoked": None})
+    assert made["batch"] == 3 and made["on_revoked"] is None and made["on_assigned"] is not listen
 
 
 def test_what_cannot_listen_is_refused():
     with pytest.raises(ConfigError, match="on_assigned"):
-        told_in_threads({"on_assigned": 7})
+        with_listening_threads({"on_assigned": 7})
