@@ -3,6 +3,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -200,6 +201,7 @@ def test_a_python_that_cannot_make_environments_is_told_what_to_install(run, mon
 )
 def test_tests_keep_their_files_in_memory_if_the_disk_is_nearly_full(run, monkeypatch, used, free, chosen):
     monkeypatch.setenv("TMPDIR", "/some")
+    monkeypatch.setattr(tempfile, "tempdir", "/some")
     monkeypatch.setattr(run, "used_share", {"/some": used}.get)
     monkeypatch.setattr(run, "free_bytes", {"/dev/shm": free}.get)
     run.use_a_disk_with_room()

@@ -146,7 +146,7 @@ class Audit:
     ) -> bool:
         """Count a denial, and log it. Returns whether it gets a line of the file."""
         self.denials[error.kind.value] += 1
-        remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
+        remark = _remark(error)
         who = f"{request} of {address}" + ("" if has_key else ", which sends no access key")
         self.again.note(f"requests are denied again and again, the last one is {who}: {remark}")
         number, left_out = self._limits[is_trusted].count(host[:-PORT_BYTES])
@@ -215,8 +215,11 @@ class _Limit:
 
 
 def _result(error: AccessDenied) -> dict[str, Any]:
-    remark = shown(error.remark.removeprefix(ACCESS_EXCEPTION))
-    return {"result": error.code, "reason": error.kind.value, "remark": remark}
+    return {"result": error.code, "reason": error.kind.value, "remark": _remark(error)}
+
+
+def _remark(error: AccessDenied) -> str:
+    return shown(error.remark.removeprefix(ACCESS_EXCEPTION))
 
 
 def _name(code: int) -> str:

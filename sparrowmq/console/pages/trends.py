@@ -110,11 +110,9 @@ class Trends:
             return f"Not all brokers report the message counts of topics: {self._counting.failure}"
         if not self._counting.is_complete:
             return "Topics are being counted for the first time."
-        return (
-            ""
-            if has_topics
-            else "No broker has counted a message of a topic yet. Brokers count within a minute."
-        )
+        if has_topics:
+            return ""
+        return "No broker has counted a message of a topic yet. Brokers count within a minute."
 
     def _trends(self) -> None:
         of = self._history
