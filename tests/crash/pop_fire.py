@@ -61,7 +61,7 @@ class Pops:
             answers.
         given: by message without an answered acknowledgement, when it may come again at the earliest, and in which life
             of the broker it was given.
-        waiting: the number of sent messages that nobody asked to acknowledge.
+        waiting: the number of sent messages for which no consumer sent an acknowledgement.
     """
 
     states: bytearray = field(default_factory=bytearray)
