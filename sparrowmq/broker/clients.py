@@ -332,7 +332,7 @@ class Clients:
         return known.by_owner if known else {}
 
     def producer_groups(self) -> Iterator[tuple[str, list[Member]]]:
-        return ((name, list(group.members.values())) for name, group in self._producers.items())
+        return ((name, list(group.members.values())) for name, group in list(self._producers.items()))
 
     def producer_by_id(self, client_id: str) -> Peer | None:
         """Return the latest connection of a producer with this client id, of the account that announced it first."""

@@ -21,7 +21,7 @@ from sparrowmq.stats import Counter, Histogram, Rate
 
 Kind = Literal["counter", "gauge", "histogram"]
 Row = tuple[tuple[str, ...], float]  # a value for each label, and the number
-Rows = Iterable[Row]
+Rows = Iterable[Row]  # a generator may be paused between two rows, so it goes through nothing that changes
 Histograms = Iterable[tuple[tuple[str, ...], Histogram]]
 
 # Bounds of buckets from 0.1 ms to 10 s.

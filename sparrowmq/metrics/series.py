@@ -7,15 +7,16 @@ look for those. Counters show the first series by name, because a counter that c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest, nsmallest
 from typing import Final, NamedTuple, cast
 
-from sparrowmq.loop.slices import Steps
+from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.metrics.figures import Figure, Figures, Histograms, Kind, Row, Rows
 from sparrowmq.stats import Histogram
 
 OTHERS: Final = "(others)"
+_ROWS_AT_ONCE: Final = 100
 
 
 class Buckets(NamedTuple):
@@ -38,43 +39,52 @@ class Series(NamedTuple):
     buckets: Sequence[tuple[tuple[str, ...], Buckets]] = ()
 
 
-def series_of(figures: Figures, common: Mapping[str, str], most: int) -> Iterator[Series]:
+def series_of(figures: Figures, common: Mapping[str, str], most: int) -> list[Series]:
     """All figures.
 
     Args:
         common: labels that every series has beside its own.
     """
+    return at_once(all_series(figures, common, most))
+
+
+def all_series(figures: Figures, common: Mapping[str, str], most: int) -> Steps[list[Series]]:
+    """Collect `series_of`. A figure may have a row for each of 10,000 groups, which takes many steps."""
     names, values = tuple(common), tuple(common.values())
     shown: dict[str, set[str]] = {}  # by gauge, the values of the first label
     left_out: list[Row] = []
+    found: list[Series] = []
     for figure in figures:
+        yield
         labels = (*names, *figure.labels)
         if figure.kind == "histogram":
             read = cast(Histograms, figure.read())
             buckets = [((*values, *own), _buckets(figure, seen)) for own, seen in read]
-            yield Series(figure.name, figure.kind, figure.help, labels, [], buckets)
+            found.append(Series(figure.name, figure.kind, figure.help, labels, [], buckets))
             continue
-        rows = list(cast(Rows, figure.read()))
+        rows = yield from _rows(figure)
         if len(rows) > most:
-            kept = _kept(figure, rows, most, shown.get(figure.along_with, set()))
+            kept = yield from _kept(figure, rows, most, shown.get(figure.along_with, set()))
             left_out.append(((*values, figure.name), len(rows) - len(kept)))
             rest = sum(value for _, value in rows) - sum(value for _, value in kept)
             rows = [*kept, ((OTHERS,) * len(figure.labels), rest)]
         shown[figure.name] = {own[0] for own, _ in rows if own}
         rows = [((*values, *own), value) for own, value in rows]
-        yield Series(figure.name, figure.kind, figure.help, labels, rows)
+        found.append(Series(figure.name, figure.kind, figure.help, labels, rows))
     if left_out:
         about = "series that share the one of (others): metricsMaxSeries"
-        yield Series("sparrowmq_series_left_out", "gauge", about, (*names, "family"), left_out)
-
-
-def all_series(figures: Figures, common: Mapping[str, str], most: int) -> Steps[list[Series]]:
-    """Collect `series_of`, with a step for each figure: one may have a row for each of 10,000 groups."""
-    found = []
-    for series in series_of(figures, common, most):
-        found.append(series)
-        yield
+        found.append(Series("sparrowmq_series_left_out", "gauge", about, (*names, "family"), left_out))
     return found
+
+
+def _rows(figure: Figure) -> Steps[list[Row]]:
+    rows: list[Row] = []
+    for row in cast(Rows, figure.read()):
+        rows.append(row)
+        if len(rows) % _ROWS_AT_ONCE == 0:
+            yield
+    yield
+    return rows
 
 
 def _buckets(figure: Figure, seen: Histogram) -> Buckets:
@@ -82,7 +92,7 @@ def _buckets(figure: Figure, seen: Histogram) -> Buckets:
     return Buckets(bounds, seen.at_most(figure.bounds), int(seen.count), int(seen.total) * figure.scale)
 
 
-def _kept(figure: Figure, rows: Sequence[Row], most: int, leading: set[str]) -> list[Row]:
+def _kept(figure: Figure, rows: Sequence[Row], most: int, leading: set[str]) -> Steps[list[Row]]:
     """The rows to show: of a gauge first the greatest of each label in `leading`."""
     if figure.kind == "counter":
         return nsmallest(most, rows)
@@ -91,7 +101,10 @@ def _kept(figure: Figure, rows: Sequence[Row], most: int, leading: set[str]) -> 
         label = row[0][0]
         if label in leading and (label not in greatest or greatest[label][1] < row[1]):
             greatest[label] = row
+    yield
     led = list(greatest.values())[:most]
     labels = {own for own, _ in led}
     others = (row for row in rows if row[0] not in labels)
-    return [*led, *nlargest(most - len(led), others, key=lambda row: row[1])]
+    kept = [*led, *nlargest(most - len(led), others, key=lambda row: row[1])]
+    yield
+    return kept

@@ -183,6 +183,16 @@ async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
     assert [member.client_id for member in clients.producers("p")] == ["one"]
 
 
+@pytest.mark.guards("Clients.producer_groups: list(self._producers.items()) -> self._producers.items()")
+async def test_producers_may_come_while_their_groups_are_read(clients, connect):
+    peer = await connect()
+    clients.produce(peer.far, "one", "JAVA", 409, "p")
+    groups = clients.producer_groups()
+    assert next(groups)[0] == "p"
+    clients.produce(peer.far, "one", "JAVA", 409, "q")
+    assert not list(groups)
+
+
 @pytest.mark.guards("ConsumerGroup.latest: reversed -> iter")
 async def test_a_member_is_found_by_its_id_on_its_latest_connection(clients, connect, clock):
     old, new = await connect(), await connect()

@@ -127,7 +127,8 @@ class Consumption:
     def paces(self) -> Rows:
         """Messages per second of each pair of group and topic, over the last minute."""
         now_s = self._clock.monotonic()
-        return [(key, pair.rate.per_second(now_s)[0]) for key, pair in self._pairs.items()]
+        for key, pair in list(self._pairs.items()):
+            yield key, pair.rate.per_second(now_s)[0]
 
     def counts(self) -> list[tuple[tuple[str, str], int]]:
         """Messages of each pair of group and topic since the pair was last forgotten."""

@@ -125,28 +125,28 @@ def _declare_groups(
         "rocketmq_consumer_offset",
         "the sum of a group's offsets",
         labels,
-        lambda: [((*where, each.topic, each.group), each.committed) for each in progress.found.groups],
+        lambda: (((*where, each.topic, each.group), each.committed) for each in progress.found.groups),
     )
     figures.gauges(
         "rocketmq_consumer_tps",
         "messages a second that a group took",
         labels,
-        lambda: [((*where, topic, group), pace) for (group, topic), pace in parts.consumption.paces()],
+        lambda: (((*where, topic, group), pace) for (group, topic), pace in parts.consumption.paces()),
     )
     figures.gauges(
         "rocketmq_group_get_latency_by_storetime",
         "how long the oldest message is stored that it has not consumed, in ms",
         labels,
-        lambda: [
+        lambda: (
             ((*where, each.topic, each.group), max(clock.now_ms() - stored_ms, 0))
             for each, stored_ms in progress.found.waiting
-        ],
+        ),
     )
     figures.gauges(
         "rocketmq_producer_count",
         "producers of a group",
         ("cluster", "broker", "group"),
-        lambda: [((*where, group), len(members)) for group, members in clients.producer_groups()],
+        lambda: (((*where, group), len(members)) for group, members in clients.producer_groups()),
     )
 
 

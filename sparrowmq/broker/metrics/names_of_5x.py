@@ -69,16 +69,16 @@ def _declare_received(parts: Measured) -> None:
         "rocketmq_messages_out_total",
         "messages that a group received",
         _OF_GROUP,
-        lambda: [((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()],
+        lambda: (((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()),
     )
     parts.figures.counters(
         "rocketmq_throughput_out_total",
         "bytes of the messages that a group received",
         _OF_GROUP,
-        lambda: [
+        lambda: (
             ((group, *_about(topic)), sum(taken.size_bytes for taken in pair.queues.values()))
             for (group, topic), pair in parts.consumption.pairs()
-        ],
+        ),
     )
 
 
@@ -93,15 +93,15 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         "rocketmq_messages_in_total",
         "messages of a topic since it was created",
         ("topic", "is_system"),
-        lambda: [((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()],
+        lambda: (((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()),
     )
     figures.counters(
         "rocketmq_throughput_in_total",
         "bytes of the messages of a topic since the broker started",
         ("topic", "is_system"),
-        lambda: [
+        lambda: (
             ((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.found.bytes.items()
-        ],
+        ),
     )
     figures.counters(
         "rocketmq_send_to_dlq_messages_total",
@@ -113,16 +113,16 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
         "rocketmq_consumer_lag_messages",
         "messages that a group has not consumed",
         _OF_GROUP,
-        lambda: [((each.group, *_about(each.topic)), each.lag) for each in progress.found.groups],
+        lambda: (((each.group, *_about(each.topic)), each.lag) for each in progress.found.groups),
     )
     figures.gauges(
         "rocketmq_consumer_lag_latency_milliseconds",
         "age of the oldest message that a group has not consumed",
         _OF_GROUP,
-        lambda: [
+        lambda: (
             ((each.group, *_about(each.topic)), max(clock.now_ms() - stored_ms, 0))
             for each, stored_ms in progress.found.waiting
-        ],
+        ),
     )
 
 

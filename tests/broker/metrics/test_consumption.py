@@ -30,6 +30,16 @@ async def test_the_paces_are_a_figure(clock):
     assert (chore.period_s, chore.do) == (SAMPLE_PERIOD_S, consumption.sample)
 
 
+@pytest.mark.guards("Consumption.paces: list(self._pairs.items()) -> self._pairs.items()")
+def test_groups_may_come_and_go_while_paces_are_read(consumption):
+    consumption.took("g", "Orders", 20)
+    consumption.took("h", "Orders", 10)
+    paces = iter(consumption.paces())
+    next(paces)
+    consumption.took("i", "Orders", 10)
+    assert [key for key, _ in paces] == [("h", "Orders")]
+
+
 async def test_a_group_has_a_pace_in_each_topic(consumption, clock):
     await passes(consumption, clock, 120, ("g", "Orders", 30), ("g", "Bills", 2), ("h", "Orders", 5))
     assert consumption.per_second("g", ["Orders"]) == pytest.approx(30, rel=0.05)
