@@ -9,8 +9,8 @@
 
 An answer to an operator waits until its record is on disk, and at the slaves of a SYNC_MASTER, as a message with
 SEND_OK. Without a slave it waits for the disk only. If the log cannot take a record, for instance on a full disk, the
-change is in memory and in the file. The file says so in its mark. As soon as the log takes records again, a snapshot
-brings everything.
+change is in memory and in the file. The file says so in its mark. Once the log takes records again, a snapshot brings
+everything.
 """
 
 from __future__ import annotations
@@ -280,8 +280,12 @@ class Journal:
     # Records --------------------------------------------------------------------------------------------------------
 
     def _note(self, change: Change) -> None:
-        """Write a change; before the first one, or after one that the log could not take, the whole state."""
-        if self._begin is None or self._problem is not None:
+        """Write a change; before the first one, or after one that the log could not take, the whole state.
+
+        A large state takes many steps, so `tend` writes it a moment later, with this change.
+        """
+        is_small = self._snapshot_bytes <= self._largest
+        if self._begin is None or (self._problem is not None and is_small):
             for _ in self._writing():
                 pass
         if self._problem is None:

@@ -49,6 +49,10 @@ async def after_kill(live: Live, tmp_path: Path) -> Kept:
     return kept(replace(live.broker.settings, store_path=path))
 
 
+def _full(store: MessageStore, *entries: object) -> None:
+    raise DiskFull("no room")
+
+
 async def make(live: Live) -> None:
     await live.session.call(UpdateAndCreateTopic("made", 3, 3, perm=6))
 
@@ -207,17 +211,14 @@ async def test_a_master_without_a_slave_has_nothing_to_wait_for(tmp_path: Path) 
         assert found.width("made") and found.offsets["workers"]["made"] == {0: 7}
 
 
-@pytest.mark.guards("Journal._note: self._begin is None or self._problem is not None -> self._begin is None")
+@pytest.mark.guards("Journal._note: is_small = False")
 async def test_what_a_full_log_could_not_take_comes_as_a_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with live_broker(tmp_path / "live") as live:
         await make(live)
 
-        def full(store: MessageStore, *entries: object) -> None:
-            raise DiskFull("no room")
-
-        monkeypatch.setattr(MessageStore, "append", full)
+        monkeypatch.setattr(MessageStore, "append", _full)
         await live.session.call(UpdateAndCreateTopic("second", 2, 2, perm=6))
         assert (await after_kill(live, tmp_path)).width("second") == 0
         path = killed(live.broker.settings.store_path, tmp_path / "with files")
@@ -226,6 +227,34 @@ async def test_what_a_full_log_could_not_take_comes_as_a_snapshot(
         monkeypatch.undo()
         assert kept(replace(live.broker.settings, store_path=path)).width("second") == 2
         await change_group(live)
+        found = await after_kill(live, tmp_path)
+        assert found.width("second") == 2 and "workers" in found.groups
+
+
+@pytest.mark.guards("Journal._note: is_small = True")
+async def test_a_large_state_comes_in_steps_after_a_full_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "PERIOD_S", 0.3)
+    monkeypatch.setattr(journal, "_LARGEST", 512)
+    monkeypatch.setattr(journal, "_LEAST_GROWTH", 1000)
+    async with live_broker(tmp_path / "live") as live:
+        for number in range(100):
+            await live.session.call(UpdateAndCreateTopic(f"topic{number}", 1, 1, perm=6))
+        async with asyncio.timeout(10):
+            while (await changes_of(live)).count(b'{"mark":"end"}') < 2:
+                await asyncio.sleep(0.02)
+        records = live.broker.store.queues.get(STATE_TOPIC, 0)
+        assert records is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "append", _full)
+            await change_group(live)
+        before = records.next_offset
+        await live.session.call(UpdateAndCreateTopic("second", 2, 2, perm=6))
+        assert records.next_offset == before
+        async with asyncio.timeout(10):
+            while (await changes_of(live))[-1] != b'{"mark":"end"}':
+                await asyncio.sleep(0.02)
         found = await after_kill(live, tmp_path)
         assert found.width("second") == 2 and "workers" in found.groups
 
