@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sparrowmq.auth.permissions import TopicAt
     from sparrowmq.auth.request_check import Check, Guard
     from sparrowmq.auth.users import User
+    from sparrowmq.remoting.request_dispatch import HashSome
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class AccessControl:
         files: the account files, if the settings use them.
         has_users: whether users and policies decide (ACL 2.0).
         audit: None without access control. Without auditLog it writes no file.
+        hash_some: see LargeBodies.
     Raises:
         ConfigError: there are no accounts, a file is broken, or a check cannot be loaded.
     """
@@ -66,6 +68,7 @@ class AccessControl:
         self._principals: Mapping[str, User] = {}
         self.files: AccountFiles | None = None
         self.audit: Audit | None = None
+        self.hash_some: HashSome | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
             from sparrowmq.auth.plugged import PLAIN
@@ -82,7 +85,9 @@ class AccessControl:
             self.guard = Guard([self._user_check(settings, users, topic_at)])
         if self.guard is not None:
             from sparrowmq.auth.audit_log import Audit
+            from sparrowmq.protocol.signature import LargeBodies
 
+            self.hash_some = LargeBodies(lambda: self.accounts).hash_some
             path = settings.audit_file if settings.audit_log else None
             self.audit = Audit(path, clock or SystemClock())
 

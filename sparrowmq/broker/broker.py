@@ -284,6 +284,7 @@ class Broker:
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         dispatcher.audit = access.audit
+        dispatcher.hash_some = access.hash_some
         self._server.quotas = dispatcher.quotas = self._quotas
         self._measuring.begin(dispatcher)
         self._declare_port(dispatcher)

@@ -31,6 +31,7 @@ from sparrowmq.errors import (
     SparrowError,
 )
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.slices import pause
 from sparrowmq.metrics.condition_kinds import USERS_NOT_READ, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.protocol.codes import ResponseCode
@@ -41,8 +42,8 @@ from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.requests.user_bodies import SUBJECT, decode_policies, decode_users
 from sparrowmq.protocol.requests.user_headers import ListAcls, ListUsers
-from sparrowmq.protocol.signature import ACCESS_KEY
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.signature import ACCESS_KEY, LargeBodies
+from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.properties_text import parse_properties
 
@@ -92,6 +93,7 @@ class BrokerUsers:
         self._tables: dict[str, _Table] = {}
         self._problems: dict[str, Exception] = {}
         self.accounts: dict[str, User] = {}
+        self._large_bodies = LargeBodies(lambda: self.accounts)
         self.passwords: dict[str, str] = {}
 
     async def start(self) -> None:
@@ -132,6 +134,11 @@ class BrokerUsers:
         demand_enabled(user)
         caller: Caller = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
+
+    async def hash_body(self, command: Command) -> None:
+        """Hash the body of a large request in several turns of the loop, before `authenticate`."""
+        while len(command.body) > LARGE_BODY_BYTES and not self._large_bodies.hash_some(command):
+            await pause()
 
     def authenticate(self, peer: Caller, command: Command) -> None:
         """Make the user that signed a remoting request the peer's principal.

@@ -96,7 +96,9 @@ class Namesrv:
         access = self._access()
         guard = access.guard if access is not None else None
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
-        dispatch.audit = access.audit if access is not None else None
+        if access is not None:
+            dispatch.audit = access.audit
+            dispatch.hash_some = access.hash_some
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)

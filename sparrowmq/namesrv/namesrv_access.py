@@ -17,16 +17,18 @@ sign with innerClientAuthenticationCredentials. Unlike Java, whose name servers 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import LOOK_PERIOD_S, AccountFiles, account_files
-from sparrowmq.auth.accounts import PORT_BYTES
+from sparrowmq.auth.accounts import PORT_BYTES, Account
 from sparrowmq.auth.address_patterns import Addresses
 from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.permissions import Caller
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
+from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import (
@@ -39,6 +41,7 @@ from sparrowmq.metrics.condition_kinds import (
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.namesrv_users import NamesrvUsers
 from sparrowmq.protocol.requests.request_table import Access, Row
+from sparrowmq.protocol.signature import LargeBodies
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.safe_text import shown
@@ -74,7 +77,11 @@ class NamesrvAccess:
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
         self.guard = Guard([self.check])
+        self.hash_some = LargeBodies(self._accounts).hash_some
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
+
+    def _accounts(self) -> Mapping[str, Account | User]:
+        return self._known.now.by_key if isinstance(self._known, AccountFiles) else self._known.by_name
 
     def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 from librt.base64 import b64encode
 
+from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.connection import Sign
 
 SIGNATURE: Final = "Signature"
@@ -66,6 +67,14 @@ class SigningKey:
         """The signature of a request's content."""
         return self._signature(signed).decode()
 
+    def has_signed_request(self, request: Command, fields: Mapping[str, str]) -> bool:
+        """`has_signed`, for a request with these extFields that may have a digest already."""
+        digest = request.digest
+        if isinstance(digest, BodyDigest) and digest.key is self:
+            claimed = fields.get(SIGNATURE, "")
+            return claimed.isascii() and _is_same(b64encode(digest.value), claimed.encode())
+        return self.has_signed(fields, request.body)
+
     def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
         """Whether this key signed the request. Takes the same time for a wrong signature."""
         claimed = fields.get(SIGNATURE, "")
@@ -93,6 +102,68 @@ class SigningKey:
         _update(inner, signed)
         _update(outer, _digest(inner))
         return _digest(outer)
+
+    def begin(self, signed: bytes) -> Any:
+        """Return the unfinished hash of a content that begins so."""
+        inner = _copy(self._inner)
+        _update(inner, signed)
+        return inner
+
+    def end(self, inner: Any) -> bytes:
+        """Return the digest of the content in a hash that was begun."""
+        outer = _copy(self._outer)
+        _update(outer, _digest(inner))
+        return _digest(outer)
+
+
+class LargeBodies:
+    """Hashes the bodies of large requests piece by piece, before their signatures are checked.
+
+    Args:
+        accounts: returns those of now, by their access keys.
+    """
+
+    def __init__(self, accounts: Callable[[], Mapping[str, Any]]) -> None:
+        self._accounts = accounts
+
+    def hash_some(self, request: Command) -> bool:
+        """Hash the next piece of a request's body. Returns whether it was the last one, or none is needed."""
+        digest = request.digest
+        if not isinstance(digest, BodyDigest):
+            fields = request.ext_fields()
+            account = self._accounts().get(fields.get(ACCESS_KEY, ""))
+            if account is None:
+                return True
+            request.digest = digest = BodyDigest(account.key, fields, request.body)
+        return digest.go_on()
+
+
+class BodyDigest:
+    """The digest of a request with a large body, which is hashed piece by piece and not copied.
+
+    Attributes:
+        key: of the account that the request names.
+        value: the digest, once all of the body is hashed; empty before.
+    """
+
+    __slots__ = ("_at", "_body", "_inner", "key", "value")
+
+    def __init__(self, key: SigningKey, fields: Mapping[str, str], body: Buffer) -> None:
+        self.key = key
+        self.value = b""
+        self._body = memoryview(body)
+        self._inner = key.begin(content(fields, b""))
+        self._at = 0
+
+    def go_on(self) -> bool:
+        """Hash the next piece. Returns whether it was the last one."""
+        end = self._at + LARGE_BODY_BYTES
+        _update(self._inner, self._body[self._at : end])
+        self._at = end
+        if end < len(self._body):
+            return False
+        self.value = self.key.end(self._inner)
+        return True
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:

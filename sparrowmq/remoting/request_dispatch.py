@@ -42,7 +42,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
-from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
+from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import Buffer
@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = Callable[[Peer, Command, Row, Request[Any]], None]
+HashSome = Callable[[Command], bool]
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -222,6 +223,7 @@ class Dispatcher:
         guard: raises RemoteError if the caller lacks a permission that the row needs.
     Attributes:
         latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
+        hash_some: hashes the next piece of a large signed body, and returns whether it was the last one.
         audit: notes requests, if it is set.
         quotas: refuse requests of callers that use too much.
         refused: the number of requests that got an error, by the reason.
@@ -237,6 +239,7 @@ class Dispatcher:
         guard: Guard | None = None,
     ) -> None:
         self.latencies: Latencies | None = None
+        self.hash_some: HashSome | None = None
         self.audit: Audit | None = None
         self.quotas: Quotas | None = None
         self.refused: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
@@ -254,6 +257,13 @@ class Dispatcher:
         route = self._routes.get(command.code)
         if route is None:
             self._refuse_unknown(session, command)
+            return
+        if (
+            self.hash_some is not None
+            and len(command.body) > LARGE_BODY_BYTES
+            and not self.hash_some(command)
+        ):
+            session.postpone(command)
             return
         kind, method = route
         latencies = self.latencies

@@ -208,6 +208,10 @@ class Session:
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
 
+    def postpone(self, request: Command) -> None:
+        """Handle this request again in one of the next turns, and those after it later."""
+        self._undone.append(request)
+
     def hold(self, change: int, body_bytes: int = 0) -> None:
         """Count the peer's waiting requests, and the bytes of their bodies. Too many stop the reading."""
         self._held += change
@@ -383,8 +387,8 @@ class Session:
                     if until == 0.0:
                         until = turn.until(began)
                     is_late = now > until and count > 1
-                is_spent = turn.is_spent and (command.code not in SHORT_ANSWERS or self._undone)
-                if is_late or is_spent:
+                is_spent = turn.is_spent and command.code not in SHORT_ANSWERS
+                if is_late or is_spent or self._undone:
                     self._undone.append(command)
                     continue
                 if self._out_bytes > most:

@@ -106,7 +106,9 @@ def test_a_request_without_a_known_user_or_its_signature_is_denied():
     assert asked(check_for("* All", is_enabled=False), send("orders")) == "User:alice is disabled."
 
 
-@pytest.mark.guards("UserCheck.authenticate: drop has_signed", "UserCheck.__call__: drop peer.principal")
+@pytest.mark.guards(
+    "UserCheck.authenticate: drop has_signed_request", "UserCheck.__call__: drop peer.principal"
+)
 def test_only_the_user_that_signed_becomes_the_principal():
     check = check_for("Topic:orders Pub")
     call = received(send("orders"), b"", ALICE)

@@ -16,6 +16,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.metrics.condition_kinds import ANY_BROKER_NAME
+from sparrowmq.namesrv import namesrv_access
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -32,7 +33,8 @@ from sparrowmq.protocol.requests.user_bodies import (
     UserTable,
 )
 from sparrowmq.protocol.requests.user_headers import CreateUser
-from sparrowmq.protocol.signature import signer
+from sparrowmq.protocol.signature import LargeBodies, signer
+from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import client_context
@@ -353,6 +355,31 @@ async def test_denials_are_counted_by_their_reason(tmp_path: Path) -> None:
 def _accounts(folder: Path) -> Path:
     (folder / "accounts.yml").write_text(ACCOUNTS)
     return folder / "accounts.yml"
+
+
+@pytest.mark.guards(
+    "namesrv.Namesrv.__aenter__: drop dispatch.hash_some", "UserCheck.authenticate: true has_signed_request"
+)
+@BOTH
+async def test_a_large_signed_body_is_hashed_in_pieces(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    class Noting(LargeBodies):
+        def hash_some(self, request: Command) -> bool:
+            ended.append(super().hash_some(request))
+            return ended[-1]
+
+    monkeypatch.setattr(namesrv_access, "LargeBodies", Noting)
+    header = ask.RegisterBroker("broker-a", "10.0.0.1:10911", "shop", "", 0)
+    body = RegisterBrokerBody(TopicConfigTable(DataVersion(0, 1, 1), {})).encode() + b" " * LARGE_BODY_BYTES
+    async with guarded(tmp_path, made) as at:
+        await (await at.session(BROKER)).call(header, body)
+        assert ended == [False, True]
+        with pytest.raises(AccessDenied, match=REFUSED):
+            await (await at.session(WRONG)).call(header, body)
+        assert ended == [False, True] * 2
 
 
 @pytest.mark.guards("namesrv.Namesrv.__aenter__: drop dispatch.audit = access.audit")

@@ -3,6 +3,7 @@
 import hmac
 import tracemalloc
 from base64 import b64encode
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import msgspec
@@ -10,7 +11,15 @@ import pytest
 
 from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.protocol.requests.signed_send import SignedSend
-from sparrowmq.protocol.signature import SigningKey, content, send_content, send_values, signed_fields
+from sparrowmq.protocol.signature import (
+    LargeBodies,
+    SigningKey,
+    content,
+    send_content,
+    send_values,
+    signed_fields,
+)
+from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 
 # From the C++ client (PyPI rocketmq 0.4.4) with the credentials ak / sk.
 REAL = [
@@ -102,6 +111,41 @@ def test_a_send_is_verified_by_what_was_decoded_of_it(changed: dict[str, Any], t
     assert not key.has_signed_send(send_values(decoded), b"bodY")
     assert not key.has_signed_send(send_values(msgspec.structs.replace(decoded, queue_id=1)), b"body")
     assert not key.has_signed_send(send_values(msgspec.structs.replace(decoded, signature="ä")), b"body")
+
+
+def signed_request(body: bytes, secret: str = "secret12") -> Command:
+    fields = {"topic": "orders", "queueId": "0"}
+    request = Command(310, body=body)
+    request.fields = fields | signed_fields(fields, body, "ak", SigningKey(secret))
+    return request
+
+
+@pytest.mark.guards(
+    "LargeBodies.hash_some: drop request.digest = digest", "SigningKey.has_signed_request: true _is_same"
+)
+def test_a_large_body_is_hashed_in_pieces_and_not_again_for_the_check() -> None:
+    key, other = SigningKey("secret12"), SigningKey("secret12")
+    bodies = LargeBodies(lambda: {"ak": SimpleNamespace(key=key)})
+    for secret, is_right in (("secret12", True), ("secret13", False)):
+        request = signed_request(bytes(2 * LARGE_BODY_BYTES + 1), secret)
+        assert [bodies.hash_some(request) for _ in range(3)] == [False, False, True]
+        hashed, request.body = request.body, b""
+        assert key.has_signed_request(request, request.ext_fields()) is is_right
+        request.body = hashed
+        # The account has another key by now, which needs its own hash.
+        assert other.has_signed_request(request, request.ext_fields()) is is_right
+
+
+def test_a_body_for_an_unknown_account_is_not_hashed() -> None:
+    assert LargeBodies(dict).hash_some(signed_request(bytes(2 * LARGE_BODY_BYTES)))
+
+
+@pytest.mark.guards("SigningKey.has_signed_request: true isinstance(digest, BodyDigest)")
+def test_a_peer_cannot_send_a_digest() -> None:
+    sent = msgspec.json.decode(b'{"code":310,"<digest>":{"key":1,"value":2}}', type=Command, strict=False)
+    request = signed_request(b"body")
+    request.digest = sent.digest
+    assert SigningKey("secret12").has_signed_request(request, request.ext_fields())
 
 
 def test_each_field_of_a_send_is_signed() -> None:

@@ -24,7 +24,7 @@ from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.requests.bodies import TopicList
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.budget import BudgetLimits, SessionLimits
 from sparrowmq.remoting.latencies import Latencies
@@ -106,6 +106,38 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
         assert not held.done()
         gate.set()
         assert (await held).header == HEADER
+
+
+@pytest.mark.guards(
+    "Dispatcher.__call__: drop session.postpone(command)",
+    "Session._handle: is_late or is_spent or self._undone -> is_late or is_spent",
+)
+async def test_a_large_body_is_hashed_in_several_turns_and_later_requests_wait_for_it(serve: Serve) -> None:
+    handled: list[int] = []
+    pieces: list[int] = []
+
+    def hash_some(command: Command) -> bool:
+        pieces.append(command.header(PullMessage).queue_offset)
+        return len(pieces) == 3
+
+    dispatch = Dispatcher(Role.NOBODY, [Noted(handled)], asyncio.ensure_future)
+    dispatch.hash_some = hash_some
+    async with serve(dispatch) as (_, session):
+        await asyncio.gather(session.call(pull(1), bytes(LARGE_BODY_BYTES + 1)), session.call(pull(2)))
+    assert pieces == [1, 1, 1]
+    assert handled == [1, 2]
+
+
+class Noted:
+    """Answers at once, and notes the offsets."""
+
+    def __init__(self, handled: list[int]) -> None:
+        self._handled = handled
+
+    @handles(PullMessage)
+    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> PullMessageReply:
+        self._handled.append(header.queue_offset)
+        return HEADER
 
 
 class Gate:

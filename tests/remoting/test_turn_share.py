@@ -70,9 +70,7 @@ async def test_pulls_of_many_connections_in_one_turn_are_answered_in_several() -
     assert [each.opaque for each in handled if each.code == PULL] == list(range(100))
 
 
-@pytest.mark.guards(
-    "Session._handle: command.code not in SHORT_ANSWERS or self._undone -> command.code not in SHORT_ANSWERS"
-)
+@pytest.mark.guards("Session._handle: is_late or is_spent or self._undone -> is_late or is_spent")
 async def test_a_short_request_does_not_pass_a_pull_of_its_connection() -> None:
     handled: list[Command] = []
     *readers, both = sessions_of(31, handled, ManualClock())

@@ -142,6 +142,7 @@ class Relay:
         if reach is None:
             raise RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_passed(command.code))
         if self._servers.users is not None:
+            await self._servers.users.hash_body(command)
             self._servers.users.authenticate(self._session, command)
         if reach is Reach.ROUTE or reach is Reach.CLUSTER:
             return reply_of(await self._routes(command, reach))

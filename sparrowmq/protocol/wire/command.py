@@ -6,7 +6,7 @@ Source: RemotingCommand, Java 4.9.8.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -42,6 +42,8 @@ LANGUAGES = (
 )
 _OTHER: Final = "OTHER"
 
+LARGE_BODY_BYTES: Final = 1 << 20  # a larger body is hashed in pieces of this size, of 0.5 ms
+
 
 def language_name(language: str | int | None) -> str:
     """A peer's language, as Java names it; numbers are Java's ordinals. A server keeps it, so none is a long text."""
@@ -64,6 +66,9 @@ class Command(msgspec.Struct, gc=False):
     body: bytes = msgspec.field(name="<body>", default=b"")
     fields: dict[str, str] | None = msgspec.field(name="<fields>", default=None)
     raw: bytes = msgspec.field(name="<raw>", default=b"")  # the header, where `ext` is not
+    digest: Any = msgspec.field(
+        name="<digest>", default=None
+    )  # a BodyDigest of it; anything else counts as none
 
     @property
     def is_reply(self) -> bool:
