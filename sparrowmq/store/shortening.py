@@ -1,7 +1,8 @@
 """Cut a log to the part that another broker's log has too. A former master does this before it follows the new one.
 
     the new master's log     ■■■■■■■■■■■■■■|■■■■■■■■■■ ■■     `at`: where its time as a master began
-    the log here             ■■■■■■■■■■■■■■|~~~~~~            no other broker has this part: to set-aside, as .forked
+    the log here             ■■■■■■■■■■■■■■|~~~~~~            no other broker has this part: to set-aside, as .forked;
+                                                              as .cut if it has the state of the broker alone
 
 The caller must have a proof that both logs are the same before `at` (broker/failover/group_state.py). This module only
 checks that a record of ours begins at `at`. If none does, the logs differ before `at`, and nothing is cut.
@@ -28,6 +29,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from sparrowmq.errors import BadStore, CorruptRecord, LogsDiffer, StoreError
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.checkpoint import save
 from sparrowmq.store.log import synced_mark
 from sparrowmq.store.log.commit_log import CommitLog
@@ -104,7 +107,7 @@ def shorten(recovery: Recovery, at: int) -> None:
         return  # This may be the torn tail of a crash in step 4. Recovery then cuts it at `at` or before.
     if not begins:
         raise differ(at)
-    recovery.set_aside(at, used, "forked")
+    recovery.set_aside(at, used, "forked" if _has_messages(commit_log, at, used) else "cut")
     vfs, layout = recovery.vfs, recovery.layout
     if not vfs.exists(layout.abort):
         vfs.close(vfs.create(layout.abort, 0, allocate=False))
@@ -132,6 +135,14 @@ def shorten(recovery: Recovery, at: int) -> None:
     log.warning("the log is cut at offset %d, which it has in common with its master's", at)
 
 
+def _has_messages(commit_log: CommitLog, begin: int, end: int) -> bool:
+    """Whether a part of the log may have more than topics, groups and offsets. A master writes offsets every second."""
+    try:
+        return any(record.decode(each).topic != STATE_TOPIC for each in commit_log.walk(begin, end))
+    except CorruptRecord:
+        return True
+
+
 def differ(at: int) -> LogsDiffer:
     """The error for a log that cannot be cut at `at`."""
     return LogsDiffer(
@@ -143,7 +154,7 @@ def differ(at: int) -> LogsDiffer:
 def _begins(recovery: Recovery, at: int) -> bool:
     """Whether a record of ours begins at `at`, or the blank at a file's end."""
     try:
-        record, _ = recovery.log.parse(at)
+        found, _ = recovery.log.parse(at)
     except CorruptRecord:
         return False
-    return record is None or recovery.log.sound_record(at) is not None
+    return found is None or recovery.log.sound_record(at) is not None

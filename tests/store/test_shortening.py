@@ -5,6 +5,7 @@ import random
 import pytest
 
 from sparrowmq.errors import CorruptRecord, LogsDiffer
+from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from tests.store.crash_states import Disk, RecordVfs
@@ -52,6 +53,23 @@ def test_what_lies_behind_is_gone_from_log_queues_and_index_and_put_aside(stores
     put(store, b"new", queue_id=kept % 2, key=f"k{kept}")
     store.close()
     assert shown(stores.open()) == [b"%03d" % number for number in range(kept)] + [b"new"]
+
+
+@pytest.mark.guards("shortening._has_messages: return False", "shortening._has_messages: return True")
+@pytest.mark.parametrize("has_message", [True, False])
+def test_the_state_of_a_broker_alone_is_no_forked_message(stores, has_message):
+    store = stores.open()
+    filled(store)
+    end = store.end
+    for number in range(3):
+        put(store, b"{}", STATE_TOPIC)
+        if has_message and number == 1:
+            put(store, b"later")
+    stores.crash(store)
+    store = stores.open(cut_at=end)
+    assert store.end == end
+    (aside,) = (stores.settings.path / "set-aside").iterdir()
+    assert aside.suffix == (".forked" if has_message else ".cut")
 
 
 def test_a_log_that_ends_before_is_left_as_it_is(stores):

@@ -2,7 +2,7 @@
 
 set-aside/00000000000000004972-00000000000000005100.damaged      bytes 4972 to 5100, and the reason
 
-damaged   fenced off, or replaced by the bytes of a copy       cut      a torn tail
+damaged   fenced off, or replaced by the bytes of a copy       cut      a torn tail, or forked without a message
 forked    bytes that a new master does not have                  lost     a damaged tail that had been on disk
 
 Damaged index files are moved there too, as their name and `.index`. All that they contained is in the log.
