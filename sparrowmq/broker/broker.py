@@ -64,7 +64,7 @@ from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.replication.shown_log import ShownLog
 from sparrowmq.broker.spare_room import SpareRoom
-from sparrowmq.broker.state.journal import JournalRules
+from sparrowmq.broker.state.journal import Journal, JournalRules
 from sparrowmq.broker.state.kept_state import KeptState
 from sparrowmq.broker.storage import FreedRoom, room, storage, was_full, while_writable
 from sparrowmq.broker.store_opening import opened
@@ -138,6 +138,7 @@ class Broker:
         self._replica: Replica | None = None
         self._ha_status: Callable[[MessageStore], HaStatus] = lambda store: HaStatus(True, store.end)
         self._starts_again = False
+        self.journal: Journal | None = None  # of a master
         self._master_address = ""  # of a slave's master, as far as it is known
         self._changing = Changing(settings, file)
         self._clock = clock or SystemClock()
@@ -244,6 +245,7 @@ class Broker:
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
         state = await self._state(store)
+        self.journal = state.journal
         access = AccessControl(self.settings, topics_of(store), self._clock, state.users)
         declare_denials(self._figures, access.audit)
         if not self.settings.is_slave:

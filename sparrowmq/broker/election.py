@@ -404,12 +404,10 @@ class Member:
         broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
             raise refused("this member does not lead, or hands over the lead already")
-        if broker.store.flushed.error is not None:
-            raise refused("the store of this member has failed")
         successor = next_master(in_sync, self.settings.broker_id, wanted)
         self._is_handing_over = True
         try:
-            await drained(broker.store, in_sync, self._clock)
+            await drained(broker, in_sync, self._clock)
             if self._lease is not lease:
                 raise refused("this member does not lead any more")
             keys, found = self._keys, self._found
@@ -425,6 +423,7 @@ class Member:
             lease.deadline = 0.0  # etcd may have done it
             raise
         except BaseException:
+            broker.store.intake.continue_log()
             self._is_handing_over = False
             raise
         log.warning("the lead of %s is handed over to member %d", self.settings.name, successor)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.replication.replica_lag import lag_s
-from sparrowmq.errors import DiskFull
+from sparrowmq.errors import DiskFull, LogEnded
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Kind, Probe
@@ -40,6 +40,8 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
         why = store.intake.full
+        if isinstance(why, LogEnded):
+            return ""
         return f"{why}{_share_of_log(store)}" if why else ""
 
     def nearly_full() -> str:

@@ -10,11 +10,12 @@ Use it through `MessageStore`, which creates it from the parts that it has opene
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
+from sparrowmq.errors import DiskFull, InvalidMessage, LogEnded, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.turn import Turn
@@ -194,6 +195,17 @@ class Intake:
         self.full = full
         self._full_until_s = max(self._full_until_s, self._clock.monotonic() + pause_s)
         self._log.hold()
+
+    def end_log(self, why: LogEnded) -> None:
+        """Take no record until `continue_log`. All who add records meet it as a full disk, so they know how to wait."""
+        self.full, self._full_until_s = why, math.inf
+        self._log.hold()
+
+    def continue_log(self) -> None:
+        """Take records again after `end_log`."""
+        if isinstance(self.full, LogEnded):
+            self._full_until_s = 0.0
+            self.try_again_if_due()
 
     def spare_descriptors(self, full: DiskFull) -> bool:
         """Close files of queues if the system ran out of descriptors or memory. Returns whether any was closed."""

@@ -3,6 +3,7 @@
 sends refused         as by a slave, so our clients wait and try again
 drained               large batches that have begun are stored, the others in their line are refused as sends are
                       all members in sync have the log up to its end, so all sends before are answered
+the log ends          offsets, delayed messages and transactions add nothing that the successor would not have
 one change in etcd    there is no leader, and the state names the successor, which other members let go first
 
 A master whose disk is full, hangs or is slow hands the lead over by itself (disk_watch.py).
@@ -10,14 +11,17 @@ A master whose disk is full, hangs or is slow hands the lead over by itself (dis
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import LogEnded, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.broker import Broker
 
 HAND_OVER_S: Final = 3.0  # the limit of each step
 _LOOK_S: Final = 0.01
@@ -33,12 +37,16 @@ def next_master(in_sync: InSync, me: int, wanted: int) -> int:
     return wanted or others[0]
 
 
-async def drained(store: MessageStore, in_sync: InSync, clock: Clock) -> None:
-    """Return when no batch is stored in part, and all members in sync have the log up to its end.
+async def drained(broker: Broker, in_sync: InSync, clock: Clock) -> None:
+    """End the log when no batch is stored in part, and all members in sync have it up to its end.
 
-    Raises: RemoteError, one of both takes too long.
+    Raises: RemoteError, one of both takes too long, or the store has failed.
     """
-    begun = clock.monotonic()
+    store, begun = broker.store, clock.monotonic()
+    if store.flushed.error is not None:
+        raise refused("the store of this member has failed")
+    if broker.journal is not None:
+        await broker.journal.settle()
     while store.intake.unfinished:
         if clock.age(begun) > HAND_OVER_S:
             raise refused(f"a large batch is not stored after {HAND_OVER_S:g} s")
@@ -49,6 +57,7 @@ async def drained(store: MessageStore, in_sync: InSync, clock: Clock) -> None:
         if clock.age(begun) > HAND_OVER_S:
             raise refused(f"the other members do not have the whole log after {HAND_OVER_S:g} s")
         await clock.sleep(_LOOK_S)
+    store.intake.end_log(LogEnded("the lead is handed over to another member"))
 
 
 async def on_disk(store: MessageStore, end: int) -> None:

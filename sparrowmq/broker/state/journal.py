@@ -30,7 +30,15 @@ from sparrowmq.broker.state.change import BEGIN, END, Change
 from sparrowmq.broker.state.replay import Found
 from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import InvalidMessage, NotSafeInTime, RemoteError, SparrowError, StoreError, StoreFailed
+from sparrowmq.errors import (
+    InvalidMessage,
+    LogEnded,
+    NotSafeInTime,
+    RemoteError,
+    SparrowError,
+    StoreError,
+    StoreFailed,
+)
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
@@ -141,8 +149,8 @@ class Journal:
         )
 
     def _lack(self) -> str:
-        """Return why the log lacks a change; "" if the whole store has failed, which is reported anyway."""
-        if self._problem is None or self._store.flushed.error is not None:
+        """Return why the log lacks a change; "" if the store has failed, which is reported anyway, or the log ended."""
+        if self._problem is None or self._store.flushed.error is not None or self._is_over:
             return ""
         return f"the log lacks the last changes of topics, groups or offsets: {self._problem}"
 
@@ -150,6 +158,10 @@ class Journal:
     def is_behind(self) -> bool:
         """Whether the log lacks a change."""
         return self._problem is not None
+
+    @property
+    def _is_over(self) -> bool:
+        return isinstance(self._store.intake.full, LogEnded)
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -257,8 +269,7 @@ class Journal:
         Returns: False if the log could not take a change; then the file has it, where that counts.
         Raises: RemoteError, the change is in effect, but not safe yet.
         """
-        await self._note_most_offsets()
-        self.note_offsets()
+        await self.settle()
         if self._problem is not None:
             if self._rules.files_count:
                 return False
@@ -298,7 +309,7 @@ class Journal:
         try:
             placed = self._store.append(change.entry(self._clock.now_ms(), self._host))[0]
         except (StoreError, InvalidMessage) as error:
-            if not self._is_told:
+            if not self._is_told and not isinstance(error, LogEnded):
                 log.warning("the log lacks a change of topics, groups or offsets: %s", error)
             self._problem, self._is_told = error, True
             return 0
@@ -325,21 +336,22 @@ class Journal:
 
     async def tend(self) -> None:
         """Write offsets, and a snapshot if one is due; other work goes on between its records."""
-        await self._note_most_offsets()
-        self.note_offsets()
+        await self.settle()
         if self._is_due():
             for _ in self._writing():
                 await asyncio.sleep(0)
 
-    async def _note_most_offsets(self) -> None:
-        """Write the offsets that changed, but for the last few; other work goes on in between."""
+    async def settle(self) -> None:
+        """Write the offsets that changed; other work goes on between their records."""
         for _ in range(len(self._offsets.unlogged) // _OFFSETS_AT_ONCE):
             self.note_offsets(_OFFSETS_AT_ONCE)
             await asyncio.sleep(0)
+        self.note_offsets()
 
     async def close(self) -> None:
-        """Write the last offsets."""
-        self.note_offsets()
+        """Write the last offsets, unless the lead was handed over."""
+        if not self._is_over:
+            self.note_offsets()
         self._store.dispatch()
 
     def _is_due(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -16,21 +17,25 @@ from sparrowmq.broker.failover import handover
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import next_master
 from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.broker.state import journal
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError
+from sparrowmq.errors import OF_A_SLAVE, DiskFull, LogEnded, RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
 from sparrowmq.testing import ManualClock
-from tests.broker.live import send_request
+from tests.broker.live import COMMIT, SUBSCRIPTION, pull_request, send_request
 from tests.broker.members import OK, Members
 from tests.interop.etcd import needs_etcd
 
@@ -121,6 +126,61 @@ async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Membe
     assert sorted(map(int, await members.all_bodies(leader))) == list(range(len(results)))
 
 
+@pytest.mark.guards(
+    "handover.drained: drop await broker.journal.settle()",
+    "handover.drained: drop store.intake.end_log",
+    "Journal.close: false self._is_over",
+)
+async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.two_in_sync()
+    assert await members.send(1, b"both") == OK
+    broker = members.member(1).broker
+    assert broker is not None
+    monkeypatch.setattr(journal, "_OFFSETS_AT_ONCE", 1)
+    session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
+
+    async def commit(group: str) -> None:
+        pull = pull_request(sys_flag=SUBSCRIPTION | COMMIT, consumer_group=group, commit_offset=1, offset=1)
+        await session.call(pull, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
+
+    async def drained(*given: Any) -> None:
+        for group in ("one", "two", "three"):
+            await commit(group)
+        await handover.drained(*given)
+        with pytest.raises(LogEnded, match="handed over"):
+            broker.store.append(Entry("orders", 0, b"late", Properties(""), 1, bytes(8)))
+        await commit("late")
+
+    monkeypatch.setattr(election, "drained", drained)
+    await members.order(1, HandOverLead(2))
+    assert await members.leader(2) == 2
+    await members.in_sync(1, 2)
+    assert not list(members.settings(1).store_path.glob("set-aside/*"))
+    now = members.member(2).broker
+    assert now is not None and now.journal is not None
+    assert [now.journal._offsets.query(group, "orders", 0) for group in ("one", "two", "three")] == [1, 1, 1]
+
+
+@pytest.mark.guards("Member._hand_over: drop broker.store.intake.continue_log()")
+async def test_the_log_goes_on_if_the_lead_cannot_be_handed_over(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await members.two_in_sync()
+    etcd = members.member(1)._etcd
+
+    async def change(*given: object, **more: object) -> bool:
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(etcd, "change", change)
+        with pytest.raises(RemoteError, match="have just changed"):
+            await members.order(1, HandOverLead(2))
+    assert await members.send(1, b"after") == OK
+    assert members.member(1).leads and (await members.state()).epoch == 1
+
+
 async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Members) -> None:
     await members.all_in_sync()
     answers = await asyncio.gather(
@@ -132,7 +192,7 @@ async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Member
     assert (await members.state()).epoch == 2
 
 
-@pytest.mark.guards("Member._hand_over: drop await drained(broker.store, in_sync, self._clock)")
+@pytest.mark.guards("Member._hand_over: drop await drained(broker, in_sync, self._clock)")
 async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,7 +105,7 @@ async def test_an_answered_change_survives_a_kill_at_once(
         assert has(await after_kill(live, tmp_path))
 
 
-@pytest.mark.guards("Journal.tend: drop self.note_offsets()")
+@pytest.mark.guards("Journal.settle: drop self.note_offsets()")
 async def test_offsets_of_pulls_are_in_the_log_within_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +139,9 @@ async def test_many_offsets_are_written_in_several_steps(
         assert len(await changes_of(live)) >= before + 3
 
 
-@pytest.mark.guards("Journal.safe: drop _note_most_offsets", "Journal._log_waiting: false _OFFSETS_AT_ONCE")
+@pytest.mark.guards(
+    "Journal.settle: drop self.note_offsets(_OFFSETS_AT_ONCE)", "Journal._log_waiting: false _OFFSETS_AT_ONCE"
+)
 @pytest.mark.parametrize(
     "request_", [DeleteSubscriptionGroup("others"), UpdateConsumerOffset("workers", "made", 0, 8)]
 )
@@ -162,6 +164,12 @@ async def test_an_answer_waits_for_many_offsets_that_are_written_in_several_step
 async def changes_of(live: Live) -> list[bytes]:
     found = live.broker.store.read(STATE_TOPIC, 0, 0, 10_000, 1 << 24)
     return [bytes(record.decode(each).body) for view in found.views for each in record.walk(view)]
+
+
+async def has_snapshots(live: Live, count: int) -> None:
+    async with asyncio.timeout(10):
+        while (await changes_of(live)).count(b'{"mark":"end"}') < count:
+            await asyncio.sleep(0.02)
 
 
 async def test_commits_of_one_turn_are_one_record(tmp_path: Path) -> None:
@@ -241,9 +249,7 @@ async def test_a_large_state_comes_in_steps_after_a_full_log(
     async with live_broker(tmp_path / "live") as live:
         for number in range(100):
             await live.session.call(UpdateAndCreateTopic(f"topic{number}", 1, 1, perm=6))
-        async with asyncio.timeout(10):
-            while (await changes_of(live)).count(b'{"mark":"end"}') < 2:
-                await asyncio.sleep(0.02)
+        await has_snapshots(live, 2)
         records = live.broker.store.queues.get(STATE_TOPIC, 0)
         assert records is not None
         with monkeypatch.context() as patch:
@@ -252,9 +258,7 @@ async def test_a_large_state_comes_in_steps_after_a_full_log(
         before = records.next_offset
         await live.session.call(UpdateAndCreateTopic("second", 2, 2, perm=6))
         assert records.next_offset == before
-        async with asyncio.timeout(10):
-            while (await changes_of(live))[-1] != b'{"mark":"end"}':
-                await asyncio.sleep(0.02)
+        await has_snapshots(live, 3)
         found = await after_kill(live, tmp_path)
         assert found.width("second") == 2 and "workers" in found.groups
 
