@@ -150,7 +150,8 @@ class Journal:
 
     def _lack(self) -> str:
         """Return why the log lacks a change; "" if the store has failed, which is reported anyway, or the log ended."""
-        if self._problem is None or self._store.flushed.error is not None or self._is_over:
+        is_over = isinstance(self._store.intake.full, LogEnded)
+        if self._problem is None or self._store.flushed.error is not None or is_over:
             return ""
         return f"the log lacks the last changes of topics, groups or offsets: {self._problem}"
 
@@ -158,10 +159,6 @@ class Journal:
     def is_behind(self) -> bool:
         """Whether the log lacks a change."""
         return self._problem is not None
-
-    @property
-    def _is_over(self) -> bool:
-        return isinstance(self._store.intake.full, LogEnded)
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -349,9 +346,8 @@ class Journal:
         self.note_offsets()
 
     async def close(self) -> None:
-        """Write the last offsets, unless the lead was handed over."""
-        if not self._is_over:
-            self.note_offsets()
+        """Write the last offsets."""
+        self.note_offsets()
         self._store.dispatch()
 
     def _is_due(self) -> bool:

@@ -129,7 +129,6 @@ async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Membe
 @pytest.mark.guards(
     "handover.drained: drop await broker.journal.settle()",
     "handover.drained: drop store.intake.end_log",
-    "Journal.close: false self._is_over",
 )
 async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
     members: Members, monkeypatch: pytest.MonkeyPatch
