@@ -120,6 +120,9 @@ class Journal:
         self._next = 0 if queue is None else queue.next_offset
         self._end = store.end  # of the last record
         self._problem: SparrowError | None = None  # why the log lacks a change
+        self._lacked: SparrowError | None = (
+            None  # the same, until the end of the snapshot that brings the change
+        )
         # A slave's queues of these topics go only by a record. A snapshot only leaves the topics out.
         self._unlogged_deletions: set[str] = set()
         self._is_told = False
@@ -151,14 +154,19 @@ class Journal:
     def _lack(self) -> str:
         """Return why the log lacks a change; "" if the store has failed, which is reported anyway, or the log ended."""
         is_over = isinstance(self._store.intake.full, LogEnded)
-        if self._problem is None or self._store.flushed.error is not None or is_over:
+        if self._missing is None or self._store.flushed.error is not None or is_over:
             return ""
-        return f"the log lacks the last changes of topics, groups or offsets: {self._problem}"
+        return f"the log lacks the last changes of topics, groups or offsets: {self._missing}"
 
     @property
     def is_behind(self) -> bool:
         """Whether the log lacks a change."""
-        return self._problem is not None
+        return self._missing is not None
+
+    @property
+    def _missing(self) -> SparrowError | None:
+        """Why the log lacks a change: it could not take the last one, or the snapshot after that is not complete."""
+        return self._problem or self._lacked
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -249,8 +257,8 @@ class Journal:
             return
         if commits_wait:
             self.note_offsets()
-        if self._problem is not None:
-            self._answer(asked, None if self._rules.files_count else self._problem)
+        if self._missing is not None:
+            self._answer(asked, None if self._rules.files_count else self._missing)
         else:
             self._store.safety(True).when(self._end, partial(self._answer, asked))
 
@@ -267,10 +275,10 @@ class Journal:
         Raises: RemoteError, the change is in effect, but not safe yet.
         """
         await self.settle()
-        if self._problem is not None:
+        if self._missing is not None:
             if self._rules.files_count:
                 return False
-            raise _refusal(done, self._problem)
+            raise _refusal(done, self._missing)
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.dispatch()
         self._store.flusher.kick()
@@ -317,7 +325,7 @@ class Journal:
     def _mark(self) -> JournalMark | None:
         if self._begin is None:
             return None
-        return JournalMark(self._next, self._problem is not None)
+        return JournalMark(self._next, self.is_behind)
 
     # Snapshots ------------------------------------------------------------------------------------------------------
 
@@ -368,18 +376,20 @@ class Journal:
         if self._is_writing:
             return
         self._is_writing = True
-        self._problem = None
+        self._problem, self._lacked = None, self._missing
         try:
             begin, size = self._store.end, 0
             self._changed_bytes, before = 0, self._changed_bytes
             for change in self._pieces():
-                size += self._append(change)
-                if self.is_behind:
+                written = self._append(change)
+                if not written:
                     self._changed_bytes = before
                     return
+                size += written
                 yield
         finally:
             self._is_writing = False
+        self._lacked = None
         if self._is_told:
             log.info("the log has all changes of topics, groups and offsets again")
             self._is_told = False

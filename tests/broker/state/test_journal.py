@@ -263,6 +263,28 @@ async def test_a_large_state_comes_in_steps_after_a_full_log(
         assert found.width("second") == 2 and "workers" in found.groups
 
 
+@pytest.mark.guards("Journal._missing: return self._problem")
+async def test_nothing_is_safe_before_the_end_of_the_snapshot_that_brings_what_was_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "PERIOD_S", 60)
+    async with live_broker(tmp_path / "live", role=BrokerRole.SYNC_MASTER) as live:
+        await live.session.call(UpdateAndCreateTopic("made", 3, 3, perm=6), accept=range(300))
+        kept_in = live.broker.journal
+        assert kept_in is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "append", _full)
+            with pytest.raises(RemoteError, match="no room"):
+                await change_group(live)
+        writing = kept_in._writing()
+        next(writing)
+        with pytest.raises(RemoteError, match="tried again by itself"):
+            await kept_in.safe("the topic is changed")
+        for _ in writing:
+            pass
+        assert await kept_in.safe("the topic is changed")
+
+
 @pytest.mark.guards(
     "Journal._is_due: self._changed_bytes > max(_GROWTH * self._snapshot_bytes, _LEAST_GROWTH) -> false"
 )
