@@ -55,7 +55,11 @@ class Poppers:
         async with mq.simple_consumer(POPPED, group=GROUP, start="earliest") as consumer:
             while until is None or clock() < until:
                 try:
-                    for message in await consumer.receive(8, invisible_s=INVISIBLE_S, wait_s=2.0):
+                    received = await consumer.receive(8, invisible_s=INVISIBLE_S, wait_s=2.0)
+                    # Each has come now: while the first ones are handled, another consumer may acknowledge the last.
+                    for message in received:
+                        self._history.popped(message.body.decode())
+                    for message in received:
                         await self._handle(consumer, message)
                 except SparrowError as error:
                     self._workload.log(error)
@@ -66,7 +70,6 @@ class Poppers:
     async def _handle(self, consumer: SimpleConsumer, message: ReceivedMessage) -> None:
         """Raises: SparrowError, the message may be acknowledged or not."""
         identity = message.body.decode()
-        self._history.popped(identity)
         chance = 0.0 if self._workload.is_over else self._rng.random()
         if chance < 0.1:
             await consumer.change_invisible(message, INVISIBLE_S)
