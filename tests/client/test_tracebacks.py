@@ -54,15 +54,18 @@ with sync.connect("{namesrv}", group="g", settings=sparrowmq.ProducerSettings(ti
 """
 CALLS = [
     'await mq.send("orders", b"1")',
+    "async with mq.transaction('orders', b'1'): pass",
+    'await mq.admin.lag("billing")',
+]
+MORE_CALLS = [
     'await mq.send_soon("orders", b"1")',
     'await mq.send_many([sparrowmq.Message("orders", b"1")])',
     'await mq.request("orders", b"1", timeout_s=0.5)',
-    "async with mq.transaction('orders', b'1'): pass",
     'await mq.queues("orders")',
     "await mq.admin.topics()",
-    'await mq.admin.lag("billing")',
     'await mq.pull_consumer(group="billing").queues("orders")',
 ]
+SLOW = [pytest.param(call, marks=pytest.mark.slow) for call in MORE_CALLS]
 REFUSED = "cannot ask name server {namesrv} \\(Connection refused.*\\); start one with `sparrowmq dev` or `mqnamesrv`"
 
 
@@ -96,14 +99,14 @@ def test_readme_program_ends_with_a_sentence_where_no_name_server_runs(tmp_path,
     assert sum("sparrowmq/" in line for line in lines) == 1
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", [*CALLS, *SLOW])
 def test_calls_end_with_a_sentence_where_no_name_server_runs(tmp_path, nowhere, call):
     lines = run(tmp_path, ASYNC.format(namesrv=nowhere, call=call))
     is_short(lines, ASYNC_LINES + OUR_FRAME_LINES, REFUSED.format(namesrv=nowhere))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", [call for call in CALLS if "send_soon" not in call])
+@pytest.mark.parametrize("call", [*CALLS, *MORE_CALLS[1:]])
 def test_blocking_calls_end_with_a_sentence_where_no_name_server_runs(tmp_path, nowhere, call):
     blocking = call.replace("await ", "").replace("async ", "")
     lines = run(tmp_path, BLOCKING.format(namesrv=nowhere, call=blocking))

@@ -47,7 +47,10 @@ async def test_harm_by_users_without_policies_is_seen(monkeypatch):
     assert (await live(rounds_of(SEED, 0, ("denied",), 400), users=True)).faults
 
 
-@pytest.mark.parametrize("access", [Access.WRITE, Access.READ, Access.ADMIN])
+@pytest.mark.parametrize(
+    "access",
+    [Access.WRITE, *(pytest.param(each, marks=pytest.mark.slow) for each in (Access.READ, Access.ADMIN))],
+)
 async def test_harm_is_seen(monkeypatch, access):
     """As if access control let everybody do one kind of thing."""
     rows = {row.code for row in ROWS if row.access is access}
