@@ -249,7 +249,14 @@ def test_files_without_the_keys_of_a_batch_stay(tmp_path):
     run.table.close()
 
 
-@pytest.mark.parametrize("name", ["link", "my lake", "ns%orders", "f\u00fcr+alle"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "link",
+        "f\u00fcr+alle",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("my lake", "ns%orders")),
+    ],
+)
 def test_rows_are_replaced_in_folders_of_any_name_and_below_links(tmp_path, kind, name):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -271,7 +278,14 @@ NOT_A_KEY = "the key id is neither a text nor a whole number"
 
 
 @pytest.mark.parametrize("body", BAD_KEYS)
-@pytest.mark.parametrize("comes", ["first", "beside others", "later"])
+@pytest.mark.parametrize(
+    "comes",
+    [
+        "first",
+        pytest.param("beside others", marks=pytest.mark.slow),
+        pytest.param("later", marks=pytest.mark.slow),
+    ],
+)
 def test_a_message_whose_key_is_no_text_and_no_whole_number_is_a_reject(tmp_path, kind, body, comes):
     orders = Orders()
     run = Run(tmp_path, kind, orders)
