@@ -17,7 +17,7 @@ that wait for others of their group are visible messages with attempt 0.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
@@ -128,8 +128,10 @@ class PopQueue:
         """Whether a message is acknowledged, or a dead letter."""
         return 0 <= offset < self.next_offset and self.cell(offset) is None
 
-    def valid(self, offsets: Iterable[int], token: int) -> list[int]:
+    def valid(self, offsets: Sequence[int], token: int) -> Sequence[int]:
         """Return those of some messages that are not done and whose handle has this token."""
+        if isinstance(offsets, range) and self._are_alike(offsets, token):
+            return offsets
         found, last, live = [], -1, 0
         tokens: list[tuple[int]] = []
         for offset in offsets:
@@ -142,6 +144,21 @@ class PopQueue:
             if live >> index & 1 and tokens[index][0] == token:
                 found.append(offset)
         return found
+
+    def _are_alike(self, offsets: range, token: int) -> bool:
+        """Whether messages are not done, and each chunk got all of its own in one pop, with this token."""
+        begin, end = offsets.start, offsets.stop
+        while begin < end:
+            number, index = divmod(begin, CHUNK)
+            size = min(end - begin, CHUNK - index)
+            chunk = self.chunks.get(number)
+            if chunk is None or ~chunk.live & _bits(index, size):
+                return False
+            cells = chunk.cells[index * _CELL.size : (index + size) * _CELL.size]
+            if _TOKEN.unpack_from(cells)[0] != token or cells != cells[: _CELL.size] * size:
+                return False
+            begin += size
+        return True
 
     def live_offsets(self) -> Iterator[int]:
         """Yield the messages that are not done, in their order."""
@@ -264,9 +281,10 @@ class PopQueue:
             if chunk is not None:
                 yield Restored(*place, number, chunk.live, bytes(chunk.cells), self._pops_of(number))
 
-    def settled(self, offsets: list[int]) -> Settled:
+    def settled(self, offsets: Sequence[int]) -> Settled:
         """The step that acknowledges messages."""
-        return Settled(self.topic, self.group, self.queue_id, runs_of(sorted(offsets)))
+        some = offsets if isinstance(offsets, range) else sorted(offsets)
+        return Settled(self.topic, self.group, self.queue_id, runs_of(some))
 
     def _begin(self, next_offset: int) -> None:
         self.chunks.clear()
@@ -285,7 +303,7 @@ class PopQueue:
             if chunk is None:
                 chunk = self.chunks[number] = Chunk()
                 heapq.heappush(self._numbers, number)
-            some = ((1 << size) - 1) << index
+            some = _bits(index, size)
             self.count += (some & ~chunk.live).bit_count()
             chunk.live |= some
             chunk.cells[index * _CELL.size : (index + size) * _CELL.size] = cell * size
@@ -297,7 +315,7 @@ class PopQueue:
             size = min(count, CHUNK - index)
             chunk = self.chunks.get(number)
             if chunk is not None:
-                some = ((1 << size) - 1) << index & chunk.live
+                some = _bits(index, size) & chunk.live
                 if self.lanes is not None or self.attempts:
                     self._forget(number, some)
                 chunk.live ^= some
@@ -358,3 +376,8 @@ class PopQueue:
         self.attempts.take(range(begin, begin + CHUNK) if self.attempts else (), NO_ATTEMPT)
         for index, attempt in zip(step.pops[::2], step.pops[1::2], strict=True):
             self.attempts.take((begin + index,), attempt)
+
+
+def _bits(index: int, size: int) -> int:
+    """The bits of so many messages of a chunk, from one on."""
+    return ((1 << size) - 1) << index

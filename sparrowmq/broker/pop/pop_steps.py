@@ -14,7 +14,7 @@ A message that becomes visible again makes no step: its time says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -121,12 +121,13 @@ def decoded(piece: Iterable[bytes]) -> Iterator[AnyStep]:
         raise RemoteProtocolError(f"a step of pop consumption cannot be read: {error}") from error
 
 
-def runs_of(offsets: list[int]) -> list[int]:
+def runs_of(offsets: Sequence[int]) -> list[int]:
     """Return sorted offsets as runs: begin, count, begin, count, ... Each offset is in them once."""
     if not offsets:
         return []
     first, count = offsets[0], len(offsets)
-    if offsets[-1] - first == count - 1 and offsets == list(range(first, first + count)):
+    is_run = isinstance(offsets, range)
+    if is_run or (offsets[-1] - first == count - 1 and offsets == list(range(first, first + count))):
         return [first, count]
     runs = [first, 1]
     for before, offset in pairwise(offsets):

@@ -17,7 +17,7 @@ import asyncio
 import heapq
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from time import perf_counter
 from typing import Final, Protocol
@@ -135,7 +135,7 @@ class Pops:
     def take(
         self,
         queue: PopQueue,
-        offsets: list[int],
+        offsets: Sequence[int],
         next_offset: int,
         until: Cell,
         attempt: int | None = None,
@@ -148,30 +148,24 @@ class Pops:
             attempt: the number of this delivery; None: one more than before.
             pop: the number of the attempt id of an orderly pop.
         """
-        by_attempt: dict[int, list[int]] = {}
-        if offsets and min(offsets) >= queue.next_offset:  # new ones
-            by_attempt[attempt or 1] = offsets
-        for offset in offsets if not by_attempt else ():
-            before = queue.cell(offset) if offset < queue.next_offset else None
-            number = attempt or (1 if before is None else min(before.attempt + 1, 0xFFFF))
-            by_attempt.setdefault(number, []).append(offset)
+        by_attempt = _by_attempt(queue, offsets, attempt)
         place = (queue.topic, queue.group, queue.queue_id)
         times = (until.pop_ms, until.due_ms, until.token)
         # A power cut may keep only the first steps. The new messages must be in them, because they move `next_offset`.
         new_first = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
         for number in new_first:
-            some = by_attempt.get(number, [])
+            some = by_attempt.get(number, ())
             self.step(Taken(*place, runs_of(some), next_offset, *times, number, pop))
         self.taken += len(offsets)
-        for number in dict.fromkeys(offset // CHUNK for offset in offsets):
+        for number in _chunks_of(offsets):
             self._look_at(queue, number, until.due_ms)
 
-    def hold_back(self, queue: PopQueue, offsets: list[int], next_offset: int, now_ms: int) -> None:
+    def hold_back(self, queue: PopQueue, offsets: Sequence[int], next_offset: int, now_ms: int) -> None:
         """Let new messages wait: they are visible, but were given to no consumer."""
         place = (queue.topic, queue.group, queue.queue_id)
         self.step(Taken(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
-    def settle(self, queue: PopQueue, offsets: list[int]) -> None:
+    def settle(self, queue: PopQueue, offsets: Sequence[int]) -> None:
         """Acknowledge messages."""
         self.settled += len(offsets)
         self.step(queue.settled(offsets))
@@ -301,6 +295,26 @@ class Pops:
 def new_token() -> int:
     """Return the token of handles, which no client can guess."""
     return int.from_bytes(os.urandom(8)) % _TOKENS + 1000
+
+
+def _by_attempt(queue: PopQueue, offsets: Sequence[int], attempt: int | None) -> Mapping[int, Sequence[int]]:
+    """Return messages by the number of their delivery."""
+    if not offsets:
+        return {}
+    if (offsets[0] if isinstance(offsets, range) else min(offsets)) >= queue.next_offset:  # new ones
+        return {attempt or 1: offsets}
+    found: dict[int, list[int]] = {}
+    for offset in offsets:
+        before = queue.cell(offset) if offset < queue.next_offset else None
+        number = attempt or (1 if before is None else min(before.attempt + 1, 0xFFFF))
+        found.setdefault(number, []).append(offset)
+    return found
+
+
+def _chunks_of(offsets: Sequence[int]) -> Iterable[int]:
+    if isinstance(offsets, range):
+        return range(offsets.start // CHUNK, (offsets.stop - 1) // CHUNK + 1)
+    return dict.fromkeys(offset // CHUNK for offset in offsets)
 
 
 def _is_valid(due: tuple[int, int, PopQueue, int]) -> bool:
