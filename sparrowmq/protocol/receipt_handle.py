@@ -18,7 +18,7 @@ Source: ExtraInfoUtil, KeyBuilder and MQClientAPIImpl.processPopResponse, Java 5
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -113,7 +113,7 @@ class PoppedQueue(NamedTuple):
     kind: Kind
     queue_id: int
     start_offset: int
-    offsets: tuple[int, ...]
+    offsets: Sequence[int]
 
 
 class OrderCounts(NamedTuple):

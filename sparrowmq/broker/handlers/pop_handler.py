@@ -22,7 +22,7 @@ from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import Held, HeldLimits, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.pop.pop_waits import PopWaits
-from sparrowmq.broker.pop.popping import MOST, Popped, Popping, QueueIds, Wish
+from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE, Popped, Popping, QueueIds, Wish
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -148,6 +148,7 @@ class PopHandler:
                 wish,
                 topic=retry.topic_name,
                 queue_ids=ids,
+                count=min(wish.count, ONE_BY_ONE),
                 selector=ALL,
                 from_end=False,
                 shown_topic=wish.topic,
@@ -263,7 +264,7 @@ class PopHandler:
             return Wish(*place, count)
         return Wish(
             *place,
-            count,
+            min(count, ONE_BY_ONE) if header.order else count,
             header.invisible_time,
             selector,
             from_end=header.init_mode == FROM_NEWEST,

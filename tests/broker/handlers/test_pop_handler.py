@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.broker.pop import popping
-from sparrowmq.broker.pop.popping import MOST
+from sparrowmq.broker.pop.popping import MOST, ONE_BY_ONE
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
@@ -134,6 +134,28 @@ async def test_an_answer_says_how_many_messages_a_pop_may_ask_for(tmp_path, cloc
         answer = await broker.session.call(pop_request(max_msg_nums=MOST))
         assert answer.header.most_msg_nums == MOST
         assert len(messages(answer)) == 40
+
+
+@pytest.mark.guards(
+    "_Taking.again: false popped.again >= ONE_BY_ONE",
+    "_Taking.again: drop popped.again += 1",
+)
+async def test_a_pop_gives_only_so_many_messages_again_as_it_can_read_one_by_one(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for _ in range(ONE_BY_ONE + 2):
+            await broker.send(b"one")
+        await pop_all(broker, max_msg_nums=MOST)
+        await clock.advance(31)
+        counts = [len(await pop(broker, max_msg_nums=MOST)) for _ in range(2)]
+        assert counts == [ONE_BY_ONE, 2]
+
+
+@pytest.mark.guards("PopHandler._wish: min(count, ONE_BY_ONE) -> count")
+async def test_an_orderly_pop_gives_only_so_many_messages(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for _ in range(ONE_BY_ONE + 2):
+            await broker.send(b"one")
+        assert len(await pop(broker, queue_id=0, max_msg_nums=MOST, order=True)) == ONE_BY_ONE
 
 
 async def test_a_peek_hides_nothing(tmp_path, clock):
