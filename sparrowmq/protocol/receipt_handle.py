@@ -9,6 +9,8 @@ entries:
 
     startOffsetInfo    KIND QUEUE-ID START-OFFSET              the first offset that was looked at in the queue
     msgOffsetInfo      KIND QUEUE-ID OFFSET,OFFSET,...         the popped messages of the queue
+    queueCounts        COUNT,COUNT,...                         instead of msgOffsetInfo: the messages of each queue of
+                                                               startOffsetInfo, in its order. Ours
     orderCountInfo     KIND QUEUE-ID TIMES                     former deliveries of each message of the queue,
                        KIND qoQUEUE-ID%OFFSET TIMES            or of one message
 
@@ -156,6 +158,16 @@ def start_offsets_text(queues: Iterable[PoppedQueue]) -> str:
 def message_offsets_text(queues: Iterable[PoppedQueue]) -> str:
     """The field msgOffsetInfo of an answer."""
     return ";".join(f"{each.kind:d} {each.queue_id} {','.join(map(str, each.offsets))}" for each in queues)
+
+
+def queue_counts_text(queues: Iterable[PoppedQueue]) -> str:
+    """The field queueCounts of an answer."""
+    return ",".join([str(len(each.offsets)) for each in queues])
+
+
+def queue_counts(text: str | None) -> list[int]:
+    """Parse queueCounts. Raises: ConfigError."""
+    return [_number(count) for count in text.split(",")] if text else []
 
 
 def popped_queues(

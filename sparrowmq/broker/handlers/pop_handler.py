@@ -31,7 +31,12 @@ from sparrowmq.loop.waiting import after_thread, settled
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.protocol.receipt_handle import Kind, message_offsets_text, start_offsets_text
+from sparrowmq.protocol.receipt_handle import (
+    Kind,
+    message_offsets_text,
+    queue_counts_text,
+    start_offsets_text,
+)
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.requests.pop_headers import (
@@ -241,14 +246,16 @@ class PopHandler:
             self.held.quotas.pulled(peer, topic, popped.size, held)
         if not popped.count:
             self._consumption.took(group, topic, 0)
+        counts = isinstance(header, PopMessage) and header.wants_counts
         reply = PopMessageReply(
             pop_time=popped.pop_ms,
             invisible_time=header.invisible_time if isinstance(header, PopMessage) else 0,
             revive_qid=popped.token,
             rest_num=self._popping.rest(topic, group, self._all_of(header)),
             start_offset_info=start_offsets_text(popped.queues),
-            msg_offset_info=message_offsets_text(popped.queues),
+            msg_offset_info=None if counts else message_offsets_text(popped.queues),
             most_msg_nums=MOST,
+            queue_counts=queue_counts_text(popped.queues) if counts else None,
         )
         if popped.count:
             return Answer(ResponseCode.SUCCESS, reply, "FOUND", popped.views)

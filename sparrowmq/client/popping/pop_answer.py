@@ -1,13 +1,14 @@
 """The messages of an answer to a pop, each with its receipt.
 
 Of thousands of messages nearly all are of the popped topic itself. Those of one queue share all but their offset: the
-first of them makes the receipt, and each further one costs a look at its head. A message of a retry topic may have a
-handle of its own in its property POP_CK. Source: MQClientAPIImpl.processPopResponse, Java 5.4.
+first of them makes the receipt. A broker of ours says how many messages of each queue come. Of others, each message
+costs a look at its head. A message of a retry topic may have a handle of its own in its property POP_CK.
+Source: MQClientAPIImpl.processPopResponse, Java 5.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.namespace import plain_queue
@@ -22,6 +23,7 @@ from sparrowmq.protocol.receipt_handle import (
     ReceiptHandle,
     handle_in_record,
     popped_queues,
+    queue_counts,
 )
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 
@@ -58,10 +60,37 @@ class PopAnswer:
         }
         self._counts = OrderCounts.parse(header.order_count_info)
         self._has_counts = bool(self._counts.of_queues or self._counts.of_messages)
+        self._numbers = queue_counts(header.queue_counts)
         self._shared: dict[tuple[Kind, int], _Shared] = {}
 
-    def messages(self, found: Iterable[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+    def messages(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
+        made = self._by_numbers(found, owner) if self._are_plain(found) else self._one_by_one(found, owner)
+        if self._has_counts:
+            for message in made:
+                self._count(message)
+        return made
+
+    def _are_plain(self, found: Sequence[PulledMessage]) -> bool:
+        """Whether all are of the popped topic itself, as many of each queue as the broker says."""
+        numbers, starts = self._numbers, self._starts
+        return (
+            len(numbers) == len(starts)
+            and all(numbers)
+            and sum(numbers) == len(found)
+            and all(kind is Kind.NORMAL for kind, _ in starts)
+        )
+
+    def _by_numbers(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+        clock, namespace = self._clock, self._namespace
+        made: list[PoppedMessage] = []
+        for key, number in zip(self._starts, self._numbers, strict=True):
+            some = found[len(made) : len(made) + number]
+            queue, receipt = self._of_queue(key, some[0].queue_offset)
+            made += [PoppedMessage(each, queue, receipt, clock, owner, namespace) for each in some]
+        return made
+
+    def _one_by_one(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         start, clock, namespace = topic_start(self._place.topic), self._clock, self._namespace
         plain: dict[bytes, _Shared] = {}  # of the popped topic itself, by queue id
         made = []
@@ -73,9 +102,6 @@ class PopAnswer:
                 if queue is not None:
                     plain[queue] = known
             made.append(PoppedMessage(each, *known, clock, owner, namespace))
-        if self._has_counts:
-            for message in made:
-                self._count(message)
         return made
 
     def _known(self, pulled: PulledMessage) -> _Shared:
@@ -86,8 +112,12 @@ class PopAnswer:
             handle = handle_in_record(text, self._header.pop_time, is_listed=key in self._starts)
             if handle is not None:
                 return self._queue_of(handle), Receipt.own(self._place.topic, text, handle, self._clock)
+        return self._of_queue(key, pulled.queue_offset)
+
+    def _of_queue(self, key: tuple[Kind, int], offset: int) -> _Shared:
+        """The queue and the receipt that its messages share."""
         if key not in self._shared:
-            handle = self._handle(*key, pulled.queue_offset)
+            handle = self._handle(*key, offset)
             visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
             self._shared[key] = self._queue_of(handle), Receipt(self._place.topic, handle, visible_s)
         return self._shared[key]

@@ -155,6 +155,10 @@ class Pops:
         """The most messages of one pop at a broker, as far as it is known."""
         return self._most.get(broker_name, MOST_POPPED)
 
+    def _is_ours(self, broker_name: str) -> bool:
+        """Whether the broker is known to be one of SparrowMQ."""
+        return self.most_of(broker_name) > MOST_POPPED
+
     def show(self, messages: Sequence[PoppedMessage]) -> None:
         """Make messages that no program has seen visible again, in the background."""
         for message in messages:
@@ -227,6 +231,7 @@ class Pops:
             exp=wish.subscription.expression,
             order=wish.attempt_id is not None,
             attempt_id=wish.attempt_id,
+            wants_counts=self._is_ours(place.broker_name) or None,
         )
 
     def _messages(self, place: Place, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:

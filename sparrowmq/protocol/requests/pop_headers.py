@@ -26,6 +26,8 @@ class PopMessageReply(Header):
     Attributes:
         rest_num: the number of messages that are left, as far as the broker has counted.
         most_msg_nums: the most messages that a pop may ask for. Ours; Java's brokers give at most 32.
+        queue_counts: the numbers of messages of the queues in `start_offset_info`. Ours, for clients that want it
+            instead of `msg_offset_info`.
     """
 
     pop_time: Long = 0
@@ -36,6 +38,7 @@ class PopMessageReply(Header):
     msg_offset_info: str | None = None
     order_count_info: str | None = None
     most_msg_nums: Long | None = None
+    queue_counts: str | None = None
 
 
 @request(RequestCode.POP_MESSAGE)
@@ -46,6 +49,7 @@ class PopMessage(Request[PopMessageReply]):
         exp, exp_type: the filter and its kind; without one, everything.
         order: a queue gives no more messages until those before are acknowledged or visible again.
         attempt_id: the same one gets the same messages of an orderly pop again, after a lost answer.
+        wants_counts: the client reads `queue_counts`, and no list of all offsets. Ours.
     """
 
     consumer_group: str
@@ -60,6 +64,7 @@ class PopMessage(Request[PopMessageReply]):
     exp: str | None = None
     order: bool | None = None
     attempt_id: str | None = None
+    wants_counts: bool | None = None
 
 
 @request(RequestCode.ACK_MESSAGE)

@@ -136,6 +136,16 @@ async def test_an_answer_says_how_many_messages_a_pop_may_ask_for(tmp_path, cloc
         assert len(messages(answer)) == 40
 
 
+async def test_an_answer_counts_the_messages_of_each_queue_for_a_client_that_wants_no_list(tmp_path, clock):
+    async with live_broker(tmp_path, clock=clock) as broker:
+        for queue_id in (0, 0, 1):
+            await broker.send(b"one", queue_id=queue_id)
+        header = (await broker.session.call(pop_request(wants_counts=True))).header
+        start = header.start_offset_info
+        assert (start, header.queue_counts) in [("0 0 0;0 1 0", "2,1"), ("0 1 0;0 0 0", "1,2")]
+        assert header.msg_offset_info is None
+
+
 @pytest.mark.guards(
     "_Taking.again: false popped.again >= ONE_BY_ONE",
     "_Taking.again: drop popped.again += 1",

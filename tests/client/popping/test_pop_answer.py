@@ -4,12 +4,14 @@ import pytest
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.pop_headers import PopMessageReply
+from sparrowmq.remoting.request_dispatch import Answer
 from tests.client.popping.answers import ACK, POP, POPPED_MS, fields, popped, rec
 
 HANDLE = f"5 {POPPED_MS} 30000 2 0 broker-a 1 7"
 
 
-@pytest.mark.guards("PopAnswer._known: true key not in self._shared")
+@pytest.mark.guards("PopAnswer._of_queue: true key not in self._shared")
 @pytest.mark.parametrize("topic", ["t", "%RETRY%g_t"])
 async def test_messages_of_one_queue_share_a_receipt_and_differ_in_their_offsets(peer, popping, topic):
     peer.script(POP, popped(rec(7, topic=topic), rec(9, topic=topic), rec(9, topic=topic, queue_id=2)))
@@ -17,6 +19,29 @@ async def test_messages_of_one_queue_share_a_receipt_and_differ_in_their_offsets
     assert first.receipt is second.receipt is not other.receipt
     assert (first.handle.queue_offset, second.handle.queue_offset) == (7, 9)
     assert [each.queue for each in (first, other)] == [MessageQueue(topic, "broker-a", 1 + n) for n in (0, 1)]
+
+
+@pytest.mark.guards(
+    "PopAnswer._are_plain: all(numbers) -> True",
+    "PopAnswer._are_plain: sum(numbers) == len(found) -> True",
+    "PopAnswer._are_plain: len(numbers) == len(starts) -> True",
+)
+@pytest.mark.parametrize("counts", ["2,1", "1,1", "3", "3,0", None])
+async def test_messages_have_the_receipt_of_their_queue_whatever_the_broker_counts(peer, popping, counts):
+    header = PopMessageReply(POPPED_MS, 30_000, 2, 0, "0 1 5;0 2 9", most_msg_nums=512, queue_counts=counts)
+    peer.script(POP, Answer(0, header, body=rec(7) + rec(8) + rec(9, queue_id=2)))
+    first, second, other = await popping.pop()
+    assert [each.handle_text for each in (first, other)] == [HANDLE, f"9 {POPPED_MS} 30000 2 0 broker-a 2 9"]
+    assert first.receipt is second.receipt is not other.receipt
+
+
+@pytest.mark.guards("PopAnswer._are_plain: all(kind is Kind.NORMAL for kind, _ in starts) -> True")
+async def test_a_message_of_a_retry_topic_keeps_its_own_handle_if_the_broker_counts(peer, popping):
+    handle = f"4 {POPPED_MS} 20000 2 1 broker-a 1 4"
+    header = PopMessageReply(POPPED_MS, 30_000, 2, 0, "1 1 4;0 1 5", most_msg_nums=512, queue_counts="1,1")
+    body = rec(4, properties=f"POP_CK\x01{handle}\x02") + rec(7)
+    peer.script(POP, Answer(0, header, body=body))
+    assert [each.handle_text for each in await popping.pop()] == [handle, HANDLE]
 
 
 async def test_a_handle_in_the_record_wins_and_names_the_retry_topic(peer, popping):

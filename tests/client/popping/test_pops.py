@@ -160,7 +160,9 @@ async def test_more_messages_are_asked_for_when_the_broker_says_so_until_it_refu
     with pytest.raises(RemoteError):
         await popping.pop(most=500)
     await popping.pop(most=500)
-    assert [each["maxMsgNums"] for each in fields(peer, POP)] == ["32", "256", "32"]
+    asked = fields(peer, POP)
+    assert [each["maxMsgNums"] for each in asked] == ["32", "256", "32"]
+    assert [each.get("wantsCounts") for each in asked] == [None, "true", None]
 
 
 async def test_acks_are_repeated_after_a_lost_connection(peer, popping):

@@ -8,10 +8,11 @@ from tests.protocol.requests.wire_names import comes_back, fields_of, required_o
 
 PLACE = "consumerGroup topic queueId"
 POPPED = "startOffsetInfo msgOffsetInfo orderCountInfo"
+WISHED = "expType exp order attemptId"
 # With javap from rocketmq-remoting 5.4.0: the fields that are CFNotNull, and the others, before those of ours alone.
 JAVA = [
-    (pop.PopMessage, f"{PLACE} maxMsgNums invisibleTime pollTime bornTime initMode", "expType exp order attemptId"),
-    (pop.PopMessageReply, "", f"popTime invisibleTime reviveQid restNum {POPPED} mostMsgNums"),
+    (pop.PopMessage, f"{PLACE} maxMsgNums invisibleTime pollTime bornTime initMode", f"{WISHED} wantsCounts"),
+    (pop.PopMessageReply, "", f"popTime invisibleTime reviveQid restNum {POPPED} mostMsgNums queueCounts"),
     (pop.AckMessage, f"{PLACE} extraInfo offset", ""),
     (pop.BatchAckMessage, "", ""),
     (pop.BatchAckReply, "", "leftOut"),
