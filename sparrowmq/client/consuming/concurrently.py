@@ -103,7 +103,7 @@ class Concurrently:
     def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         settle = self._settling(owned)
         for message in messages:
-            message._deliver_to(settle)
+            message._settle = settle
         self._inbox.extend(messages)
 
     def _settling(self, owned: ProcessQueue) -> Settling:

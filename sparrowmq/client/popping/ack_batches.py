@@ -65,10 +65,7 @@ def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[Popp
 def _ack(group: str, receipt: Receipt, places: list[int]) -> BatchAck:
     """The acknowledgement of messages of one pop of one queue, by their places behind its start offset."""
     handle = receipt.handle
-    bits = bytearray(MOST_BITS // 8)
-    for place in places:
-        bits[place >> 3] |= 1 << (place & 7)
-    text = base64.b64encode(bits.rstrip(b"\0")).decode()
+    text = base64.b64encode(_bits_of(places)).decode()
     return BatchAck(
         group,
         receipt.topic,
@@ -80,3 +77,14 @@ def _ack(group: str, receipt: Receipt, places: list[int]) -> BatchAck:
         handle.invisible_ms,
         text,
     )
+
+
+def _bits_of(places: list[int]) -> bytes:
+    """The bits of places, the lowest place in the lowest bit of the first byte."""
+    first, count = places[0], len(places)
+    if places == list(range(first, first + count)):  # as nearly always
+        return ((1 << count) - 1 << first).to_bytes((first + count + 7) // 8, "little")
+    bits = bytearray(MOST_BITS // 8)
+    for place in places:
+        bits[place >> 3] |= 1 << (place & 7)
+    return bytes(bits.rstrip(b"\0"))

@@ -80,7 +80,7 @@ class PopQueue(ProcessQueue):
     def hold(self, messages: Sequence[PoppedMessage]) -> None:
         self._adapt()
         self._held.update(zip(messages, messages, strict=True))
-        self.unsettled_bytes += sum([message.store_size for message in messages])
+        self.unsettled_bytes += sum([message._source.store_size for message in messages])
 
     def _adapt(self) -> None:
         """Hold more or fewer messages from now on, as quickly as they were settled since the last pop."""
@@ -103,18 +103,22 @@ class PopQueue(ProcessQueue):
 
     def settle_all(self, messages: Sequence[ReceivedMessage]) -> None:
         """Remove messages, and acknowledge those that were not given back."""
-        self.forget(messages)
-        unspent = [each for each in messages if isinstance(each, PoppedMessage) and not each.is_spent]
+        held = self.forget(messages)
+        if len(held) < len(messages):  # the time of some was over
+            held = [each for each in messages if isinstance(each, PoppedMessage)]
+        unspent = [each for each in held if not each.is_spent]
         if unspent:
             self._ack(unspent)
 
-    def forget(self, messages: Iterable[ReceivedMessage]) -> None:
+    def forget(self, messages: Iterable[ReceivedMessage]) -> list[PoppedMessage]:
+        """Remove messages. Returns those that were held."""
         take = self._held.pop
-        sizes = [message.store_size for message in messages if take(message, None) is not None]
-        self._settled += len(sizes)
-        self.unsettled_bytes -= sum(sizes)
+        taken = [held for message in messages if (held := take(message, None)) is not None]
+        self._settled += len(taken)
+        self.unsettled_bytes -= sum([held._source.store_size for held in taken])
         if self._is_awaited and (self.has_room or self.is_leaving):
             self._wake()
+        return taken
 
     def report(self, now: float) -> ProcessQueueState:
         """The state for an operator. There are no offsets."""

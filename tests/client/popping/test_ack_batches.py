@@ -44,6 +44,16 @@ def test_messages_of_one_pop_are_one_acknowledgement(messages):
     assert (ack.pop_time, ack.invisible_time) == (HANDLE.pop_time_ms, HANDLE.invisible_ms)
 
 
+@pytest.mark.guards("ack_batches._bits_of: true places == list(range(first, first + count))")
+@pytest.mark.parametrize("offsets", [(5,) * 2, (5, 6), tuple(range(9, 30)), (13, 12), (5, 6, 8)])
+def test_the_bits_are_those_of_the_messages(offsets):
+    messages = sharing(*offsets)
+    for message in messages:
+        message.receipt = message.receipt._replace(handle=HANDLE)
+    (ack,) = batches_of("g", messages)[1]["broker-a"].acks
+    assert [ack.start_offset + place for place in bits_of(ack.bits)] == sorted(set(offsets))
+
+
 def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
     pairs = [
         [popped(5, **changes), popped(6, **changes)]

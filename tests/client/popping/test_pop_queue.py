@@ -48,6 +48,16 @@ def test_a_forgotten_message_is_not_acknowledged_and_frees_its_place():
     assert (world.queue.held, world.queue.unsettled_bytes, world.acked) == ([], 0, [])
 
 
+@pytest.mark.guards("PopQueue.settle_all: false len(held) < len(messages)")
+def test_a_message_whose_time_was_over_is_acknowledged_with_the_others():
+    world = World()
+    late, done = world.hold(2)
+    world.queue.forget([late])
+    world.queue.settle_all([late, done])
+    assert world.acked == [late, done]
+    assert (world.queue.unsettled, world.queue.unsettled_bytes) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("settings", "most"),
     [({}, 32), ({"concurrency": 40}, 80), ({"concurrency": 40, "flow": FlowLimits(messages=10)}, 10)],
