@@ -58,17 +58,17 @@ class PopAnswer:
         self._starts = {
             key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()
         }
-        self._counts = OrderCounts.parse(header.order_count_info)
-        self._has_counts = bool(self._counts.of_queues or self._counts.of_messages)
+        counts = header.order_count_info
+        self._counts = OrderCounts.parse(counts) if counts else None
         self._numbers = queue_counts(header.queue_counts)
         self._shared: dict[tuple[Kind, int], _Shared] = {}
 
     def messages(self, found: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
         made = self._by_numbers(found, owner) if self._are_plain(found) else self._one_by_one(found, owner)
-        if self._has_counts:
+        if self._counts is not None:
             for message in made:
-                self._count(message)
+                self._count(message, self._counts)
         return made
 
     def _are_plain(self, found: Sequence[PulledMessage]) -> bool:
@@ -131,8 +131,8 @@ class PopAnswer:
         topic = handle.kind.topic_of(self._place.topic, self._group)
         return plain_queue(self._namespace, MessageQueue(topic, self._place.broker_name, handle.queue_id))
 
-    def _count(self, message: PoppedMessage) -> None:
+    def _count(self, message: PoppedMessage, counts: OrderCounts) -> None:
         """Count the former deliveries of an orderly pop, which the record does not know."""
         handle = message.handle
-        before = self._counts.of(handle.kind, handle.queue_id, handle.queue_offset)
+        before = counts.of(handle.kind, handle.queue_id, handle.queue_offset)
         message.reconsume_times = max(message.reconsume_times, before)

@@ -25,13 +25,13 @@ from sparrowmq.client.popping.ack_batches import batches_of
 from sparrowmq.client.popping.pop_answer import Place, PopAnswer
 from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.errors import (
-    ClientClosed,
     ConfigError,
     NetworkError,
     RemoteError,
     RemoteProtocolError,
     SparrowError,
 )
+from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.pop_headers import (
@@ -69,7 +69,7 @@ PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
 
 
-_Popping = asyncio.Task["list[PoppedMessage] | SparrowError"]
+_Answered = asyncio.Future[Response[PopMessageReply]]
 
 
 class Spawn(Protocol):
@@ -95,6 +95,24 @@ class Wish(NamedTuple):
     attempt_id: str | None = None
 
 
+class _Asked:
+    """A pop that is under way.
+
+    Attributes:
+        waiter: of the call that waits for the answer; cancelled if none does.
+        is_over: the answer came when no call waited.
+    """
+
+    __slots__ = ("is_over", "owner", "place", "waiter", "wish")
+
+    def __init__(self, place: Place, wish: Wish, owner: Owner, waiter: _Answered) -> None:
+        self.place = place
+        self.wish = wish
+        self.owner = owner
+        self.waiter = waiter
+        self.is_over = False
+
+
 class Pops:
     """Pops and settles the messages of one group.
 
@@ -111,11 +129,12 @@ class Pops:
         self._group = group
         self._network = network
         self._spawn = spawn
+        keep_freed()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
         self._unsent: list[PoppedMessage] = []
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
-        self._cut: dict[Place, tuple[Wish, _Popping]] = {}
+        self._cut: dict[Place, _Asked] = {}  # pops without a call that waits
         self._acking: set[asyncio.Task[None]] = set()
 
     # Popping --------------------------------------------------------------------------------------------------------
@@ -130,26 +149,28 @@ class Pops:
             ConfigError: the broker cannot pop.
             SparrowError: there is no answer, or the broker refuses.
         """
-        task = self._cut_off(place, wish)
-        if task is None:
-            task = self._spawn(self._found(place, wish, owner), f"pop {place.topic}")
+        asked = self._cut_off(place, wish) or await self._ask(place, wish, owner)
+        waiter = asked.waiter
         try:
-            found = await asyncio.shield(task)
+            answer = await waiter
         except asyncio.CancelledError:
-            self._cut[place] = wish, task
-            task.add_done_callback(self._show_found)
+            if waiter.cancelled():
+                self._cut[place] = asked
+            elif waiter.exception() is None:
+                self._show_found(asked, waiter.result())
             raise
-        if isinstance(found, SparrowError):
-            raise found
-        return found
+        except RemoteError as error:
+            self._most.pop(place.broker_name, None)  # another broker may have the name now
+            raise explained(error, place.broker_name) from error
+        return self._found(asked, answer)
 
-    def _cut_off(self, place: Place, wish: Wish) -> _Popping | None:
+    def _cut_off(self, place: Place, wish: Wish) -> _Asked | None:
         """The last pop that was cancelled and is under way, if it has the same wish. Its messages have a reader now."""
-        wished, task = self._cut.pop(place, (None, None))
-        if task is None or task.done() or wished != wish:
+        asked = self._cut.pop(place, None)
+        if asked is None or asked.is_over or asked.wish != wish:
             return None
-        task.remove_done_callback(self._show_found)
-        return task
+        asked.waiter = asyncio.get_running_loop().create_future()
+        return asked
 
     def most_of(self, broker_name: str) -> int:
         """The most messages of one pop at a broker, as far as it is known."""
@@ -168,31 +189,37 @@ class Pops:
         with suppress(SparrowError):
             await self.change_invisible(message, AT_ONCE_S)
 
-    def _show_found(self, task: _Popping) -> None:
-        found = None if task.cancelled() else task.result()
-        if isinstance(found, list):
-            with suppress(ClientClosed):
-                self.show(found)
+    def _show_found(self, asked: _Asked, answer: Response[PopMessageReply]) -> None:
+        """Make the messages of an answer visible again, because no call waits for it."""
+        with suppress(SparrowError):
+            self.show(self._found(asked, answer))
 
-    async def _found(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage] | SparrowError:
-        """The messages or the error. A task that raises would end its owner."""
-        try:
-            return await self._ask(place, wish, owner)
-        except SparrowError as error:
-            return error
-
-    async def _ask(self, place: Place, wish: Wish, owner: Owner) -> list[PoppedMessage]:
+    async def _ask(self, place: Place, wish: Wish, owner: Owner) -> _Asked:
+        """Send a pop. No task waits for the answer: that would cost two turns of the loop."""
         session = await self._network.brokers.of(place.broker_name)
-        request = self._pop_request(place, wish)
-        try:
-            answer = await session.call(request, timeout_s=wish.hold_s + ANSWER_S, accept=NOTHING_FOUND)
-        except RemoteError as error:
-            self._most.pop(place.broker_name, None)  # another broker may have the name now
-            raise explained(error, place.broker_name) from error
+        asked = _Asked(place, wish, owner, asyncio.get_running_loop().create_future())
+
+        def answered(answer: Response[PopMessageReply] | None, error: Exception | None) -> None:
+            if asked.waiter.done():
+                asked.is_over = True
+                if answer is not None:
+                    self._show_found(asked, answer)
+            elif answer is not None:
+                asked.waiter.set_result(answer)
+            elif error is not None:
+                asked.waiter.set_exception(error)
+
+        timeout_s = wish.hold_s + ANSWER_S
+        session.ask(self._pop_request(place, wish), b"", answered, timeout_s=timeout_s, accept=NOTHING_FOUND)
+        return asked
+
+    def _found(self, asked: _Asked, answer: Response[PopMessageReply]) -> list[PoppedMessage]:
+        """The messages of an answer. Raises: RemoteProtocolError, the broker answered wrongly."""
         if answer.code != ResponseCode.SUCCESS:
             return []
+        place, wish = asked.place, asked.wish
         self._most[place.broker_name] = answer.header.most_msg_nums or MOST_POPPED
-        messages = self._messages(place, answer, owner)
+        messages = self._messages(place, answer, asked.owner)
         tags = wish.subscription.tags
         if tags and (unwanted := [each for each in messages if each.tag not in tags]):
             self.ack_soon(unwanted)

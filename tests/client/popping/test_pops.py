@@ -46,7 +46,7 @@ async def test_a_pop_asks_any_queue_and_its_messages_have_receipts(peer, popping
     assert messages[0].left_s == 30
 
 
-@pytest.mark.guards("Pops._cut_off: wished != wish -> True", "Pops._cut_off: drop task.remove_done_callback")
+@pytest.mark.guards("Pops._cut_off: asked.wish != wish -> True", "Pops._cut_off: drop asked.waiter")
 async def test_the_next_pop_goes_on_with_one_that_was_cancelled(peer, popping):
     peer.script(POP, None)
     for count in (1, 2):  # also with one that went on itself
@@ -63,6 +63,48 @@ async def test_the_next_pop_goes_on_with_one_that_was_cancelled(peer, popping):
     assert [each.offset for each in await following] == [7]
     await asyncio.sleep(0.02)
     assert len(fields(peer, POP)) == 1 and not fields(peer, CHANGE)
+
+
+@pytest.mark.guards(
+    "Pops._ask: drop self._show_found(asked, answer)",
+    "Pops._cut_off: drop asked.is_over",
+    "Pops._cut_off: drop asked.wish != wish",
+)
+@pytest.mark.parametrize("most", [16, 17])
+async def test_a_cancelled_pop_that_no_call_goes_on_with_shows_its_messages(peer, popping, most):
+    peer.script(POP, None)
+    cancelled = asyncio.create_task(popping.pop())
+    await until(lambda: fields(peer, POP))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    answer = popped(rec(7))
+    if most == 16:  # the answer comes before the next pop
+        peer.sessions[0].reply(peer.requests(POP)[0], 0, answer.header, None, answer.body)
+        await until(lambda: fields(peer, CHANGE))
+        assert await popping.pop(most=most) == []
+    else:  # the next pop wants something else
+        assert await popping.pop(most=most) == []
+        peer.sessions[0].reply(peer.requests(POP)[0], 0, answer.header, None, answer.body)
+        await until(lambda: fields(peer, CHANGE))
+    assert [each["offset"] for each in fields(peer, CHANGE)] == ["7"]
+
+
+@pytest.mark.guards("Pops.pop: drop self._show_found(asked, waiter.result())")
+async def test_a_pop_that_is_cancelled_as_its_answer_comes_shows_its_messages(peer, popping):
+    peer.script(POP, popped(rec(7)))
+    ask = popping.pops._ask
+
+    async def ask_and_cancel(*wanted):
+        asked = await ask(*wanted)
+        asked.waiter.add_done_callback(lambda _: waiting.cancel())
+        return asked
+
+    popping.pops._ask = ask_and_cancel
+    waiting = asyncio.create_task(popping.pop())
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    await until(lambda: fields(peer, CHANGE))
 
 
 @pytest.mark.parametrize("code", ["PULL_NOT_FOUND", "POLLING_TIMEOUT", "POLLING_FULL", "NO_MESSAGE"])
