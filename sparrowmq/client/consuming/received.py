@@ -503,16 +503,23 @@ class Handling:
 
 def ack_all(messages: Sequence[ReceivedMessage]) -> None:
     """Acknowledge the messages that are not settled, those of one pull together. To be called in the client's loop."""
-    for settle, some in groupby(messages, _SETTLE):
-        ack_together = getattr(settle, "ack_together", None)
+    first = messages[0]._settle
+    if list(map(_SETTLE, messages)).count(first) == len(messages):  # as nearly always: quicker than groupby
+        _ack_alike(first, messages)
+    else:
+        for settle, some in groupby(messages, _SETTLE):
+            _ack_alike(settle, list(some))
+
+
+def _ack_alike(settle: Settle | None, messages: Sequence[ReceivedMessage]) -> None:
+    ack_together = getattr(settle, "ack_together", None)
+    for message in messages:
         if ack_together is not None:
-            together = list(some)
-            for message in together:
-                message._settle = None
-            ack_together(together)
+            message._settle = None
         else:
-            for message in some:
-                message.ack()
+            message.ack()
+    if ack_together is not None:
+        ack_together(messages)
 
 
 def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage]) -> None:

@@ -9,7 +9,7 @@ Source: BatchAck, Java 5.4.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, groupby
 from operator import attrgetter, not_
@@ -33,6 +33,30 @@ class Batch:
 
 def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[PoppedMessage], dict[str, Batch]]:
     """Return the messages that are acknowledged one by one, and the batches of each broker."""
+    some = list(messages)
+    if (ack := _ack_of_run(group, some)) is not None:
+        return [], {some[0].receipt.handle.broker_name: Batch([ack], some)}
+    return _batches_by_pop(group, some)
+
+
+def _ack_of_run(group: str, messages: list[PoppedMessage]) -> BatchAck | None:
+    """The acknowledgement of all messages, if they share a receipt, and follow each other."""
+    count = len(messages)
+    if count < _LEAST:
+        return None
+    receipt, first = messages[0].receipt, messages[0].offset
+    begin = first - receipt.handle.start_offset
+    if receipt.handle.is_orderly or begin < 0 or begin + count > MOST_BITS:
+        return None
+    offsets = [each.offset for each in messages if each.receipt is receipt]
+    if offsets != list(range(first, first + count)):
+        return None
+    return _ack(group, receipt, range(begin, begin + count))
+
+
+def _batches_by_pop(
+    group: str, messages: list[PoppedMessage]
+) -> tuple[list[PoppedMessage], dict[str, Batch]]:
     alone: list[PoppedMessage] = []
     pops: dict[tuple[object, ...], tuple[Receipt, list[PoppedMessage], list[int]]] = {}
     for receipt, run in groupby(messages, _RECEIPT):
@@ -62,7 +86,7 @@ def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[Popp
     return alone, batches
 
 
-def _ack(group: str, receipt: Receipt, places: list[int]) -> BatchAck:
+def _ack(group: str, receipt: Receipt, places: Sequence[int]) -> BatchAck:
     """The acknowledgement of messages of one pop of one queue, by their places behind its start offset."""
     handle = receipt.handle
     text = base64.b64encode(_bits_of(places)).decode()
@@ -79,11 +103,11 @@ def _ack(group: str, receipt: Receipt, places: list[int]) -> BatchAck:
     )
 
 
-def _bits_of(places: list[int]) -> bytes:
+def _bits_of(places: Sequence[int]) -> bytes:
     """The bits of places, the lowest place in the lowest bit of the first byte."""
-    first, count = places[0], len(places)
-    if places == list(range(first, first + count)):  # as nearly always
-        return ((1 << count) - 1 << first).to_bytes((first + count + 7) // 8, "little")
+    if isinstance(places, range):
+        run = (1 << places.stop) - (1 << places.start)
+        return run.to_bytes((places.stop + 7) // 8, "little")
     bits = bytearray(MOST_BITS // 8)
     for place in places:
         bits[place >> 3] |= 1 << (place & 7)

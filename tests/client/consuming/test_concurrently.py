@@ -182,7 +182,7 @@ async def test_what_failed_before_the_end_is_waited_for(world, retries):
 
 
 @pytest.mark.guards(
-    "received.ack_all: drop ack_together(together)", "Concurrently._ack_together: true is_owned"
+    "received._ack_alike: drop ack_together(messages)", "Concurrently._ack_together: true is_owned"
 )
 async def test_messages_of_several_pulls_are_acknowledged_together(world):
     world.pull(3)

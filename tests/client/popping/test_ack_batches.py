@@ -44,7 +44,9 @@ def test_messages_of_one_pop_are_one_acknowledgement(messages):
     assert (ack.pop_time, ack.invisible_time) == (HANDLE.pop_time_ms, HANDLE.invisible_ms)
 
 
-@pytest.mark.guards("ack_batches._bits_of: true places == list(range(first, first + count))")
+@pytest.mark.guards(
+    "ack_batches._ack_of_run: offsets != list(range(first, first + count)) -> False",
+)
 @pytest.mark.parametrize("offsets", [(5,) * 2, (5, 6), tuple(range(9, 30)), (13, 12), (5, 6, 8)])
 def test_the_bits_are_those_of_the_messages(offsets):
     messages = sharing(*offsets)
@@ -52,6 +54,18 @@ def test_the_bits_are_those_of_the_messages(offsets):
         message.receipt = message.receipt._replace(handle=HANDLE)
     (ack,) = batches_of("g", messages)[1]["broker-a"].acks
     assert [ack.start_offset + place for place in bits_of(ack.bits)] == sorted(set(offsets))
+
+
+@pytest.mark.guards("ack_batches._ack_of_run: each.receipt is receipt -> True")
+def test_a_run_of_two_pops_has_an_acknowledgement_of_each():
+    second = sharing(7, 8)
+    for message in second:
+        message.receipt = message.receipt._replace(handle=HANDLE._replace(start_offset=7, revive_queue=3))
+    acks = batches_of("g", sharing(5, 6) + second)[1]["broker-a"].acks
+    assert [(ack.start_offset, ack.revive_queue_id, bits_of(ack.bits)) for ack in acks] == [
+        (5, 2, [0, 1]),
+        (7, 3, [0, 1]),
+    ]
 
 
 def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
@@ -73,7 +87,7 @@ def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
     assert batches["broker-b"].messages == pairs[-1]
 
 
-@pytest.mark.guards("ack_batches.batches_of: false min(places) < 0 or max(places) >= MOST_BITS")
+@pytest.mark.guards("ack_batches._batches_by_pop: false min(places) < 0 or max(places) >= MOST_BITS")
 def test_those_that_are_far_from_the_start_of_their_pop_stay_alone():
     messages = sharing(5, 6, 5 + MOST_BITS)
     alone, batches = batches_of("g", messages)
