@@ -250,7 +250,7 @@ class SimpleConsumer:
         finally:
             for each, settle in left:
                 if each.is_spent:
-                    self._paces.of(each.full_topic).done += 1
+                    self._paces.of(each.receipt.topic).done += 1
                 else:
                     each._settle = settle
 
