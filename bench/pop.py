@@ -16,8 +16,9 @@ CPU of the client is that of its process, CPU of the broker that of its threads 
 machine with other work shows: it adds client and broker, and compares with the same way over queues.
 
 Bound, by hand: beside a pull, each message of a pop is stored as taken and as acknowledged, in memory by runs of
-offsets and in the log by one record for each turn of the loop. That is some 20 us for each 32 messages, and the client
-makes an object of each message that knows its receipt: 0.5 us.
+offsets and in the log by one record for each turn of the loop. A pop of 512 messages and its acknowledgement cost a
+broker some 100 us more than two pulls of 256: 0.2 us/message. The client holds each message until it is settled, and
+makes the acknowledgement: 0.3 us/message.
 """
 
 from __future__ import annotations
