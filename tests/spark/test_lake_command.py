@@ -88,7 +88,11 @@ def test_the_file_of_the_page_is_right_and_the_page_names_each_setting(namesrv, 
     send(namesrv, {"orders-page": [b"{}"], "tmp-page": [b"{}"]})
     block, *parts = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     for part in parts:
-        given = {"defaults": {"to": "/lake/{topic}"}, "tables": {".*": {}}, **tomllib.loads(part)}
+        given = {
+            "defaults": {"to": "/lake/{topic}", "format": "delta"},
+            "tables": {".*": {}},
+            **tomllib.loads(part),
+        }
         settings_of({"name_server": namesrv, **given}, "lake.md")
     path = tmp_path / "lake.toml"
     path.write_text(block.replace("127.0.0.1:9876", namesrv).replace("/lake/", f"{tmp_path}/lake/"))

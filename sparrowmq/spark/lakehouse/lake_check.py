@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -13,7 +14,7 @@ from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, secrets_in
-from sparrowmq.spark.pipelines.lake.waiting import Patience
+from sparrowmq.spark.pipelines.lake.waiting import Patience, errors_of_libraries
 from sparrowmq.spark.pipelines.tables.begun_table import begun_at, state_of
 from sparrowmq.spark.source.topic_choice import is_meant
 from sparrowmq.spark.worker_network import connect
@@ -25,7 +26,7 @@ def checked(settings: LakeSettings) -> list[str]:
     """Return a line for each topic that becomes a table, and one for those that do not.
 
     Raises:
-        ConfigError: a topic's table is of other settings, or its place cannot be used.
+        ConfigError: a topic's table is of other settings, or its place cannot be used, or is away.
         NetworkError: the brokers cannot be asked.
     """
     with connect(source_options(settings)) as network:
@@ -46,8 +47,9 @@ def checked(settings: LakeSettings) -> list[str]:
         for pattern, _ in settings.sections
         if not used[pattern.pattern]
     ]
-    skipped = sum(settings.of(topic) is None for topic in topics if _is_users(topic))
-    return [*lines, f"{len(topics):,} topics, {skipped:,} of users become no tables; nothing was written"]
+    users = [topic for topic in topics if _is_users(topic)]
+    kept = sum(settings.of(topic) is not None for topic in users)
+    return [*lines, f"{kept:,} of {len(users):,} topics of users become tables; nothing was written"]
 
 
 def _line(settings: LakeSettings, topic: str) -> str:
@@ -56,7 +58,7 @@ def _line(settings: LakeSettings, topic: str) -> str:
     root = section.root(topic)
     begun = begun_at(root, section.settled(topic))
     if isinstance(root, Address):
-        Patience(root.url, secrets=secrets_in(root), limit_s=0).over(partial(_look_at, root))
+        _look_at(root)
     parent = next(each for each in state_of(root).parents if each.exists())
     if not os.access(parent, os.W_OK):
         raise ConfigError(f"{parent} cannot be written by this user; give the user the permission")
@@ -65,10 +67,25 @@ def _line(settings: LakeSettings, topic: str) -> str:
 
 
 def _look_at(root: Address) -> None:
-    """Raises: ConfigError, and what libraries raise: the store or the catalog is not there."""
-    root.storage.demand_bucket()
+    """Raises: ConfigError, the store or the catalog is not there."""
+    _ask(root, root.url, root.storage.demand_bucket)
     if root.catalog is not None:
-        open_catalog(root, root.state).table_exists(identifier_of(root))
+        _ask(root, f"the catalog {root.catalog.name}", partial(_ask_catalog, root))
+
+
+def _ask_catalog(root: Address) -> None:
+    open_catalog(root, root.state).table_exists(identifier_of(root))
+
+
+def _ask(root: Address, what: str, do: Callable[[], None]) -> None:
+    """Raises: ConfigError, also for what libraries raise."""
+    patience = Patience(what, secrets=secrets_in(root), limit_s=0)
+    try:
+        patience.over(do)
+    except ConnectionError as error:
+        raise ConfigError(str(error)) from None
+    except errors_of_libraries() as error:
+        raise ConfigError(f"{what}: {patience.reason(error)}") from None
 
 
 def _pattern_of(settings: LakeSettings, topic: str) -> str:

@@ -269,7 +269,9 @@ def _table(defaults: Any, section: Any, what: str) -> TableSettings:
     for each in (defaults, section):
         if not isinstance(each, dict):
             raise ConfigError(f"{what} is no section of keys and values")
-    return _read(TableSettings, {**defaults, **section}, what)
+    without = {name for name, value in section.items() if name in defaults and value == ""}
+    given = {name: value for name, value in {**defaults, **section}.items() if name not in without}
+    return _read(TableSettings, given, what)
 
 
 def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
@@ -305,6 +307,11 @@ def _check_place(settings: TableSettings, what: str) -> None:
         )
     if settings.catalog_options and settings.catalog is None:
         raise ConfigError(f"{what}: catalog_options go with a catalog; write catalog and table, too")
+    if settings.catalog is not None and settings.format != "iceberg":
+        raise ConfigError(
+            f"{what}: a catalog goes with format iceberg, not with {settings.format}; write that format, or "
+            'catalog = "" and table = "" to have no catalog here'
+        )
 
 
 def _check_days(settings: TableSettings, what: str) -> None:

@@ -25,7 +25,7 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
     lines = checked(settings(namesrv, tmp_path, tables))
     assert lines[0] == f"orders-a: begins delta at {tmp_path}/orders-a, mode json, partition day"
     assert '[tables."later"] fits no topic yet' in lines
-    assert "of users become no tables; nothing was written" in lines[-1]
+    assert lines[-1] == "2 of 3 topics of users become tables; nothing was written"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -33,7 +33,7 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
 def test_the_topics_that_a_broker_makes_for_itself_become_no_tables(namesrv, tmp_path):
     *tables, last = checked(settings(namesrv, tmp_path, {".*": {}}))
     assert [line.partition(":")[0] for line in tables] == ["orders-a", "orders-b", "tmp-1"]
-    assert ", 0 of users become no tables" in last
+    assert last.startswith("3 of 3 topics of users become tables")
 
 
 def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
@@ -44,6 +44,37 @@ def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
     )
     with pytest.raises(ConfigError, match=r"orders-a: the table at .* was begun with format 'delta'"):
         checked(settings(namesrv, tmp_path, {"orders-.*": {}}))
+
+
+def on_s3(namesrv, tmp_path, **more):
+    section = {"to": "s3://bucket/x/{topic}", "state": f"{tmp_path}/{{topic}}", "format": "iceberg", **more}
+    return settings(namesrv, tmp_path, {"orders-a": section})
+
+
+@pytest.mark.guards("lake_check._ask: str(error) -> None")
+def test_a_store_that_is_away_is_said_in_a_line(namesrv, tmp_path, s3, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"^orders-a: s3://bucket/x/orders-a is away: OSError"):
+        checked(on_s3(namesrv, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"type": "rest", "uri": "http://127.0.0.1:1"}, "the catalog prod is away: ConnectionError"),
+        (
+            {"type": "sql", "uri": "postgresql+psycopg://lake:s3cret@127.0.0.1:1/c"},
+            "the catalog prod is away: Oper",
+        ),
+        ({"type": "sql", "uri": "sqlite:////dev/null/c.db"}, "the catalog prod is away: OperationalError"),
+    ],
+    ids=["rest", "postgresql", "sqlite"],
+)
+def test_a_catalog_that_is_away_is_named_and_not_its_table(namesrv, tmp_path, s3, options, says):
+    settings = on_s3(namesrv, tmp_path, catalog="prod", table="shop.{topic}", catalog_options=options)
+    with pytest.raises(ConfigError, match=f"^orders-a: {says}") as raised:
+        checked(settings)
+    assert "s3cret" not in str(raised.value)
 
 
 def test_a_bucket_that_is_not_there_and_a_table_on_s3_are_said(namesrv, tmp_path, s3):

@@ -91,8 +91,8 @@ ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
         ({"tables": {"a": {"to": "ftp://b/{topic}", "state": "/s/{topic}"}}}, "has the scheme ftp; tables can be at"),
         ({"tables": {"a": {**ON_S3, "catalog": "prod"}}}, r'go together, as catalog = "prod" and table = "shop\.'),
         ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "shop.t"}}}, "go together, as catalog"),
-        ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "{topic}"}}}, "is no name of a table in a catalog"),
-        ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "s.{topic}"}}}, "goes with format iceberg"),
+        ({"tables": {"a": {**ON_S3, "format": "iceberg", "catalog": "p", "table": "{topic}"}}}, "no name of a table"),
+        ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "s.{topic}"}}}, 'or catalog = "" and table = ""'),
         ({"tables": {"a": {**ON_S3, "catalog_options": {"uri": "x"}}}}, "catalog_options go with a catalog"),
         ({"tables": {"a": {"to": "/l/{topic}", "mode": "schema"}}}, "mode schema and a schema.* go together"),
         ({"tables": {"a": {"to": "/l/{topic}", "schema": "id int"}}}, "mode schema and a schema.* go together"),
@@ -116,6 +116,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "bad.toml").write_text("a = ")
     with pytest.raises(ConfigError, match=r"bad\.toml is no TOML"):
         read_settings(tmp_path / "bad.toml")
+
+
+@pytest.mark.guards('lake_settings._table: value == "" -> False')
+def test_an_empty_text_in_a_section_takes_a_default_out():
+    defaults = {**ON_S3, "format": "iceberg", "catalog": "prod", "table": "shop.{topic}"}
+    section = {"format": "delta", "catalog": "", "table": ""}
+    given = {"name_server": "a:1", "defaults": defaults, "tables": {"a": section}}
+    [(_, found)] = settings_of(given, "lake.toml").sections
+    assert (found.catalog, found.table, found.state) == (None, None, ON_S3["state"])
+    with pytest.raises(ConfigError, match=r"registry = '' must be a text"):
+        settings_of({**given, "tables": {"a": {**section, "registry": ""}}}, "lake.toml")
 
 
 def test_a_table_may_be_behind_an_address_and_in_a_catalog():

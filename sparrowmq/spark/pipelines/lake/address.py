@@ -78,6 +78,11 @@ class Address:
         return self.url.rpartition("/")[2]
 
     @property
+    def parts(self) -> str:
+        """The table and its catalog as errors name them."""
+        return self.url if self.catalog is None else f"{self.url} or its catalog {self.catalog.name}"
+
+    @property
     def folder(self) -> Path | None:
         """The folder of this machine that a `file:` address means; None for other stores."""
         return Path(url2pathname(urlsplit(self.url).path)) if scheme_of(self.url) == "file" else None

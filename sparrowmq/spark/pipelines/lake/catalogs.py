@@ -95,13 +95,16 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
     if not known:
         variable = f"PYICEBERG_CATALOG__{catalog.name.upper()}__URI"
         raise ConfigError(
-            f"the catalog {catalog.name} is not configured; give it in ~/.pyiceberg.yaml, by {variable}, or by "
-            "--catalog-option type=... and --catalog-option uri=..."
+            f"the catalog {catalog.name} is not configured; give it in ~/.pyiceberg.yaml, by {variable}, or as "
+            "options type and uri (--catalog-option, catalog_options of a lake)"
         )
     try:
         return _unpooled(load_catalog(catalog.name, **{**files, **known}))
     except (NotInstalledError, ImportError) as error:
-        raise ConfigError(f"the catalog {catalog.name} needs a package: {error}") from None
+        raise ConfigError(
+            f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "
+            "docs/use/remote-tables.md says for this type"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
         why = without_secrets(str(error).partition(":")[0], secrets_of(known))
         raise ConfigError(

@@ -101,7 +101,7 @@ def behind_address(place: Place, opened: type[Lake]) -> RemoteLake:
     """A lake of a format, at the address of a place. Raises: ConfigError, it belongs to another state."""
     assert isinstance(place.path, Address)
     secrets = secrets_in(place.path)
-    patience = Patience(str(place.path), say=to_stderr, secrets=secrets, limit_s=place.wait_s)
+    patience = Patience(place.path.parts, say=to_stderr, secrets=secrets, limit_s=place.wait_s)
     owner = place.writer.removesuffix(place.lane)
     ownership = None if place.only_looked_at else Ownership(place.path.storage, owner)
     return RemoteLake(lambda: opened(place), patience, ownership)

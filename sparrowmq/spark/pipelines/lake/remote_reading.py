@@ -39,7 +39,7 @@ class Content:
 
 def read_remotely(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
     """The rows of a table. Raises: ConfigError, there is none, or it is empty."""
-    found = Patience(str(address), secrets=secrets_in(address)).over(
+    found = Patience(address.parts, secrets=secrets_in(address)).over(
         lambda: content_of(address, partitioning)
     )
     if not found.files:

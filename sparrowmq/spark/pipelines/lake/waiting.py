@@ -44,6 +44,7 @@ _PERMANENT: Final = {
     "permanentredirect": "set AWS_REGION to the region of the bucket",
     "authorizationheadermalformed": "set AWS_REGION to the region of the bucket",
     "password authentication failed": "correct the user or the password of the catalog",
+    '" does not exist': "make the database or the role of the catalog, or correct the uri of the catalog",
     "403 forbidden": "give these keys the rights to list, read, write and delete there, or use others",
     "unauthorizederror": "correct the token or the credential of the catalog",
     "forbiddenerror": "give the token of the catalog the right to do this",

@@ -10,8 +10,12 @@ pytest.importorskip("pyiceberg")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, open_catalog, secrets_in
+from sparrowmq.spark.pipelines.lake.waiting import Patience
 from tests.once.postgres import LivePostgres, needs_postgres
+from tests.spark.pipelines.lake.rest_catalog import options_of, rest_catalog
 from tests.spark.pipelines.lake.s3 import table_at
+
+OF_ABSENT_DRIVER = {"type": "sql", "uri": "postgresql+pg8000://lake@127.0.0.1/catalog"}
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -55,6 +59,18 @@ def test_glue_keeps_a_table_on_s3(s3, tmp_path):
     assert rows_of(found) == [(1, None), (2, "b")]
 
 
+def test_a_rest_catalog_keeps_a_table_on_s3_and_its_token_is_never_shown(s3, tmp_path):
+    url = f"s3://bucket/{uuid.uuid4().hex}/orders"
+    with rest_catalog(tmp_path) as server:
+        found = add_and_read(url, tmp_path / "state", Catalog("rest", "shop.orders", options_of(server)))
+        assert rows_of(found) == [(1, None), (2, "b")]
+        assert found.location() == url
+        wrong = Catalog("rest", "shop.orders", {**options_of(server), "token": "another-token"})
+        with pytest.raises(ConfigError, match="correct the token or the credential of the catalog") as raised:
+            Patience("orders", limit_s=0).over(lambda: open_catalog(Address(url, tmp_path, wrong), tmp_path))
+        assert "another-token" not in str(raised.value)
+
+
 def test_a_file_of_pyiceberg_configures_a_catalog(tmp_path):
     (tmp_path / ".pyiceberg.yaml").write_text(
         f"catalog:\n  prod:\n    type: sql\n    uri: sqlite:///{tmp_path}/shared.db\n"
@@ -69,6 +85,24 @@ def test_a_catalog_without_configuration_is_refused_with_what_to_set(tmp_path):
     root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders"))
     with pytest.raises(ConfigError, match=r"prod is not configured; .* by PYICEBERG_CATALOG__PROD__URI, or"):
         open_catalog(root, tmp_path)
+
+
+def test_a_driver_that_is_missing_is_named(tmp_path):
+    """pyiceberg itself names the package of another driver, psycopg2."""
+    root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders", OF_ABSENT_DRIVER))
+    with pytest.raises(
+        ConfigError, match=r"prod needs a package: .*'pg8000'; install it as docs/use/remote-tables.md"
+    ):
+        open_catalog(root, tmp_path)
+
+
+@needs_postgres
+def test_a_database_that_does_not_exist_is_no_outage(tmp_path):
+    with LivePostgres() as server:
+        options = {"type": "sql", "uri": f"{server.url}-none"}
+        root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders", options))
+        with pytest.raises(ConfigError, match="make the database or the role of the catalog, or correct"):
+            Patience("orders", limit_s=0).over(lambda: open_catalog(root, tmp_path))
 
 
 def test_no_error_shows_a_key(tmp_path):
