@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import StoredOptions
 from sparrowmq.spark.source.partition_ranges import lose
@@ -26,6 +27,7 @@ from sparrowmq.spark.source.topic_choice import is_meant, tags_of
 from sparrowmq.spark.stored.blocks import Block, Opened, Span, blocks, lose_damaged
 from sparrowmq.spark.stored.checksums import sound
 from sparrowmq.spark.stored.log_files import spans
+from sparrowmq.spark.stored.own_topics import clusters_of
 from sparrowmq.spark.worker_logs import show
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class StoredReader(DataSourceReader):
         keep_freed()
         show()
         options, span = self._options, partition.value
-        rows, choice = Rows(self._schema, options), Choice(options)
+        rows, choice = Rows(self._schema, options), Choice(options, span.file.path)
         try:
             opened = Opened(span.file)
         except FileNotFoundError:
@@ -104,9 +106,12 @@ class StoredReader(DataSourceReader):
 class Choice:
     """Which records a query wants."""
 
-    def __init__(self, options: StoredOptions) -> None:
+    def __init__(self, options: StoredOptions, log_file: str) -> None:
         self._options = options
         self._tags = tags_of(options.expression)
+        self._own = {options.broker_name}  # topics that the broker has made for itself
+        if options.topic_pattern is not None:
+            self._own |= clusters_of(log_file)
 
     def of(self, records: RecordColumns) -> RecordColumns:
         """Those of `records`."""
@@ -135,4 +140,6 @@ class Choice:
 
     def _wants(self, topic: str) -> bool:
         pattern = self._options.topic_pattern
-        return topic in self._options.topics if pattern is None else is_meant(pattern, topic)
+        if pattern is None:
+            return topic in self._options.topics
+        return is_meant(pattern, topic) and topic not in self._own and not topic.endswith(REPLY_SUFFIX)
