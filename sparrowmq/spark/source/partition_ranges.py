@@ -223,6 +223,15 @@ def numbers_of(offsets: Mapping[MessageQueue, int]) -> Numbers:
     return offsets.numbers if isinstance(offsets, Offsets) else _NONE
 
 
+def past_gaps(start: Mapping[MessageQueue, int], begins: Mapping[MessageQueue, int]) -> Offsets:
+    """`start`, but behind rows before `begins`, which the brokers no longer have.
+
+    A limit counts from there, so one batch has all of a gap: it is reported once, and no batch is empty for it.
+    """
+    behind = {queue: begin for queue, begin in begins.items() if begin > start.get(queue, begin)}
+    return Offsets({**start, **behind}, incarnations_of(start), numbers_of(start))
+
+
 def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:
     """The end of a batch of about `max_rows`, split over the queues by what each has waiting.
 

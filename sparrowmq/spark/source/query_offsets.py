@@ -113,6 +113,12 @@ class Plan:
                 held[queue] = _bounds_or_why_not(found[queue, GetMinOffset], found[queue, GetMaxOffset])
         return held
 
+    def begins(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        """Return the first offset that each queue still has; of those whose brokers are there."""
+        asked = {queue: (queue, GetMinOffset(queue.topic, queue.queue_id)) for queue in queues}
+        found = self._network.ask_those_there(asked, _SOON_S)
+        return {queue: reply.offset for queue, reply in found.items() if isinstance(reply, OffsetReply)}
+
     def deleted(self, queues: Mapping[Part, MessageQueue]) -> set[Part]:
         """Return those topics that their brokers do not have, by one queue of each."""
         asked = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}

@@ -38,6 +38,7 @@ from sparrowmq.spark.source.partition_ranges import (
     between,
     capped,
     is_worth_a_batch,
+    past_gaps,
     to_json,
 )
 from sparrowmq.spark.source.presence import Presence
@@ -178,12 +179,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
         """The end of a batch that keeps the limits of rows and of bytes. Spark knows one limit, and hands it back."""
-        if not ranges or not isinstance(limit, ReadMaxRows | ReadMaxBytes):
+        if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
             return end
-        if isinstance(limit, ReadMaxRows):
-            end = capped(begin, end, limit.max_rows)
-            ranges = between(begin, end)
+        total = sum(map(len, ranges))
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
-        if size and sum(map(len, ranges)) * LARGEST_MESSAGE_BYTES > size:
+        if total <= rows and not _are_many(total, size):
+            return end
+        if not self._options.fail_on_data_loss:
+            begin = past_gaps(begin, self._plan().begins([each.queue for each in ranges]))
+        end = capped(begin, end, rows)
+        ranges = between(begin, end)
+        if size is not None and _are_many(sum(map(len, ranges)), size):
             end = capped(begin, end, max(1, size // self._plan().row_bytes(ranges)))
         return end
+
+
+def _are_many(rows: int, size: int | None) -> bool:
+    """Whether so many rows may have more bytes than `size`."""
+    return size is not None and rows * LARGEST_MESSAGE_BYTES > size

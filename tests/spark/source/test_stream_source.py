@@ -97,7 +97,7 @@ def test_the_rate_is_limited_in_bytes(stream):
 
 
 @pytest.mark.guards(
-    "StreamReader._limited: size = None", "StreamReader._limited: drop end = capped(begin, end, limit"
+    "StreamReader._limited: size = None", "StreamReader._limited: drop end = capped(begin, end, rows)"
 )
 @pytest.mark.parametrize(
     ("max_rows", "max_bytes", "expected"),
@@ -226,6 +226,31 @@ def test_of_a_broker_without_incarnations_an_end_that_went_back_is_a_new_topic(s
     assert reader.latestOffset(end, ALL) == end
     again = reader.latestOffset(renewed(150, 5, incarnation=-1), ALL)
     assert again == renewed(100, 10, incarnation=-2)
+
+
+@pytest.mark.guards("StreamReader._limited: drop past_gaps")
+def test_a_batch_with_a_limit_has_a_whole_gap_and_tells_it_once(peer, stream, caplog):
+    """Rows that retention removed before a slow stream came to them."""
+    reader = stream(failOnDataLoss="false", maxOffsetsPerTrigger="20")
+    start, got = json_of(5, 10), []
+    peer.delete("T", 0, 70)
+    for _ in range(2):
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        got.append(rows(reader, start, end))
+        start = end
+    assert got == [
+        [(0, offset) for offset in range(first, first + count)] for first, count in ((70, 20), (90, 10))
+    ]
+    assert caplog.messages == ["data lost: offsets 5 to 69 of T@broker-a[0] are gone"]
+    reader = stream(failOnDataLoss="false", maxBytesPerTrigger="20")
+    reader.prepareForTriggerAvailableNow()
+    peer.store("T", 0, [b"x"] * 50)
+    peer.delete("T", 0, 50)
+    assert reader.latestOffset(json_of(90, 10), reader.getDefaultReadLimit()) == json_of(100, 10), (
+        "no further"
+    )
+    with pytest.raises(RowsLost, match=r"offsets 5 to 119 of T@broker-a\[0\] are gone"):
+        rows(stream(), json_of(5, 10), json_of(130, 10))
 
 
 def test_available_now_reads_a_topic_that_was_made_again(peer, stream):
