@@ -37,6 +37,9 @@ _SETTINGS: Final[dict[str, str | None]] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     _HISTORY: "interval 1 days",
 }
+# Each commit reads the log behind the last checkpoint again: with 100 versions, the default, a commit takes twice the
+# CPU. On a store the files of more checkpoints would stay for a day.
+_OF_FOLDERS: Final[dict[str, str | None]] = {"delta.checkpointInterval": "20"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _WRITER: Final = "sparrowmq.writer"
 _RECORD: Final = "sparrowmq.record"
@@ -80,7 +83,7 @@ class Delta:
                 str(place.path),
                 schema,
                 partition_by=self._by,
-                configuration=_SETTINGS,
+                configuration=_SETTINGS | (_OF_FOLDERS if isinstance(place.path, Path) else {}),
                 storage_options=self._options,
             )
         if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release

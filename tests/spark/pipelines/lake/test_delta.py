@@ -88,6 +88,17 @@ def test_the_log_of_an_owner_who_wants_a_longer_history_is_left_alone(tmp_path, 
     assert DeltaTable(str(table.place.path), version=2).to_pyarrow_dataset().count_rows() == 1
 
 
+@pytest.mark.guards("Delta.commit: isinstance(place.path, Path) -> False")
+def test_a_table_in_a_folder_has_a_checkpoint_each_20_versions(tmp_path):
+    table = Table(tmp_path, "delta")
+    lake = table.open()
+    for batch in range(45):
+        lake.commit(batch, table.staged(batch, batch))
+    found = sorted((table.place.folder / "_delta_log").glob("*.checkpoint.parquet"))
+    assert [int(path.name[:20]) for path in found] == [19, 39]
+    assert table.numbers() == list(range(45))
+
+
 def test_a_table_that_was_restored_says_where_it_is_now(tmp_path):
     table = Table(tmp_path, "delta")
     for batch in range(3):
