@@ -87,6 +87,11 @@ def _unpooled(catalog: Opened) -> Opened:
     return catalog
 
 
+def _region(files: Mapping[str, str]) -> dict[str, str]:
+    """The region for Glue, too: boto3 does not read AWS_REGION, as all else here does."""
+    return {"client.region": files["s3.region"]} if "s3.region" in files else {}
+
+
 def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
@@ -99,7 +104,7 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
             "options type and uri (--catalog-option, catalog_options of a lake)"
         )
     try:
-        return _unpooled(load_catalog(catalog.name, **{**files, **known}))
+        return _unpooled(load_catalog(catalog.name, **{**files, **_region(files), **known}))
     except (NotInstalledError, ImportError) as error:
         raise ConfigError(
             f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "

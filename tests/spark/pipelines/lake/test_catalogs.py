@@ -51,9 +51,11 @@ def test_postgresql_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
         assert not (tmp_path / "state" / "catalog.db").exists()
 
 
-def test_glue_keeps_a_table_on_s3(s3, tmp_path):
+@pytest.mark.guards("catalogs._configured: drop _region(files)")
+def test_glue_keeps_a_table_on_s3(s3, tmp_path, monkeypatch):
     pytest.importorskip("boto3")
-    options = {"type": "glue", "glue.endpoint": s3.endpoint, "glue.region": "us-east-1"}
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    options = {"type": "glue", "glue.endpoint": s3.endpoint}
     url = f"s3://bucket/{uuid.uuid4().hex}/orders"
     found = add_and_read(url, tmp_path / "state", Catalog("glue", "shop.orders", options))
     assert rows_of(found) == [(1, None), (2, "b")]
