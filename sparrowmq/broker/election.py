@@ -407,7 +407,8 @@ class Member:
         successor = next_master(in_sync, self.settings.broker_id, wanted)
         self._is_handing_over = True
         try:
-            await drained(broker, in_sync, self._clock)
+            assert broker.journal is not None
+            await drained(broker.store, broker.journal.settle, in_sync, self._clock)
             if self._lease is not lease:
                 raise refused("this member does not lead any more")
             keys, found = self._keys, self._found

@@ -11,7 +11,8 @@ A master whose disk is full, hangs or is slow hands the lead over by itself (dis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.in_sync import InSync
@@ -19,9 +20,6 @@ from sparrowmq.errors import LogEnded, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.store.message_store import MessageStore
-
-if TYPE_CHECKING:
-    from sparrowmq.broker.broker import Broker
 
 HAND_OVER_S: Final = 3.0  # the limit of each step
 _LOOK_S: Final = 0.01
@@ -37,16 +35,20 @@ def next_master(in_sync: InSync, me: int, wanted: int) -> int:
     return wanted or others[0]
 
 
-async def drained(broker: Broker, in_sync: InSync, clock: Clock) -> None:
+async def drained(
+    store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock
+) -> None:
     """End the log when no batch is stored in part, and all members in sync have it up to its end.
 
-    Raises: RemoteError, one of both takes too long, or the store has failed.
+    Args:
+        settle: writes to the log what is in memory alone.
+    Raises:
+        RemoteError: one of both takes too long, or the store has failed.
     """
-    store, begun = broker.store, clock.monotonic()
+    begun = clock.monotonic()
     if store.flushed.error is not None:
         raise refused("the store of this member has failed")
-    if broker.journal is not None:
-        await broker.journal.settle()
+    await settle()
     while store.intake.unfinished:
         if clock.age(begun) > HAND_OVER_S:
             raise refused(f"a large batch is not stored after {HAND_OVER_S:g} s")

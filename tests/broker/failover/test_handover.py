@@ -127,7 +127,7 @@ async def test_a_master_that_is_stopped_in_order_hands_over_first(members: Membe
 
 
 @pytest.mark.guards(
-    "handover.drained: drop await broker.journal.settle()",
+    "handover.drained: drop await settle()",
     "handover.drained: drop store.intake.end_log",
 )
 async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
@@ -191,7 +191,9 @@ async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Member
     assert (await members.state()).epoch == 2
 
 
-@pytest.mark.guards("Member._hand_over: drop await drained(broker, in_sync, self._clock)")
+@pytest.mark.guards(
+    "Member._hand_over: drop await drained(broker.store, broker.journal.settle, in_sync, self._clock)"
+)
 async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
