@@ -171,9 +171,14 @@ def hashed(monkeypatch):
     """Whether each piece of a large body was its last one."""
     ended = []
 
-    class Noting(signature.LargeBodies):
+    made = signature.LargeBodies
+
+    class Noting:
+        def __init__(self, accounts):
+            self._bodies = made(accounts)
+
         def hash_some(self, request):
-            ended.append(super().hash_some(request))
+            ended.append(self._bodies.hash_some(request))
             return ended[-1]
 
     monkeypatch.setattr(signature, "LargeBodies", Noting)
