@@ -589,9 +589,5 @@ class OutOfResources(DiskFull):
     """The process or the machine has no file descriptor or no memory left; it passes, as a full disk does."""
 
 
-class LogEnded(DiskFull):
-    """The log takes no record any more, because the lead is handed over; it passes, as a full disk does."""
-
-
 class StoreFailed(StoreError):
     """A write or sync failed: nothing more is acknowledged until the store was opened again."""

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.replication.replica_lag import lag_s
-from sparrowmq.errors import DiskFull, LogEnded
+from sparrowmq.errors import DiskFull
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Kind, Probe
 from sparrowmq.metrics.disks import disk_use, with_logs
+from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.errors import DiskFull, InvalidMessage, LogEnded, OutOfResources, StoreError
+from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.turn import Turn
@@ -28,6 +28,7 @@ from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
+from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.put_times import PutTimes
 from sparrowmq.store.queues.consume_queue import ConsumeQueue

@@ -16,9 +16,10 @@ from typing import Final
 
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.in_sync import InSync
-from sparrowmq.errors import LogEnded, RemoteError
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.store.message_store import MessageStore
 
 HAND_OVER_S: Final = 3.0  # the limit of each step

@@ -32,7 +32,6 @@ from sparrowmq.broker.state.users import Users
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import (
     InvalidMessage,
-    LogEnded,
     NotSafeInTime,
     RemoteError,
     SparrowError,
@@ -48,6 +47,7 @@ from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfig, Journal
 from sparrowmq.protocol.requests.user_bodies import UserEntry, UserPolicies
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.request_dispatch import Answer, Later
+from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

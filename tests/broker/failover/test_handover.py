@@ -22,7 +22,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.errors import OF_A_SLAVE, DiskFull, LogEnded, RemoteError
+from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.watermark import Watermark
@@ -34,6 +34,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.requests.admin_headers import HandOverLead
+from sparrowmq.store.log.log_ended import LogEnded
 from sparrowmq.testing import ManualClock
 from tests.broker.live import COMMIT, SUBSCRIPTION, pull_request, send_request
 from tests.broker.members import OK, Members
