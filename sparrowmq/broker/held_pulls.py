@@ -65,11 +65,13 @@ class Held:
         next_offset: the offset to read on at.
         scanned: the last read, if it passed messages that do not match.
         usages: the quotas that count it.
+        is_void: its queue was deleted. Another one of its name may exist by now, with other messages.
     """
 
     __slots__ = (
         "header",
         "is_done",
+        "is_void",
         "later",
         "line",
         "next_offset",
@@ -96,6 +98,7 @@ class Held:
         self.line: _Line | None = None
         self.tick = 0
         self.is_done = False
+        self.is_void = False
         self.usages: list[Usage] | None = None
 
 
@@ -183,6 +186,16 @@ class HeldPulls:
         if end is not None:
             self._wait(held, end)
         return held.later
+
+    def void(self, end: Watermark) -> None:
+        """Let the pulls that wait until `end` rises have their answers: it never will, as its queue was deleted."""
+        line = self._lines.get(end)
+        if line is not None:
+            for held in line.pulls:
+                held.is_void = True
+            if line.waiter is not None:
+                line.waiter.cancel()
+            self._wake(line, None)
 
     def waiting_for(self, end: Watermark) -> int:
         """Return how many pulls wait until `end` rises."""

@@ -49,7 +49,7 @@ def test_no_reader_finds_a_part_of_a_topic_that_is_being_deleted(stores: Stores)
     assert store.wants_checkpoint.is_set()
 
 
-@pytest.mark.guards("QueueTable.obtain: drop old.remove()")
+@pytest.mark.guards("QueueTable.obtain: drop self._remove(old)")
 @pytest.mark.parametrize("done", [0, 3, QUEUES])
 @pytest.mark.parametrize("leave", ["go on", "close", "crash"])
 def test_a_new_topic_of_the_same_name_may_begin_meanwhile(stores: Stores, done: int, leave: str):

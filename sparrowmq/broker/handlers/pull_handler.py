@@ -34,6 +34,7 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage
 from sparrowmq.remoting.request_dispatch import Answer, Later, handles
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_reading import Read, Status
 
 # Bits of `sysFlag` (Java: PullSysFlag).
@@ -107,6 +108,7 @@ class PullHandler:
         self._consumption = consumption
         self._read_s = 0.0  # the time of the last read
         self.held = HeldPulls(clock, self._serve_held, rules.held)
+        store.queues.on_gone = self._gone
         self.quotas: Quotas | None = None
 
     def limit(self, quotas: Quotas) -> None:
@@ -188,6 +190,8 @@ class PullHandler:
         """
         header, selector = held.header, held.selector
         assert isinstance(header, PullMessage)
+        if held.is_void:
+            return _moved_to_begin()
         if selector is None:
             return _sent_away(header) if is_over else None
         if is_over and held.scanned is not None:
@@ -200,6 +204,9 @@ class PullHandler:
         if found.next_offset > held.next_offset:
             held.next_offset, held.scanned = found.next_offset, found
         return None
+
+    def _gone(self, queue: ConsumeQueue) -> None:
+        self.held.void(queue.end)
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
@@ -316,6 +323,14 @@ class PullHandler:
                 "the consumer's subscription not latest: the heartbeat with the new one has not come yet",
             )
         return subscription
+
+
+def _moved_to_begin() -> Answer:
+    """Return the answer after which a client reads the queue from its first message on: the queue was deleted.
+
+    Unlike Java, which looks at the same offset again. In a topic that was made again, that would skip messages.
+    """
+    return Answer(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
 
 
 def _sent_away(header: PullMessage) -> Answer:

@@ -18,6 +18,7 @@ class QueueTable:
 
     Attributes:
         on_new: called with each queue that is created.
+        on_gone: called with each queue that is deleted, right before its files are.
     """
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
@@ -27,6 +28,7 @@ class QueueTable:
         # Queues that were taken out, and whose files are still there.
         self._leaving: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_new: Callable[[ConsumeQueue], object] | None = None
+        self.on_gone: Callable[[ConsumeQueue], object] | None = None
         self._layout = layout
         self._file_entries = file_entries
 
@@ -53,7 +55,7 @@ class QueueTable:
         if queue is None:
             old = self._leaving.get(topic, {}).pop(queue_id, None)
             if old is not None:  # its files have the names that the new queue's files will have
-                old.remove()
+                self._remove(old)
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
             self._by_topic.setdefault(topic, {})[queue_id] = queue
             if self.on_new is not None:
@@ -132,11 +134,16 @@ class QueueTable:
     def removing(self, topic: str) -> Steps[None]:
         """The steps that delete the files of the topic's queues that were taken out."""
         while queues := self._leaving.get(topic):
-            queues.popitem()[1].remove()
+            self._remove(queues.popitem()[1])
             yield
         if self._leaving.pop(topic, None) is not None and self.files.vfs.exists(self._layout.topic(topic)):
             self.files.vfs.remove_folder(self._layout.topic(topic))
             self.files.vfs.sync_folder(self._layout.consume_queue)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        if self.on_gone is not None:
+            self.on_gone(queue)
+        queue.remove()
 
     def remove_rest(self) -> None:
         """Delete the files of all queues that were taken out, at once. The next start deletes what stays."""

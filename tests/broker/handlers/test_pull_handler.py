@@ -152,6 +152,28 @@ async def test_a_held_poll_on_a_queue_without_messages_wakes_too(tmp_path: Path)
         assert [message.body for message in decoded(await asyncio.wait_for(held, 5))] == [b"at last"]
 
 
+@pytest.mark.guards(
+    "QueueTable._remove: drop self.on_gone(queue)",
+    "HeldPulls.void: drop self._wake(line, None)",
+    "PullHandler._serve_held: false held.is_void",
+)
+async def test_a_poll_that_is_held_while_its_topic_is_made_again_begins_with_the_first_message(
+    tmp_path: Path,
+) -> None:
+    async with live_broker(tmp_path) as live:
+        await fill(live, 3)
+        held = asyncio.ensure_future(
+            live.pull(offset=3, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
+        )
+        await asyncio.sleep(0.02)
+        await live.session.call(DeleteTopic("orders"))
+        await live.session.call(UpdateAndCreateTopic("orders", 1, 1, perm=6))
+        await fill(live, 5)
+        response = await asyncio.wait_for(held, 5)
+        assert (response.code, response.header.next_begin_offset) == (21, 0)
+        assert len(decoded(await live.pull(offset=0))) == 5
+
+
 async def test_a_held_poll_is_answered_not_found_when_its_time_is_over(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send()
