@@ -27,7 +27,7 @@ from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
 from sparrowmq.protocol.signature import ACCESS_KEY, ACCESS_KEY_AT, TOPIC_AT, SigningKey, send_values
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
 Check = Callable[[Caller, Command, Row, Request[Any]], None]
@@ -56,13 +56,12 @@ class AccountCheck:
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         # Of thousands of requests nearly all are sends, so no dict of fields is made for them.
-        is_large = len(command.body) > LARGE_BODY_BYTES
-        if is_large or not isinstance(header, SignedSend) or not self.is_known_send(peer, command, header):
+        if not isinstance(header, SignedSend) or not self.is_known_send(peer, command, header):
             self.authorise(self.authenticate(peer, command, header), peer, command, row, header)
 
     def authenticate(self, peer: Caller, command: Command, header: Request[Any]) -> Account | None:
         """Return the account that the request names. It becomes `peer.principal` if it signed the request."""
-        if isinstance(header, SignedSend) and len(command.body) <= LARGE_BODY_BYTES:
+        if isinstance(header, SignedSend):
             account = self._by_key.get(header.access_key)
             if account is not None and account.key.has_signed_send(send_values(header), command.body):
                 peer.principal = account

@@ -31,7 +31,7 @@ from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
 from sparrowmq.protocol.signature import ACCESS_KEY, send_values
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
-from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
 _MOST_DECISIONS: Final = 10_000
@@ -162,10 +162,8 @@ class UserCheck:
     def authenticate(self, user: User, peer: Caller, command: Command, header: Request[Any]) -> None:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
-        is_signed = (
-            isinstance(header, SignedSend)
-            and len(command.body) <= LARGE_BODY_BYTES
-            and user.key.has_signed_send(send_values(header), command.body)
+        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(
+            send_values(header), command.body
         )
         if not is_signed and not user.key.has_signed_request(command, command.ext_fields()):
             error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED)

@@ -136,6 +136,15 @@ def test_a_large_body_is_hashed_in_pieces_and_not_again_for_the_check() -> None:
         assert other.has_signed_request(request, request.ext_fields()) is is_right
 
 
+@pytest.mark.guards("SigningKey.has_signed_send: drop if len(body) > LARGE_BODY_BYTES")
+def test_a_large_send_is_checked_by_its_digest_alone() -> None:
+    key, send = SigningKey("secret12"), SendMessageV2("group", "topic", "TBW102", 4, 0, 0, 1, 0)
+    for size, is_small in ((LARGE_BODY_BYTES, True), (LARGE_BODY_BYTES + 1, False)):
+        fields = send.ext_fields() | signed_fields(send.ext_fields(), bytes(size), "ak", key)
+        values = send_values(msgspec.convert(fields, SignedSend, strict=False))
+        assert key.has_signed_send(values, bytes(size)) is is_small
+
+
 def test_a_body_for_an_unknown_account_is_not_hashed() -> None:
     assert LargeBodies(dict).hash_some(signed_request(bytes(2 * LARGE_BODY_BYTES)))
 
