@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from examples.flights import proof
@@ -31,6 +31,7 @@ FLIGHTS, DELAYS = "flights", "delays"
 QUEUES = 4
 REFRESH_S = 0.2
 RESULTS_TIMEOUT_S = 30.0
+LAST_ANSWERS_S = 3.0
 
 STARTING = "Spark is starting (about five seconds); its bars move after that"
 FIRST_BATCH = "Spark is running its first micro-batches, which take the longest"
@@ -81,7 +82,7 @@ class Show:
         """All that goes on at the same time; gives what the tables must hold."""
         spark, stages = SparkProcess(self._folders.work), self._stages
         with thread_of(spark) as in_thread:
-            async with connect(self._cluster.namesrv) as mq, asyncio.TaskGroup() as tasks:
+            async with connected(self._cluster.namesrv) as mq, asyncio.TaskGroup() as tasks:
                 consuming = tasks.create_task(self._results.consume(mq, DELAYS))
                 starting = tasks.create_task(_task(in_thread(spark.start)))
                 replay = tasks.create_task(self._replay(mq))
@@ -139,6 +140,17 @@ class Show:
             "stages": {name: stage.report() for name, stage in self._stages.all().items()},
             "faults": verdict.faults,
         }
+
+
+@asynccontextmanager
+async def connected(namesrv: str) -> AsyncIterator[Client]:
+    """A client that waits for the last answers after Ctrl-C too, so that no message is left in doubt."""
+    async with connect(namesrv) as mq:
+        try:
+            yield mq
+        finally:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(mq.flush(), LAST_ANSWERS_S)
 
 
 @contextmanager

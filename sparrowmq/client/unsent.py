@@ -24,7 +24,7 @@ def tell_unsent(count: int) -> None:
     if count:
         log.warning(
             "%d messages were not answered when the client ended; they may or may not be stored. Leave the client's "
-            "block, or call `close()`, before the program ends: both wait for the answers",
+            "block without an error, or call `close()`, before the program ends: both wait for the answers",
             count,
         )
 

@@ -83,8 +83,8 @@ class SigningKey:
         return UNIQUE_KEY_QUERY in fields and self._is_signature(claimed, _content_with_all(fields, body))
 
     def has_signed_send(self, values: tuple[Any, ...], body: Buffer) -> bool:
-        """`has_signed`, from `send_values`. False, too, if the sender does not write values as Java does, or if the body
-        is large: then `has_signed_request` has its digest.
+        """`has_signed`, from `send_values`. False, too, if the sender does not write values as Java does, or if the
+        body is large: then `has_signed_request` has its digest.
         """
         if len(body) > LARGE_BODY_BYTES:
             return False
