@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
-import signal
-import subprocess
-import sys
-import time
 import tomllib
-import urllib.request
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("pyspark")
-
-import psutil
 
 from sparrowmq.spark.lake_command import lake
 from sparrowmq.spark.lakehouse.lake_settings import (
@@ -30,9 +20,8 @@ from sparrowmq.spark.lakehouse.lake_settings import (
     settings_of,
 )
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.lakehouse.lakes import place, rows_of, send
-from tests.spark.lakehouse.test_rounds import numbers
-from tests.spark.pipelines.killing import START_LIMIT_S, environment
+from tests.spark.lakehouse.lake_fire import LakeFire
+from tests.spark.lakehouse.lakes import send
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "lake.md").read_text(encoding="utf-8")
 FILE = """
@@ -118,81 +107,14 @@ def test_a_wrong_file_ends_a_run_before_spark_starts(write):
     assert found.exit_code == 1 and "must be one of raw, json, schema" in found.output
 
 
-class Running:
-    """A lake in a process of its own, with its Java and its workers."""
-
-    def __init__(self, path, folder):
-        self.log = folder / f"log-{len(list(folder.glob('log-*')))}"
-        command = [sys.executable, "-m", "sparrowmq", "lake", "run", str(path)]
-        with open(self.log, "w") as out:
-            self.process = subprocess.Popen(
-                command, stdout=out, stderr=out, env=environment(folder), start_new_session=True
-            )
-
-    def address(self):
-        return self.until(lambda: re.findall(r"status page at (http://\S+)/\n", self.said())[-1:])[0]
-
-    def said(self):
-        return self.log.read_text()
-
-    def until(self, look):
-        deadline = time.monotonic() + START_LIMIT_S
-        while not (found := look()):
-            assert self.process.poll() is None, self.said()[-5000:]
-            assert time.monotonic() < deadline, self.said()[-5000:]
-            time.sleep(0.1)
-        return found
-
-    def kill(self):
-        """Kill it with all that it started."""
-        family = [each.pid for each in psutil.Process(self.process.pid).children(recursive=True)]
-        for pid in [self.process.pid, *family]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
-
-
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_a_lake_that_is_killed_in_the_middle_gives_each_message_one_row(namesrv, write, tmp_path):
-    topics = [f"k-{at}" for at in range(5)]
-    chance = random.Random(7)
-    path, count = write(), 600
-    send(namesrv, {topic: numbers(count) for topic in topics})
-    running = Running(path, tmp_path)
-    try:
-        running.until(
-            lambda: [each for each in topics if (tmp_path / "lake" / f"{each}.state" / "lake.json").exists()]
-        )
-        time.sleep(chance.uniform(0.2, 1.5))
-        running.kill()
-        running = Running(path, tmp_path)
-        send(namesrv, {topic: [*numbers(20, count), b"bad"] for topic in [*topics, "k-new"]})
-        running.address()
-
-        def done():
-            with urllib.request.urlopen(f"{running.address()}/status", timeout=10) as answer:
-                tables = json.load(answer)["tables"]
-            return len(tables) == 6 and all(table["state"] == "kept" for table in tables)
-
-        running.until(done)
-        time.sleep(2)
-        running.until(done)
-        with urllib.request.urlopen(f"{running.address()}/readyz", timeout=10) as answer:
-            assert answer.read() == b"ok\n"
-        with urllib.request.urlopen(f"{running.address()}/", timeout=10) as answer:
-            assert b"6 tables, 0 failing" in answer.read()
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(60) == 0, running.said()[-3000:]
-        report = json.loads(running.said().strip().splitlines()[-1])
-        assert report["batches"] > 0 and "error" not in report
-    finally:
-        if running.process.poll() is None:
-            running.kill()
-    for topic in [*topics, "k-new"]:
-        rows, errors = rows_of(tmp_path / "lake" / topic), rows_of(tmp_path / "lake" / f"{topic}.errors")
-        begin = count if topic == "k-new" else 0
-        assert sorted(row["id"] for row in rows) == list(range(begin, count + 20)), topic
-        assert [row["body"] for row in errors] == [b"bad"]
-        assert len({place(row) for row in rows + errors}) == len(rows) + 1
+def test_a_lake_that_is_killed_in_the_middle_gives_each_message_one_row(tmp_path):
+    fire = LakeFire(tmp_path, topics=6, rate=150, seed=7)
+    fire.play(lives=1, life_s=6)
+    assert list(fire.wrong()) == []
+    assert fire.rows == fire.sent > 500
+    assert [life["failures"] for life in fire.lives] == [0, 0]
+    report = json.loads((tmp_path / "log-1").read_text().strip().splitlines()[-1])
+    assert report["batches"] > 0 and "error" not in report
