@@ -166,6 +166,15 @@ def test_an_address_that_is_none_ends_with_2(name: str, words: str) -> None:
     assert found.exit_code == 2 and "is not an address" in found.stderr, found.output
 
 
+@pytest.mark.guards("bundle_command.bundle: found = ask(run) -> credentials_of(); found = ask(run)")
+@pytest.mark.parametrize("wrong", ["--context absent", "--secret-key 12345678"])
+@pytest.mark.parametrize(("name", "words"), EVERY)
+def test_a_context_or_an_account_that_is_none_ends_with_2(name: str, words: str, wrong: str) -> None:
+    found = CliRunner().invoke(main, [*name.split(), *words.split(), *wrong.split()], prog_name="sparrowmq")
+    assert isinstance(found.exception, SystemExit) and found.exit_code == 2, found.output
+    assert "there is no context 'absent'" in found.stderr or "access_key" in found.stderr
+
+
 @pytest.mark.parametrize(("name", "words"), EVERY)
 def test_an_unknown_option_ends_with_2(cluster: BackgroundCluster, name: str, words: str) -> None:
     assert run(cluster.namesrv, name, f"{words} --nonsense").exit_code == 2

@@ -35,10 +35,10 @@ def bundle(file: Path | None) -> None:
     """
     folder = f"sparrowmq-bundle-{time.strftime('%Y%m%d-%H%M%S')}"
     place = file or Path(f"{folder}.tar.gz")
-    credentials = credentials_of()
-    secrets = [credentials.secret_key] if credentials is not None else []
 
     async def run(admin: Admin) -> Bundle:
+        credentials = credentials_of()
+        secrets = [credentials.secret_key] if credentials is not None else []
         found = Bundle(admin.servers, secrets, lambda: int(time.time() * 1000))
         await found.gather()
         return found
