@@ -25,6 +25,7 @@ from tests.spark.pipelines.lake.tables import rows_of
 FORMATS: Final = ("parquet", "delta", "iceberg")
 END_LIMIT_S: Final = 900.0
 _TICK_S: Final = 0.05
+_LOOK_S: Final = 2.0
 _SETTINGS: Final = """
 name_server = "{namesrv}"
 metrics = "127.0.0.1:{port}"
@@ -44,8 +45,8 @@ class LakeFire:
     Attributes:
         sent: the acknowledged messages.
         rows: the rows and rejects in the tables, at the end.
-        lives: of each life, its figures at its end: rows, batches, the age of the oldest message that a table lacked,
-            CPU seconds of a batch, and memory in MB.
+        lives: the figures of each life: rows, batches, failures, CPU of a batch, memory at its end, and the greatest
+            age of a message that a table lacked.
     """
 
     def __init__(self, folder: Path, topics: int, rate: float, seed: int) -> None:
@@ -111,9 +112,7 @@ class LakeFire:
     def _live(self, path: Path, seconds: float) -> None:
         lake = LakeProcess(path, self._folder)
         try:
-            lake.tables()
-            time.sleep(seconds)
-            self.lives.append(_figures(lake))
+            self.lives.append(_watched(lake, seconds))
         finally:
             lake.kill()
 
@@ -121,7 +120,7 @@ class LakeFire:
         lake = LakeProcess(path, self._folder)
         try:
             lake.until(lambda: _is_done(lake, len(self._topics)), END_LIMIT_S)
-            self.lives.append(_figures(lake))
+            self.lives.append(_figures(lake, lake.tables()))
             lake.stop()
         finally:
             lake.kill()
@@ -140,15 +139,25 @@ def _is_done(lake: LakeProcess, topics: int) -> bool:
     return len(tables) == topics and all(table["state"] == "kept" for table in tables)
 
 
-def _figures(lake: LakeProcess) -> dict[str, float]:
-    tables, family = lake.tables(), lake.family()
+def _watched(lake: LakeProcess, seconds: float) -> dict[str, float]:
+    """Its figures after so many seconds; `oldest_s` is the greatest of all that time."""
+    tables, oldest_s = lake.tables(), 0.0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(_LOOK_S)
+        tables = lake.tables()
+        oldest_s = max([oldest_s, *(table["freshness_s"] for table in tables)])
+    return _figures(lake, tables) | {"oldest_s": oldest_s}
+
+
+def _figures(lake: LakeProcess, tables: list[dict[str, Any]]) -> dict[str, float]:
+    family = lake.family()
     batches = sum(table["batches"] for table in tables)
     cpu_s = sum(sum(each.cpu_times()[:2]) for each in family)
     return {
         "rows": sum(table["rows"] + table["rejects"] for table in tables),
         "batches": batches,
         "failures": sum(table["failures"] for table in tables),
-        "oldest_s": max((table["freshness_s"] or 0 for table in tables), default=0),
         "cpu_ms_of_a_batch": round(1000 * cpu_s / max(batches, 1), 1),
         "memory_mb": round(sum(each.memory_info().rss for each in family) / 1e6),
     }
