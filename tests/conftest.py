@@ -12,6 +12,8 @@ import gc
 import os
 import re
 import signal
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 pytest_plugins = ["pytester"]
 
@@ -118,22 +121,56 @@ LONGEST_FIRST = [
     "tests/tools/test_mutants.py",
     "tests/interop/test_spark_source.py",
 ]
+LONGEST_SHOWN = 30
+GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each worker group after group of tests, in the order in which they were collected."""
+    """Gives each worker group after group of tests, in the order in which they were collected.
+
+    Attributes:
+        took_s: how long the tests of each group took, without their fixtures.
+        ended_s: when each worker ended its last test.
+    """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self.took_s: defaultdict[str, float] = defaultdict(float)
+        self.ended_s: dict[str, float] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
 
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        self.took_s[group_of(self.registered_collections[node][item_index])] += duration
+        self.ended_s[node.gateway.id] = time.monotonic()
+        super().mark_test_complete(node, item_index, duration)
+
+    def told(self) -> Iterator[str]:
+        """Lines that show whether LONGEST_FIRST fits."""
+        end_s = max(self.ended_s.values(), default=0.0)
+        waits = ", ".join(f"{name} {end_s - ended_s:.0f} s" for name, ended_s in sorted(self.ended_s.items()))
+        yield f"idle at the end: {waits}"
+        for took_s, group in sorted(((s, group) for group, s in self.took_s.items()), reverse=True)[
+            :LONGEST_SHOWN
+        ]:
+            yield f"{took_s:.0f} s {group}"
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
-    return Groups(config, log)
+    config.stash[GROUPS] = Groups(config, log)
+    return config.stash[GROUPS]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show with --durations how well the workers shared the tests."""
+    groups = config.stash.get(GROUPS, None)
+    if groups is not None and config.option.durations:
+        terminalreporter.section("slowest groups")
+        for line in groups.told():
+            terminalreporter.write_line(line)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -91,6 +91,14 @@ def test_a_files_tests_stay_together_and_the_longest_begin_first():
     assert sorted(["tests/a/test_b.py", *LONGEST_FIRST], key=rank) == [*LONGEST_FIRST, "tests/a/test_b.py"]
 
 
+def test_a_run_in_workers_shows_how_they_shared_the_tests(run, request):
+    result = run("--durations=3")
+    if "two workers" in request.node.name:
+        result.stdout.fnmatch_lines(["idle at the end: gw* s", "0 s test_a_run_in_workers_*.py"])
+    else:
+        result.stdout.no_fnmatch_line("idle at the end*")
+
+
 def test_every_file_that_is_ordered_exists():
     root = Path(__file__).parents[1]
     for name in {*APART, *TOGETHER, *LONGEST_FIRST} - set(TOGETHER.values()):
