@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import repeat
 
@@ -139,6 +140,13 @@ def many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def connect_all(stack: ExitStack, port: int) -> None:
+    """Open 1,100 connections side by side: a connection waits a second when the server's backlog is full."""
+    with ThreadPoolExecutor(100) as pool:
+        for connection in pool.map(lambda _: socket.create_connection(("127.0.0.1", port)), range(1100)):
+            stack.enter_context(connection)
+
+
 @pytest.mark.slow
 def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
     start, broker_args, many_files, until
@@ -146,8 +154,7 @@ def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
     broker = start(*broker_args, "--set", "flushDiskType=ASYNC_FLUSH", files=1024).ready()
     with Wire(broker.port) as wire, ExitStack() as stack:
         assert wire.ask(SEND, SEND_FIELDS, b"before").code == 0
-        for _ in range(1100):
-            stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+        connect_all(stack, broker.port)
         assert wire.ask(SEND, SEND_FIELDS, b"who was there before").code == 0
         until(lambda: sends(broker.port))  # An idle connection gives its place to who speaks.
         for topic in range(260):
@@ -172,8 +179,7 @@ def test_idle_connections_at_both_ports_leave_a_broker_of_1024_files_at_work(
     with Wire(broker.port) as wire, ExitStack() as stack:
         assert wire.ask(SEND, SEND_FIELDS, b"before").code == 0
         for port in (grpc, broker.port):
-            for _ in range(1100):
-                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            connect_all(stack, port)
         for _ in range(40):  # which need several files of the log
             assert wire.ask(SEND, SEND_FIELDS, bytes(100_000)).code == 0
         until(lambda: sends(broker.port))
