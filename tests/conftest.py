@@ -23,6 +23,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests import spark_classes
+
 pytest_plugins = ["pytester"]
 
 # A script's background job inherits that SIGINT is ignored, and so would every server that a test starts.
@@ -221,6 +223,14 @@ def pytest_collection_finish() -> None:
     """Half a million objects stay to the end: to look through them for garbage took an eighth of all tests' time."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let Spark start with less work in this process and its children. The time limit of the test begins later."""
+    if item.get_closest_marker("spark") is not None:
+        spark_classes.use(may_make=item.get_closest_marker("slow") is not None)
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

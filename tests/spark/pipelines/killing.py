@@ -14,9 +14,8 @@ START_LIMIT_S = 200  # of Spark, on a busy machine
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Of a driver that lives a short time, which its Java would spend on compiling, and whose files nobody removes."""
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-    java = f"{quick} -Djava.io.tmpdir={folder}"
+    """Return the variables of a driver that a test kills, so that its temporary files are in a folder of the test."""
+    java = f"-Djava.io.tmpdir={folder}"
     return {**os.environ, "JAVA_TOOL_OPTIONS": java, "SPARK_LOCAL_DIRS": str(folder)}
 
 
