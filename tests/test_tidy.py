@@ -77,7 +77,7 @@ def no_search_for_garbage() -> Iterator[None]:
     """Two million nodes stay until the end: to look through them again and again takes longer than to make them."""
     gc.disable()
     yield
-    tree.cache_clear()
+    nodes.cache_clear()
     gc.enable()
 
 
@@ -86,8 +86,8 @@ def name_of(file: Path) -> str:
 
 
 @cache
-def tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(), str(file))
+def nodes(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text(), str(file))))
 
 
 def tidy(check: Callable[[], Iterator[Offence]]) -> Callable[[], None]:
@@ -175,7 +175,7 @@ def test_modules_and_folders_import_each_other_in_one_direction():
 def test_functions_take_few_arguments() -> Iterator[Offence]:
     too_many: set[str] = set()
     for file in FILES:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
                 count = len(names) - (names[:1] in (["self"], ["cls"]))
@@ -236,7 +236,7 @@ def test_files_and_functions_stay_short() -> Iterator[Offence]:
         length = file.read_text().count("\n")
         if length > LONGEST_FILE:
             yield file, 1, f"{length} lines, the most is {LONGEST_FILE}"
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
@@ -247,7 +247,7 @@ def test_files_and_functions_stay_short() -> Iterator[Offence]:
 def test_names_say_what_a_thing_is() -> Iterator[Offence]:
     for file in OURS:
         names = [(1, file.stem)]
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 names += [(node.lineno, node.name)]
         for line, name in names:
@@ -261,7 +261,7 @@ def test_names_say_what_a_thing_is() -> Iterator[Offence]:
 def test_only_four_places_catch_everything() -> Iterator[Offence]:
     """A handler that ends by raising again only cleans up, so it may stand anywhere."""
     for file in OURS:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if not isinstance(node, ast.ExceptHandler) or name_of(file) in CATCH_ALL:
                 continue
             caught = {ast.unparse(each) for each in ast.walk(node.type)} if node.type else {"Exception"}
@@ -288,7 +288,7 @@ def writes(call: ast.Call) -> bool:
 def test_what_catches_a_group_raises_after_it() -> Iterator[Offence]:
     """Up to Python 3.11.3 an error that is raised inside `except*` comes out in a group."""
     for file in FILES:
-        groups = [node for node in ast.walk(tree(file)) if isinstance(node, ast.TryStar)]
+        groups = [node for node in nodes(file) if isinstance(node, ast.TryStar)]
         for node in chain.from_iterable(ast.walk(each) for group in groups for each in group.handlers):
             if isinstance(node, ast.Raise):
                 yield file, node.lineno, "raises inside `except*`"
@@ -297,7 +297,7 @@ def test_what_catches_a_group_raises_after_it() -> Iterator[Offence]:
 @tidy
 def test_the_store_touches_the_disk_in_one_file() -> Iterator[Offence]:
     for file in OURS:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             match node:
                 case ast.Import(names=[ast.alias("mmap")]) | ast.ImportFrom(module="mmap"):
                     yield file, node.lineno, "maps memory: a file that was cut then kills the process"
