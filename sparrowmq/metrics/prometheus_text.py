@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import Final, cast
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -11,6 +11,10 @@ from prometheus_client.metrics_core import Metric
 from sparrowmq.metrics.figures import Kind
 from sparrowmq.metrics.http_endpoint import Answer
 from sparrowmq.metrics.series import Series
+
+# It reads the boot time of the machine once. Linux changes that time when the clock is set, so a new look at it would
+# seem to be a restart of this process.
+_PROCESS: Final = ProcessCollector(registry=None)
 
 
 class _Collected:
@@ -29,7 +33,7 @@ def page(series: Iterable[Series]) -> Answer:
 
 def process_series() -> Iterator[Series]:
     """Memory, CPU, descriptors and start of this process, under the names that all programs have."""
-    for metric in ProcessCollector(registry=None).collect():
+    for metric in _PROCESS.collect():
         for sample in metric.samples:
             yield Series(sample.name, cast(Kind, metric.type), metric.documentation, (), [((), sample.value)])
 

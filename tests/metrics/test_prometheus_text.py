@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from prometheus_client import ProcessCollector
 
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus_text import page, process_series
@@ -32,3 +33,10 @@ def test_the_process_has_its_memory_and_descriptors():
     assert found["process_resident_memory_bytes"][()] > 1 << 20
     assert found["process_open_fds"][()] > 2
     assert found["process_cpu_seconds_total"][()] > 0
+
+
+@pytest.mark.guards("prometheus_text.process_series: _PROCESS -> ProcessCollector(registry=None)")
+def test_a_clock_that_was_set_is_no_restart_of_the_process(monkeypatch):
+    before = parsed(page(process_series()).body.decode())["process_start_time_seconds"]
+    monkeypatch.setattr(ProcessCollector, "_boot_time", lambda self: 0)
+    assert parsed(page(process_series()).body.decode())["process_start_time_seconds"] == before
