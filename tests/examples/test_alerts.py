@@ -62,6 +62,7 @@ def quantile(prefix: str, low: str, high: str, labels: Mapping[str, str]) -> Cas
 
 GROUP_LAG = at("rocketmq_consumer_lag_messages", labels=BROKER + ', consumer_group="g", is_system="false"')
 MEMBERS = at("rocketmq_consumer_connections", labels=BROKER + ', consumer_group="g"')
+OUT = at("rocketmq_messages_out_total", labels=BROKER + ', consumer_group="g", topic="t", is_system="false"')
 AGE = at(
     "rocketmq_consumer_lag_latency_milliseconds",
     labels=BROKER + ', consumer_group="g", topic="t", is_system="false"',
@@ -144,7 +145,14 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             {GROUP_LAG: "5x400", MEMBERS: "1x400"},
             {"cluster": "c", "consumer_group": "g"},
             700,
-        )
+        ),
+        # A stream of Spark reads without a member, until it stops.
+        Case(
+            {GROUP_LAG: "5x400", OUT: "0+3x30 93x6 stale"},
+            {GROUP_LAG: "5x400", OUT: "0+3x400"},
+            {"cluster": "c", "consumer_group": "g"},
+            1300,
+        ),
     ],
     "SendsAreSlow": [quantile(BUCKET, "300", "1000", NODE)],
     "DiskIsSlow": [Case({FLUSH: "70000000x400"}, {FLUSH: "60000000x400"}, LABELS, 90)],
