@@ -66,6 +66,11 @@ class Transaction:
         self.older: tuple[int, ...] = ()
 
     @property
+    def asked_from_ms(self) -> int:
+        """The time from which producers may be asked; a producer's clock may be years behind."""
+        return max(self.begun_ms, self.immune_until_ms)
+
+    @property
     def origin(self) -> int:
         """The queue offset of its first copy."""
         return self.older[0] if self.older else self.queue_offset
@@ -143,10 +148,10 @@ class OpenTransactions:
                 due.append(transaction)
         return due
 
-    def oldest(self) -> Transaction | None:
-        """Return the one that began first, of those whose newest copies are the oldest."""
+    def longest_asked(self) -> Transaction | None:
+        """Return the one whose producers could be asked first, of those whose newest copies are the oldest."""
         first = islice(self._newest.values(), _LOOKED_AT)
-        return min(first, key=lambda each: each.begun_ms, default=None)
+        return min(first, key=lambda each: each.asked_from_ms, default=None)
 
     def positions(self, half_end: int) -> tuple[int, int]:
         """Return the half and the op position.

@@ -161,14 +161,13 @@ class Transactions:
 
     def _long_open(self) -> str:
         """Return since when a transaction is open that should have been decided by some checks; "" if none is."""
-        oldest, rules = self.open.oldest(), self._rules
-        age_ms = self._clock.now_ms() - oldest.begun_ms if oldest is not None else 0
-        if oldest is None or age_ms < rules.timeout_ms + _LATE_CHECKS * rules.interval_ms:
+        oldest, now_ms = self.open.longest_asked(), self._clock.now_ms()
+        if oldest is None or now_ms - oldest.asked_from_ms < _LATE_CHECKS * self._rules.interval_ms:
             return ""
         whose = f" of producer group {oldest.to.group}" if oldest.to is not None else ""
-        number, age_s = len(self.open), age_ms // 1000
+        number, age_s = len(self.open), (now_ms - oldest.begun_ms) // 1000
         are = "transaction is" if number == 1 else "transactions are"
-        return f"{number} {are} open, one{whose} for {age_s} s: no producer answers its checks"
+        return f"{number} {are} open, one{whose} for {age_s} s: no producer ends it when it is asked"
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""

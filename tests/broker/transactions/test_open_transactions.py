@@ -95,12 +95,13 @@ def test_many_that_end_before_they_are_due_leave_nothing_behind():
     assert found.positions(50_000) == (50_000, 50_000)
 
 
-@pytest.mark.guards("OpenTransactions.oldest: each.begun_ms -> each.due_ms")
-def test_the_oldest_is_the_one_that_began_first():
+@pytest.mark.guards("OpenTransactions.longest_asked: each.asked_from_ms -> each.due_ms")
+@pytest.mark.guards("Transaction.asked_from_ms: max(self.begun_ms, self.immune_until_ms) -> self.begun_ms")
+def test_the_longest_asked_is_the_one_whose_producers_could_be_asked_first():
     found = OpenTransactions()
-    assert found.oldest() is None
-    for queue_offset, begun_ms in enumerate((30, 10, 20)):
-        found.add(Transaction(queue_offset, 0, 100 + queue_offset, 0, 300, begun_ms=begun_ms))
-    assert found.oldest() is found.find(1)
-    end(found, 1)
-    assert found.oldest() is found.find(2)
+    assert found.longest_asked() is None
+    for queue_offset, (begun_ms, immune_until_ms) in enumerate(((30, 0), (10, 0), (20, 0), (5, 90))):
+        found.add(Transaction(queue_offset, 0, 100 + queue_offset, immune_until_ms, 300, begun_ms=begun_ms))
+    for first in (1, 2, 0, 3):
+        assert found.longest_asked() is found.find(first)
+        end(found, first)

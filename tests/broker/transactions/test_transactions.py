@@ -140,7 +140,7 @@ async def test_nobody_is_asked_before_the_timeout_and_then_once_an_interval(it):
 
 
 @pytest.mark.guards(
-    "Transactions._long_open: age_ms < rules.timeout_ms + _LATE_CHECKS * rules.interval_ms -> True"
+    "Transactions._long_open: now_ms - oldest.asked_from_ms < _LATE_CHECKS * self._rules.interval_ms -> True"
 )
 async def test_one_that_is_open_for_long_shows_until_it_ends(it):
     [(_, long_open)] = it.transactions.part(1).probes
@@ -149,9 +149,20 @@ async def test_one_that_is_open_for_long_shows_until_it_ends(it):
     assert long_open() == ""
     await it.after(30)
     text = long_open()
-    assert text.startswith("1 transaction is open, one of producer group ") and "no producer answers" in text
+    assert text.startswith("1 transaction is open, one of producer group ") and text.endswith(
+        "no producer ends it when it is asked"
+    )
     it.end(first, commit=True)
     assert long_open() == ""
+
+
+async def test_one_whose_producer_asked_for_time_is_not_open_for_long_before_that_time(it):
+    [(_, long_open)] = it.transactions.part(1).probes
+    it.begin(b"paid", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+    await it.after(770)
+    assert long_open() == ""
+    await it.after(30)
+    assert long_open().startswith("1 transaction is open")
 
 
 async def test_the_question_names_the_new_copy_and_has_the_message_as_it_will_be(it):
