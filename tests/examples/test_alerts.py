@@ -123,7 +123,14 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             {f'{SENDS}"success"}}': "0+100x400", f'{SENDS}"message_illegal"}}': "0+5x400"},
             NODE | {"role": "master"},
             120,
-        )
+        ),
+        # At one send a second, a sync of the slave's disk that takes long is no failure of the broker.
+        Case(
+            {f'{SENDS}"success"}}': "0+10x400", f'{SENDS}"flush_slave_timeout"}}': "0x5 1 2 3x400"},
+            {f'{SENDS}"success"}}': "0+10x400", f'{SENDS}"flush_slave_timeout"}}': "0x7 1x400"},
+            NODE | {"role": "master"},
+            125,
+        ),
     ],
     "NameServerDenials": [
         Case({REFUSED: "0+1x400"}, {REFUSED: "9x400", REFUSED_BY_BROKER: "0+1x400"}, {"instance": "n"}, 300)
