@@ -128,7 +128,11 @@ class SlaveLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
         self._transport.set_write_buffer_limits(_IN_FLIGHT)
-        host, port = transport.get_extra_info("peername")[:2]
+        peername = transport.get_extra_info("peername")
+        if peername is None:  # it was closed before it was accepted
+            self._transport.abort()
+            return
+        host, port = peername[:2]
         self.address = f"{host}:{port}"
 
     def encrypted(self, transport: asyncio.Transport) -> None:

@@ -100,6 +100,24 @@ async def slave(master: Master) -> AsyncIterator[ScriptedSlave]:
         yield slave
 
 
+@pytest.mark.guards("SlaveLink.connection_made: drop abort")
+async def test_a_peer_that_was_gone_before_it_was_accepted_is_closed(master: Master) -> None:
+    class Gone(asyncio.Transport):
+        """What uvloop makes of a health check that resets its connections."""
+
+        aborted = False
+
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            pass
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    transport = Gone()
+    master.make().connection_made(transport)
+    assert transport.aborted and master.links.pop().acked is None
+
+
 async def test_a_slave_gets_the_log_from_where_it_says_and_what_comes_then(
     master: Master, slave: ScriptedSlave
 ) -> None:
