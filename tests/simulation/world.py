@@ -217,14 +217,15 @@ class SimClock(SystemClock):
         self.monotonic = lambda: self._scheduler.now
 
     def now_ms(self) -> int:
-        return BEGIN_MS + int(self._scheduler.now * 1000) + self._host.ahead_ms
+        return self._host.world.begin_ms + int(self._scheduler.now * 1000) + self._host.ahead_ms
 
 
 class World:
-    """Everything there is."""
+    """Everything there is; it begins at `begin_ms`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, begin_ms: int = BEGIN_MS) -> None:
         self.seed = seed
+        self.begin_ms = begin_ms
         self.scheduler = Scheduler(seed)
         self.hosts: dict[str, Host] = {}
         self.network = Network(self.scheduler, self._is_up)
@@ -313,8 +314,8 @@ class World:
         for name in ("monotonic", "perf_counter"):
             yield time, name, seconds
             yield time, f"{name}_ns", lambda: int(seconds() * 1e9)
-        yield time, "time", lambda: BEGIN_MS / 1000 + seconds()
-        yield time, "time_ns", lambda: BEGIN_MS * 10**6 + int(seconds() * 1e9)
+        yield time, "time", lambda: self.begin_ms / 1000 + seconds()
+        yield time, "time_ns", lambda: self.begin_ms * 10**6 + int(seconds() * 1e9)
         yield slices.in_slices, "__defaults__", (seconds,)
         yield slices.to_end, "__defaults__", (seconds,)
         for module in _modules():
