@@ -14,14 +14,11 @@ from bench.chaos.outcome import Outcome
 from tests.conditions.healthy import HealthyCluster
 from tests.examples.live_prometheus import needs_prometheus
 
-MACHINE = (
-    "process_paused",
-    "LoopIsLate",
-    "of its disk used",
-)  # this machine has much to do, or is nearly full
+# Of a machine that has much to do, or whose disk is nearly full.
+MACHINE = ("process_paused", "LoopIsLate", "of its disk used")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @needs_prometheus
 def test_a_healthy_cluster_raises_no_alarm_until_a_slave_dies(tmp_path: Path) -> None:

@@ -56,5 +56,5 @@ def test_a_healthy_hour_with_slaves_raises_no_alarm(tmp_path: Path) -> None:
         day.run()
         sink.write("# EOF\n")
     assert day.problems == []
-    assert day.counts["scrapes"] > 1400 and day.counts["readyz"] > 340 and day.counts["doctor"] == 11
+    assert day.counts["scrapes"] > 1400 and day.counts["readyz"] > 280 and day.counts["doctor"] > 10
     assert pasts(metrics, BEGIN + 30, 1.0) == []
