@@ -19,6 +19,7 @@ from sparrowmq.grpc.settings_answer import ms_of
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.side_by_side import results_of
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
@@ -65,8 +66,8 @@ class Acknowledging:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
-        entries = await asyncio.gather(
-            *(self._acked(caller.brokers, topic, group, entry) for entry in request.entries)
+        entries = await results_of(
+            [self._acked(caller.brokers, topic, group, entry) for entry in request.entries]
         )
         return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
 

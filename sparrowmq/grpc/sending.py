@@ -6,7 +6,6 @@ of its own. Unlike Java, whose proxy makes one batch of them, and answers one re
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_o
 from sparrowmq.grpc.transaction_id import TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
 from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.side_by_side import results_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
@@ -66,7 +66,7 @@ class Sending:
         if MessageType.TRANSACTION in types:
             self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
         sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
-        entries = await asyncio.gather(*sends)
+        entries = await results_of(sends)
         for entry, each in zip(entries, sent, strict=True):
             entry.message_id = each.system_properties.message_id
         return message("SendMessageResponse")(entries=entries, status=status_of_all(entries))

@@ -11,6 +11,11 @@ from sparrowmq.http2.header_blocks import ENTRY_BYTES
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE: Final = re.compile(rb"[\0\r\n]")
 _PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")
+_MOST_KNOWN: Final = 1024
+_LONGEST_KNOWN: Final = 96  # bytes
+_KNOWN: Final[
+    dict[tuple[bytes, bytes], tuple[str, str]]
+] = {}  # clients repeat most of their headers with each call
 _OF_A_CONNECTION: Final = (
     b"connection",
     b"keep-alive",
@@ -54,7 +59,8 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
     headers = request.headers
     size = 0
     is_regular = False
-    for name, value in pairs:
+    for pair in pairs:
+        name, value = pair
         size += len(name) + len(value) + ENTRY_BYTES
         if name[:1] == b":":
             if is_regular or name in pseudo or name not in _PSEUDO:
@@ -62,11 +68,9 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
             pseudo[name] = value
             continue
         is_regular = True
-        _check(name, value)
-        if size > most_bytes:
-            continue
-        text, key = value.decode("latin-1"), name.decode("ascii")
-        headers[key] = f"{headers[key]},{text}" if key in headers else text
+        key, text = _KNOWN.get(pair) or _learned(name, value)
+        if size <= most_bytes:
+            headers[key] = f"{headers[key]},{text}" if key in headers else text
     request.list_bytes = size
     request.method = pseudo.get(b":method", b"").decode("latin-1")
     request.path = pseudo.get(b":path", b"").decode("latin-1")
@@ -81,16 +85,28 @@ def request_of(pairs: Iterable[tuple[bytes, bytes]], most_bytes: int) -> Request
 def check_trailers(pairs: Iterable[tuple[bytes, bytes]]) -> None:
     """Check the headers behind a body. Raises: BadHeaders, they are not allowed there."""
     for name, value in pairs:
-        _check(name, value)
+        _regular(name, value)
 
 
-def _check(name: bytes, value: bytes) -> None:
+def _regular(name: bytes, value: bytes) -> tuple[str, str]:
+    """Return a header as text. Raises: BadHeaders."""
     if not _NAME.fullmatch(name):
         raise BadHeaders(f"a header may not be called {name[:60]!r} here")
     if name in _OF_A_CONNECTION or (name == b"te" and value != b"trailers"):
         raise BadHeaders(f"the header {name!r} is of HTTP/1")
     if _BAD_VALUE.search(value):
         raise BadHeaders(f"the value of {name!r} has a line end or a NUL")
+    return name.decode("ascii"), value.decode("latin-1")
+
+
+def _learned(name: bytes, value: bytes) -> tuple[str, str]:
+    """Return a header as text, and remember it if it is short. Raises: BadHeaders."""
+    header = _regular(name, value)
+    if len(name) + len(value) <= _LONGEST_KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[name, value] = header
+    return header
 
 
 def _size(text: str) -> int:

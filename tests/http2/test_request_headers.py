@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparrowmq.http2 import request_headers
 from sparrowmq.http2.request_headers import (
     BadHeaders,
     check_trailers,
@@ -55,9 +56,20 @@ def test_a_request_is_read():
         raw(("content-length", "²")),
     ],
 )
-def test_wrong_headers_are_refused(pairs):
-    with pytest.raises(BadHeaders):
-        request_of(pairs, 10_000)
+def test_wrong_headers_are_refused_each_time(pairs):
+    for _ in range(2):
+        with pytest.raises(BadHeaders):
+            request_of(pairs, 10_000)
+
+
+@pytest.mark.guards("request_headers._learned: _KNOWN.clear() -> None")
+@pytest.mark.guards("request_headers._learned: len(name) + len(value) <= _LONGEST_KNOWN -> True")
+def test_headers_that_change_with_each_call_fill_no_memory():
+    for number in range(3000):
+        request = request_of(raw(("x-id", str(number)), ("x-text", "x" * 200)), 10_000)
+        assert request.headers["x-id"] == str(number)
+    assert len(request_headers._KNOWN) <= 1024
+    assert max(len(value) for _, value in request_headers._KNOWN) < 100
 
 
 def test_headers_above_the_limit_are_counted_and_not_kept():
