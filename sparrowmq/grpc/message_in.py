@@ -11,6 +11,7 @@ Source: GrpcValidator and SendMessageActivity, Java 5.4, and its answers.
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
@@ -32,6 +33,7 @@ ID_CHARS: Final = 255
 MAX_DELAY_MS: Final = 24 * 3_600_000
 TOPIC_QUEUES: Final = 4  # of a topic that a broker would create
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_MARK: Final = re.compile("[\0-\x1f\x7f-\x9f]")  # control characters
 
 # The digests of a body, by their type. Java's client writes a CRC32 in hexadecimal digits without zeros before them,
 # others write the zeros, and the Node client reads decimal digits.
@@ -182,11 +184,11 @@ def _checked(text: str, code: Status, what: str, most: int) -> str:
 
 
 def _has_marks(text: str) -> bool:
-    return any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
+    return _MARK.search(text) is not None
 
 
 def _without_marks(text: str) -> str:
-    return "".join(character for character in text if not _has_marks(character))
+    return _MARK.sub("", text)
 
 
 def _too_large(size: int) -> RemoteError:
