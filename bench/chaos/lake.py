@@ -20,7 +20,7 @@ def play(rounds: int, seed: int, folder: Path) -> Outcome:
     given = {name: float(os.environ.get(f"SPARROWMQ_{name}", value)) for name, value in _DEFAULTS.items()}
     fire = LakeFire(folder, int(given["TOPICS"]), given["RATE"], seed)
     fire.play(rounds, given["LIFE_S"])
-    outcome.rounds, outcome.acked = rounds, fire.sent
+    outcome.rounds, outcome.acked, outcome.maybe = rounds, fire.sent, fire.maybe
     outcome.note(fire.wrong())
     outcome.more = {"topics": int(given["TOPICS"]), "rows": fire.rows, "lives": fire.lives}
     return outcome
