@@ -117,7 +117,10 @@ def test_doctor_says_that_a_frozen_broker_hangs_and_its_remedy_helps(both: Pair)
         assert remedy is not None
         assert (health.exit_code, health.stdout) == (1, "degraded\n") and "hangs" in health.stderr
         process = both.brokers["broker-b"].process
-        assert process is not None
+        look = re.search(r"`(ps -[^`]+)`", found.output)
+        assert process is not None and look is not None
+        seen = subprocess.run(look[1], shell=True, capture_output=True, text=True, check=True).stdout
+        assert re.search(rf"^ *{process.pid} T", seen, re.MULTILINE), seen
         subprocess.run([*remedy[1].split(), str(process.pid)], check=True)
         # For a while the broker says that it stood still.
         assert "hangs" not in both.run("cluster", "health", timeout_s=30).stderr
