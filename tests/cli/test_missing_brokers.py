@@ -179,6 +179,32 @@ def test_a_broker_that_died_is_named_until_it_is_back_or_forgotten(tmp_path: Pat
             assert expected.exit_code == 1 and "broker broker-b is not registered" in expected.output
 
 
+@pytest.mark.guards(
+    "asking._naming_missing: missing, unchanged = _kept(_MISSING) or {}, _kept(_UNCHANGED) or [] -> "
+    "missing, unchanged = _kept(_MISSING) or {}, []",
+    "asking.at_all: topic in each.topics -> True",
+)
+def test_a_change_names_the_broker_that_died_and_is_made_there_when_it_is_back(tmp_path: Path) -> None:
+    with pair(tmp_path) as both:
+        dead = both.brokers["broker-b"]
+        dead.kill()
+        eventually(lambda: "died" in both.run("doctor", timeout_s=30).output)
+        changes = [("topic", "create", "late"), ("group", "create", "late")]
+        for words in (*changes, ("topic", "change", "orders", "--queues", "9")):
+            part = both.run(*words, timeout_s=30)
+            assert part.exit_code == 1 and part.stdout.endswith("at broker-a\n"), part.output
+            assert "broker broker-b is as before: it died" in part.stderr, part.output
+        assert both.run("topic", "change", "late", "--queues", "9", timeout_s=30).exit_code == 0
+        assert both.run("topic", "delete", "late", "--yes", timeout_s=30).exit_code == 0
+        both.run(*changes[0], timeout_s=30)
+        with OurBroker(both.namesrv.address, dead.store, {"brokerName": "broker-b"}):
+            for words in changes:
+                there = both.run(*words, timeout_s=30)
+                assert there.exit_code == 1 and "is there already" in there.stderr
+                done = both.run(*words, "--exist-ok", timeout_s=30)
+                assert done.exit_code == 0 and "broker-a, broker-b" in done.stdout, done.output
+
+
 def test_a_broker_that_was_stopped_is_not_missed(tmp_path: Path) -> None:
     with pair(tmp_path) as both:
         both.brokers["broker-b"].stop()

@@ -10,8 +10,15 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
+from sparrowmq.cli.operator.shared_verbs import (
+    AGAIN,
+    EXIST_OK,
+    add_list,
+    at_masters,
+    refuse_no_change,
+    tell,
+)
+from sparrowmq.cli.terminal.asking import HELP, ask, at_all, look, verb
 from sparrowmq.cli.terminal.name_completion import GROUP, TOPIC
 from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
 from sparrowmq.cli.terminal.time_arguments import time_of
@@ -73,9 +80,10 @@ def _settings(each: GroupConfig) -> tuple[object, ...]:
 @click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
 @click.option("--ordered/--not-ordered", default=False, show_default=True, help=_IN_ORDER)
 @click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling.")
+@EXIST_OK
 def create(name: str, **given: Any) -> None:
     """Create the group NAME at every master of the cluster."""
-    brokers = ask(lambda admin: admin.create_group(name, **given))
+    brokers = at_all(lambda admin: admin.create_group(name, **given), given["cluster"], again=AGAIN)
     tell("created", name, brokers)
 
 
@@ -90,20 +98,18 @@ def create(name: str, **given: Any) -> None:
 def change(name: str, **given: Any) -> None:
     """Change the group NAME at every master; what is not given stays as it is."""
     refuse_no_change(given)
-    brokers = ask(lambda admin: admin.change_group(name, **given))
+    brokers = at_all(lambda admin: admin.change_group(name, **given), given["cluster"])
     tell("changed", name, brokers)
 
 
 @verb(group)
 @at_masters(GROUP)
-@click.option(
-    "--yes", is_flag=True, help="Do not ask whether whether to delete its offsets and dead letters."
-)
+@click.option("--yes", is_flag=True, help="Do not ask whether to delete its offsets and dead letters.")
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
     if not yes:
         confirm(f"delete group {name} with its offsets, retries and dead letters?")
-    brokers = ask(lambda admin: admin.delete_group(name, cluster=cluster))
+    brokers = at_all(lambda admin: admin.delete_group(name, cluster=cluster), cluster)
     tell("deleted", name, brokers)
 
 
@@ -182,7 +188,7 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
     """
     if not dry_run and not yes:
         confirm(f"reset offsets of group {name} in topic {topic} to {to}? It skips messages that wait before")
-    moved = ask(lambda admin: admin.reset(name, topic, to, dry_run=dry_run))
+    moved = at_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
     table(
         ("BROKER", "QUEUE", "OFFSET"),
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],

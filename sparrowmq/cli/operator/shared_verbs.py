@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,6 +11,11 @@ from sparrowmq.cli.terminal import output
 from sparrowmq.cli.terminal.asking import CLUSTER, F, look, options, verb
 from sparrowmq.cli.terminal.name_completion import NameOf
 from sparrowmq.client.admin.admin import Admin
+
+AGAIN: Final = " with --exist-ok"
+EXIST_OK: Final = click.option(
+    "--exist-ok", is_flag=True, help="Also where brokers have it already, which get these settings."
+)
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
 

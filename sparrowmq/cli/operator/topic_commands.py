@@ -8,8 +8,15 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import HELP, ask, look, verb
+from sparrowmq.cli.operator.shared_verbs import (
+    AGAIN,
+    EXIST_OK,
+    add_list,
+    at_masters,
+    refuse_no_change,
+    tell,
+)
+from sparrowmq.cli.terminal.asking import HELP, at_all, look, verb
 from sparrowmq.cli.terminal.name_completion import TOPIC
 from sparrowmq.cli.terminal.output import confirm, tables
 from sparrowmq.cli.terminal.progress_line import Progress
@@ -82,9 +89,10 @@ def show(name: str) -> None:
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
 @click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
 @_TYPED
+@EXIST_OK
 def create(name: str, **given: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
-    brokers = ask(lambda admin: admin.create_topic(name, **given))
+    brokers = at_all(lambda admin: admin.create_topic(name, **given), given["cluster"], again=AGAIN)
     tell("created", name, brokers)
 
 
@@ -111,7 +119,8 @@ def change(name: str, wait_s: float, hide_unread: bool, **given: Any) -> None:
     still read, and the exit status is 1.
     """
     refuse_no_change(given)
-    brokers = ask(lambda admin: _change(admin, name, wait_s, given | {"hide_unread": hide_unread}))
+    wanted = given | {"hide_unread": hide_unread}
+    brokers = at_all(lambda admin: _change(admin, name, wait_s, wanted), given["cluster"], topic=name)
     tell("changed", name, brokers)
 
 
@@ -136,5 +145,5 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
     if not yes:
         confirm(f"delete topic {name} with all its messages?")
-    brokers = ask(lambda admin: admin.delete_topic(name, cluster=cluster))
+    brokers = at_all(lambda admin: admin.delete_topic(name, cluster=cluster), cluster, topic=name)
     tell("deleted", name, brokers)

@@ -4,8 +4,9 @@ stdout     the result
 stderr     errors, in one sentence
 exit       as `exit_status` says
 
-`ask` is for changes: a broker that does not answer is an error. `look` is for questions: the command prints the answers
-of the other brokers, names the missing ones on stderr, and ends with 1.
+`ask` is for changes: a broker that does not answer is an error. `at_all` is for those at all masters, and also names
+brokers that died. `look` is for questions: the command prints the answers of the other brokers, names the missing ones
+on stderr, and ends with 1.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.name_completion import ADMIN, BROKER, CLUSTER_NAME, CONTEXT
 from sparrowmq.cli.terminal.output import OUTPUT, shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
+from sparrowmq.client.admin.servers import utc
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import NoBroker, SparrowError
 from sparrowmq.exit_status import exit_status
@@ -39,6 +41,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 _MISSING: Final = "missing"
+_UNCHANGED: Final = "unchanged"
 CLUSTER: Final = click.option(
     "--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several."
 )
@@ -143,13 +146,16 @@ def verb(
 
 
 def _naming_missing(command: Callable[..., object]) -> Callable[..., object]:
-    """Let a command name the brokers that its answer lacks, after the answer, and end with 1."""
+    """Let a command name the brokers that its answer or its change lacks, after the answer, and end with 1."""
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> None:
         command(*args, **given)
-        if missing := _kept(_MISSING):
-            _name_missing(missing)
+        missing, unchanged = _kept(_MISSING) or {}, _kept(_UNCHANGED) or []
+        _name_missing(missing)
+        for text in unchanged:
+            _say(text)
+        if missing or unchanged:
             sys.exit(1)
 
     return run
@@ -161,6 +167,35 @@ def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
         async with admin_of_line() as admin:
             return await question(admin)
+
+    return _run(run())
+
+
+def at_all(
+    change: Callable[[Admin], Coroutine[Any, Any, T]],
+    cluster: str | None = None,
+    *,
+    topic: str | None = None,
+    again: str = "",
+) -> T:
+    """Return the answer to a change at all masters. The command names those that died, and ends with 1.
+
+    Args:
+        cluster: where it is made; None if there is one.
+        topic: only those that had it count.
+        again: an option that the same command needs for the others.
+    """
+
+    async def run() -> T:
+        async with admin_of_line() as admin:
+            done = await change(admin)
+            lost = await admin.servers.lost()
+        click.get_current_context().meta[f"sparrowmq.{_UNCHANGED}"] = [
+            f"broker {name} is as before: it died {utc(each.since_ms)}; run this command again{again} when it is back"
+            for name, each in lost.items()
+            if cluster in (None, each.cluster) and (topic is None or topic in each.topics)
+        ]
+        return done
 
     return _run(run())
 
