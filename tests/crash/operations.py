@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from sparrowmq import Admin, ProducerSettings, connect
+from sparrowmq import Admin, ProducerSettings, SendStatus, connect
 from sparrowmq.client.client import Client
 from sparrowmq.errors import SparrowError
 from tests.interop.apache import free_ports
@@ -38,7 +38,7 @@ class Traffic:
     Attributes:
         acked: the numbers of acknowledged messages.
         took_s: how long each send took.
-        failed: what failed sends raised.
+        failed: what failed sends raised, and what others than OK said.
         sending_s: for how long was sent.
     """
 
@@ -136,8 +136,12 @@ async def _send(mq: Client, rate: float, traffic: Traffic, ended: asyncio.Event)
         in_flight += 1
         at = time.monotonic()
         try:
-            await mq.send(TOPIC, b"%d %s" % (number, _BODY))
+            sent = await mq.send(TOPIC, b"%d %s" % (number, _BODY))
             traffic.acked.add(number)
+            if sent.status is not SendStatus.OK:
+                traffic.failed.append(
+                    f"message {number}, at {at - began:.1f} s: {sent.status.name}, {sent.queue}"
+                )
         except SparrowError as error:
             traffic.failed.append(
                 f"message {number}, after {time.monotonic() - at:.2f} s, at {at - began:.1f} s: {error}"

@@ -65,7 +65,7 @@ _HOW = options(
 )
 @_HOW
 def restart(since: datetime | None, **given: Any) -> None:
-    """Restart all brokers one after the other: slaves first, then masters, each drained before.
+    """Restart all brokers one after the other: of each name the slaves, then the master, which is drained.
 
     The brokers restart themselves, as the same process, if --run names no command. The next one follows when all are
     well again. After an interruption, continue with the --since that is printed.

@@ -1,8 +1,8 @@
 """The plan of a rolling restart: which brokers, in which order, and why it should not begin now. Pure.
 
-    slaves   one after the other; no send goes to them
-    masters  one after the other; drained before, so that producers use the others
-             an elected master is not drained: as it stops, it lets another member lead
+    one name of brokers after the other: its slaves, then its master
+    a master is drained before, so that producers use the other brokers; if its sends wait for a slave, before its
+    slaves restart. An elected master is not drained: as it stops, it lets another member lead
 
 A plan is made of what the brokers say now: when each has begun, its version, whether it is drained. So a second plan
 with the same `since` continues a restart that was interrupted, and nothing is kept elsewhere.
@@ -11,7 +11,7 @@ with the same `since` continues a restart that was interrupted, and nothing is k
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparrowmq.client.cluster.route import MASTER
 
@@ -27,6 +27,7 @@ class BrokerNow:
         log_end: the end of its log.
         received: messages that it has stored since it began; those of producers alone while it is drained.
         is_member: whether its group elects the master.
+        waits: whether its sends wait for a slave.
         problems: why it does not do all of its work; empty if it does, or is only drained.
     """
 
@@ -40,6 +41,7 @@ class BrokerNow:
     received: int = 0
     is_drained: bool = False
     is_member: bool = False
+    waits: bool = False
     problems: tuple[str, ...] = ()
 
     @property
@@ -60,18 +62,24 @@ class Step:
 
     Attributes:
         drains: whether producers are sent to other brokers before.
+        undrains: whether producers may use it again after; that of a slave is the master of its name.
         is_begun: the broker has restarted before, and is only opened to producers again.
     """
 
     target: BrokerNow
     drains: bool = False
+    undrains: bool = False
     is_begun: bool = False
 
     @property
     def what(self) -> str:
-        if self.is_begun:
-            return "undrain"
-        return "drain, restart, undrain" if self.drains else "restart"
+        of = "" if self.target.is_master else " its master"
+        parts = (
+            f"drain{of}" if self.drains else "",
+            "" if self.is_begun else "restart",
+            f"undrain{of}" if self.undrains else "",
+        )
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +113,40 @@ def plan_of(
         version: brokers that run it are done, too; None to go by the time alone.
     """
     steps, done, problems, risks = list[Step](), list[BrokerNow](), list[str](), list[str]()
-    for each in sorted(brokers, key=lambda each: (each.is_master, each.broker, each.broker_id)):
+    masters = {each.broker: each for each in brokers if each.is_master}
+    for each in sorted(brokers, key=lambda each: (each.broker, each.is_master, each.broker_id)):
         problems += [f"{each}: {problem}" for problem in each.problems]
-        is_done = _is_done(each, since_ms, version)
-        only_here = _only_here(each.broker, topics) if each.is_master and not each.is_member else []
-        drains = each.is_master and not each.is_member and not only_here
-        if is_done and each.is_drained and each.is_master:
-            steps.append(Step(each, drains=True, is_begun=True))
-        elif is_done:
-            done.append(each)
+        master = masters.get(each.broker)
+        stops_sends = master is not None and not master.is_member and (each.is_master or master.waits)
+        only_here = _only_here(each.broker, topics) if stops_sends else []
+        if not _is_done(each, since_ms, version):
+            steps.append(Step(each, drains=stops_sends and not only_here))
+            risks += [_risk(each, only_here)] if only_here else []
+        elif each.is_drained and each.is_master:
+            steps.append(Step(each, undrains=True, is_begun=True))
         else:
-            steps.append(Step(each, drains))
-            if only_here:
-                risks.append(
-                    f"{each}: no other broker has {', '.join(only_here)}; sends to these wait while it restarts, and "
-                    "fail if that takes longer than their time limit"
-                )
-    named = {each.broker for each in brokers if each.is_master}
-    problems += [f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - named)]
-    return Plan(tuple(steps), tuple(done), tuple(problems), tuple(risks))
+            done.append(each)
+    problems += [
+        f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())
+    ]
+    return Plan(_drained_once(steps), tuple(done), tuple(problems), tuple(risks))
+
+
+def _drained_once(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Let a master be drained from the first of the steps that need it to the last step of its name."""
+    found = list(steps)
+    for name in {step.target.broker for step in steps if step.drains}:
+        places = [place for place, step in enumerate(steps) if step.target.broker == name]
+        first = next(place for place in places if steps[place].drains)
+        for place in places:
+            found[place] = replace(found[place], drains=place == first, undrains=place == places[-1])
+    return tuple(found)
+
+
+def _risk(each: BrokerNow, topics: Sequence[str]) -> str:
+    told = "say SLAVE_NOT_AVAILABLE" if not each.is_master else "wait"
+    rest = ", and fail if that takes longer than their time limit" if each.is_master else ""
+    return f"{each}: no other broker has {', '.join(topics)}; sends to these {told} while it restarts{rest}"
 
 
 def _is_done(each: BrokerNow, since_ms: int, version: str | None) -> bool:

@@ -2,6 +2,7 @@
 
     a master   drained ── quiet ── restarted ── serves, is followed by its slaves ── undrained ── shown to producers
     a slave                        restarted ── serves, has what the master had
+                                   (if sends wait for it, its master is drained before)
 
 Quiet means that producers have had the time to ask for routes (they do so every 30 s), and that no message comes. Sends
 with keys to an ordered topic keep coming, so the wait ends in any case. A client sends again what the stop interrupts.
@@ -138,9 +139,10 @@ class RollingRestart:
         target = step.target
         known = {_without_numbers(problem) for problem in plan.problems}
         await self._until_well(there, known, target)
-        if step.drains and not step.is_begun:
+        if step.drains:
             await single_brokers.drain(self._servers, target.broker)
-            await self._until_quiet(target)
+            masters = (each for each in there if each.is_master and each.broker == target.broker)
+            await self._until_quiet(next(masters, target))
         if not step.is_begun:
             before = await self.look()
             ends = {each.broker: each.log_end for each in before if each.is_master}
@@ -151,7 +153,7 @@ class RollingRestart:
             addresses = {each.address for each in before}
             await self._until_back(target, ends.get(target.broker, 0), addresses)
         await self._until_well(there, known, target)
-        if step.drains:
+        if step.undrains:
             await single_brokers.undrain(self._servers, target.broker)
             await self._until_shown(target.broker)
 
@@ -286,5 +288,6 @@ def now_of(
         received=received_in(figures),
         is_drained=settings.get(DRAINED) == "true",
         is_member="memberId" in figures,
+        waits=settings.get("brokerRole") == "SYNC_MASTER",
         problems=tuple(problems),
     )

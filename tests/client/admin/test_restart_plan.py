@@ -23,6 +23,37 @@ def test_slaves_come_before_masters_which_are_drained():
     assert (plan.done, plan.problems, plan.risks) == ((), (), ())
 
 
+SYNC = replace(A, waits=True)
+
+
+@pytest.mark.guards("restart_plan.plan_of: each.is_master or master.waits -> each.is_master")
+def test_a_master_whose_sends_wait_for_a_slave_is_drained_while_its_slaves_restart():
+    plan = plan_of([SYNC, A1, replace(A1, broker_id=2), B], BOTH, since_ms=200)
+    assert steps(plan) == [
+        ("broker-a", 1, "drain its master, restart"),
+        ("broker-a", 2, "restart"),
+        ("broker-a", 0, "restart, undrain"),
+        ("broker-b", 0, "drain, restart, undrain"),
+    ]
+
+
+def test_a_slave_alone_that_restarts_again_drains_and_opens_its_master():
+    plan = plan_of([replace(SYNC, began_ms=300), A1, B], BOTH, since_ms=200)
+    assert steps(plan)[0] == ("broker-a", 1, "drain its master, restart, undrain its master")
+    drained = replace(SYNC, began_ms=300, is_drained=True)
+    plan = plan_of([drained, A1], {"broker-b": ["orders"]}, since_ms=200)
+    assert steps(plan) == [("broker-a", 1, "drain its master, restart"), ("broker-a", 0, "undrain")]
+
+
+def test_a_slave_whose_master_alone_has_a_topic_is_a_risk():
+    plan = plan_of([SYNC, A1], {"broker-a": ["orders"]}, since_ms=200)
+    assert steps(plan) == [("broker-a", 1, "restart"), ("broker-a", 0, "restart")]
+    assert (
+        len(plan.risks) == 2
+        and "no other broker has orders; sends to these say SLAVE_NOT_AVAILABLE" in plan.risks[0]
+    )
+
+
 def test_a_restart_continues_with_brokers_that_have_not_begun_again():
     interrupted = [replace(A1, began_ms=300), replace(A, began_ms=300, is_drained=True), B]
     plan = plan_of(interrupted, BOTH, since_ms=200)
