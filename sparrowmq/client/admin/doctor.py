@@ -42,6 +42,7 @@ from sparrowmq.protocol.requests.bodies import CONDITION
 DISK_WARNING: Final = 0.75
 DISK_FULL: Final = 0.90
 CLOCK_LIMIT_S: Final = 5
+CLOCK_WRONG_S: Final = 60
 # Java's defaults of waitTimeMillsInSendQueue and osPageCacheBusyTimeOutMills.
 _SEND_WAIT_MS: Final = 200
 _LOCK_MS: Final = 1000
@@ -344,7 +345,8 @@ def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
         return [Finding(Verdict.OK, f"{who} has the same time as this machine", check)]
     what = f"the clock of {who} is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}"
     mend = "set both clocks by NTP: delays, retention and searches by time go by them"
-    return [Finding(Verdict.WARNING, what, check, mend)]
+    verdict = Verdict.WRONG if abs(off_s) > CLOCK_WRONG_S else Verdict.WARNING
+    return [Finding(verdict, what, check, mend)]
 
 
 def _permission(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:

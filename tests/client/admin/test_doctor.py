@@ -141,15 +141,24 @@ def test_a_nearly_full_disk_is_one_finding(used):
     assert found.verdict is Verdict.OK, "the condition is the other one"
 
 
-@pytest.mark.parametrize(("off_s", "words"), [(60, "60 s ahead"), (-60, "60 s behind"), (2, "the same time")])
-def test_a_clock_is_compared_with_ours(off_s, words):
+@pytest.mark.guards("doctor._clock: abs(off_s) > CLOCK_WRONG_S -> False")
+@pytest.mark.parametrize(
+    ("off_s", "verdict", "words"),
+    [
+        (61, Verdict.WRONG, "61 s ahead"),
+        (-3600, Verdict.WRONG, "3600 s behind"),
+        (-60, Verdict.WARNING, "60 s behind"),
+        (2, Verdict.OK, "the same time"),
+    ],
+)
+def test_a_clock_is_compared_with_ours(off_s, verdict, words):
     began_ms, runs_s = 1_700_000_000_000, 90_061
     status = {
         "bootTimestamp": str(began_ms + off_s * 1000),
         "runtime": "[ 1 days, 1 hours, 1 minutes, 1 seconds ]",
     }
     (found,) = _clock("broker a", status, began_ms + runs_s * 1000)
-    assert words in found.what
+    assert found.verdict is verdict and words in found.what
 
 
 def test_a_clock_that_went_back_behind_the_start_of_the_broker_is_compared_with_ours():
