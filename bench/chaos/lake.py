@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from bench.chaos.outcome import Outcome
 from tests.spark.lakehouse.lake_fire import LakeFire
+
+_DEFAULTS: Final = {"TOPICS": 12, "RATE": 200, "LIFE_S": 60}
 
 
 def play(rounds: int, seed: int, folder: Path) -> Outcome:
@@ -24,6 +27,3 @@ def play(rounds: int, seed: int, folder: Path) -> Outcome:
     outcome.note(fire.wrong())
     outcome.more = {"topics": int(given["TOPICS"]), "rows": fire.rows, "lives": fire.lives}
     return outcome
-
-
-_DEFAULTS = {"TOPICS": 12, "RATE": 200, "LIFE_S": 60}

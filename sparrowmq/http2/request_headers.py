@@ -13,9 +13,8 @@ _BAD_VALUE: Final = re.compile(rb"[\0\r\n]")
 _PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")
 _MOST_KNOWN: Final = 1024
 _LONGEST_KNOWN: Final = 96  # bytes
-_KNOWN: Final[
-    dict[tuple[bytes, bytes], tuple[str, str]]
-] = {}  # clients repeat most of their headers with each call
+# Headers that were checked: clients repeat most of theirs with each call.
+_KNOWN: Final[dict[tuple[bytes, bytes], tuple[str, str]]] = {}
 _OF_A_CONNECTION: Final = (
     b"connection",
     b"keep-alive",

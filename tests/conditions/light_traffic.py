@@ -19,7 +19,7 @@ _LATE_S: Final = 60.0  # after which a message counts as lost
 
 
 class LightTraffic:
-    """Sends and consumes until it is told to end.
+    """Sends and consumes until `is_over` returns true.
 
     Args:
         is_over: whether to end.

@@ -144,9 +144,11 @@ def _drained_once(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _risk(each: BrokerNow, topics: Sequence[str]) -> str:
-    told = "say SLAVE_NOT_AVAILABLE" if not each.is_master else "wait"
-    rest = ", and fail if that takes longer than their time limit" if each.is_master else ""
-    return f"{each}: no other broker has {', '.join(topics)}; sends to these {told} while it restarts{rest}"
+    if each.is_master:
+        effect = "wait while it restarts, and fail if that takes longer than their time limit"
+    else:
+        effect = "say SLAVE_NOT_AVAILABLE while it restarts"
+    return f"{each}: no other broker has {', '.join(topics)}; sends to these {effect}"
 
 
 def _is_done(each: BrokerNow, since_ms: int, version: str | None) -> bool:
