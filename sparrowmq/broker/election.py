@@ -38,7 +38,14 @@ from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.etcd_client import Etcd
 from sparrowmq.broker.failover.found import Found, found_in
 from sparrowmq.broker.failover.group_state import GroupState, Leader, elected, handed_over, new_line
-from sparrowmq.broker.failover.handover import HAND_OVER_S, check_lost, drained, next_master, on_disk, refused
+from sparrowmq.broker.failover.handover import (
+    HAND_OVER_S,
+    check_begin,
+    drained,
+    next_master,
+    on_disk,
+    refused,
+)
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.member_presence import FOLDER, UNKNOWN, Presence, Present
@@ -78,7 +85,6 @@ class Member:
         self.settings = replace(settings, ha_port=shipping)
         self.broker: Broker | None = None
         self._clock = clock or SystemClock()
-        self._process_ms = self._clock.now_ms()
         self._file = file
         self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, EtcdAccess.by(settings))
         self._own = OwnEpoch.load(settings.config_path)
@@ -109,6 +115,13 @@ class Member:
         self._room = RoomWatch(self._clock, settings.lease_s)
         self._slow = SlowWatch(self._clock, settings.lease_s)
         self._start = MemberStart(self._own, self._clock, file, self._look_for_peers)
+        self._term = Term(
+            *(settings.broker_id, 0),
+            peers=self._look_for_peers,
+            elect=self._elect,
+            process_ms=self._clock.now_ms(),
+            log_epoch=lambda: self._own.epoch,
+        )
 
     @property
     def address(self) -> str:
@@ -304,16 +317,13 @@ class Member:
             lambda: lease.is_valid,
             away,
         )
-        term = Term(
-            settings.broker_id,
-            state.epoch,
+        term = replace(
+            self._term,
+            epoch=state.epoch,
             in_sync=in_sync,
             holds=lambda: lease.is_valid,
             takes=lambda: lease.is_valid and not self._is_handing_over,
-            elect=self._elect,
-            process_ms=self._process_ms,
             hand_over=lambda member: self._hand_over(member, stays=True),
-            peers=self._look_for_peers,
         )
         await self._become(settings.role, 0, term)
         self._candidacy.succeeded()
@@ -457,16 +467,12 @@ class Member:
             await self._look()
 
     async def _elect(self, is_forced: bool) -> None:
-        """Begin a new line of epochs with this store, by an operator's decision.
-
-        Raises:
-            RemoteError: there is a master, or there can be one without this decision.
-            EtcdFailed
-        """
+        """Begin a new line of epochs with this store, by an operator's decision. Raises: RemoteError, EtcdFailed."""
         if self._lease is not None:
             raise refused("this member is the master")
         await self._look()
-        check_lost(self._found.leader, self._found.state, is_forced)
+        end = self.broker.store.end if self.broker is not None else 0
+        check_begin(self._found, self._own, end, is_forced)
         log.warning("an operator has decided that this member begins a new line of epochs")
         self._candidacy.choose(self._found.state_version)
         self._changed.set()
@@ -503,16 +509,14 @@ class Member:
             )
             await self._become_lone_slave()
             return
-        member = self.settings.broker_id
-        term = Term(
-            *(member, epoch, leader),
+        term = replace(
+            self._term,
+            epoch=epoch,
+            leader=leader,
             cut_at=cut_at,
             is_shared=(own.epoch, own.line) == (epoch, line),
             joined=joined,
             problem=self._obstacle,
-            peers=self._look_for_peers,
-            elect=self._elect,
-            process_ms=self._process_ms,
         )
         try:
             await self._become_slave(term)
@@ -522,15 +526,7 @@ class Member:
             await self._become_lone_slave()
 
     async def _become_lone_slave(self) -> None:
-        member = self.settings.broker_id
-        term = Term(
-            *(member, self._own.epoch),
-            problem=self._obstacle,
-            peers=self._look_for_peers,
-            elect=self._elect,
-            process_ms=self._process_ms,
-        )
-        await self._become_slave(term)
+        await self._become_slave(replace(self._term, epoch=self._own.epoch, problem=self._obstacle))
 
     async def _become_slave(self, term: Term) -> None:
         """Start as a slave; a member that has served tries again later.

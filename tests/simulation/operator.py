@@ -81,12 +81,9 @@ class Operator:
 
     async def _elect(self, mq: Client, *, force: bool) -> None:
         """Let a member begin that has all that was ever acknowledged, if all of them answer."""
-        found = await self._standings(mq)
-        if found.keys() != self._cluster.members.keys():
+        if (await self._standings(mq)).keys() != self._cluster.members.keys():
             return
-        best = max(found, key=lambda member: (found[member].epoch or 0, found[member].end or 0))
-        assert best is not None
-        self._cluster.world.scheduler.note(f"operator: member {best} begins")
         self._strangers = set(self._cluster.members)
-        await mq.admin.elect(BROKER, best, force=force)
+        chosen = await mq.admin.elect(BROKER, force=force)
+        self._cluster.world.scheduler.note(f"operator: member {chosen} begins")
         self.elections += 1

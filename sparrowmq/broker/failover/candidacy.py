@@ -137,7 +137,7 @@ class Candidacy:
             return Reason(
                 f"not elected, though in sync: this is not the store that was ({doubt})",
                 f"bring that one back, or another member that is in sync (in sync: {in_sync}). Only if they are lost "
-                f"for good: {self._command(' --force')}, for the member that has most (docs/operate/failover.md)",
+                f"for good: {self._command(' --force')} (docs/operate/failover.md)",
             )
         first = "" if self.is_proved else compare_first(self._own, end, state, others)
         if first:
@@ -197,12 +197,11 @@ class Candidacy:
         stores = ", ".join(f"that of member {member} of epoch {known[member]}" for member in sorted(known))
         return Reason(
             f"etcd has lost its data about {self._name}, and stores were part of it before ({stores})",
-            "find the member that has most (LOG END in `sparrowmq cluster`), and let it begin: "
-            f"{self._command()} (docs/operate/failover.md)",
+            f"start all members, and let the one begin that has most: {self._command()} (docs/operate/failover.md)",
         )
 
     def _command(self, more: str = "") -> str:
-        return f"`sparrowmq cluster elect -b {self._name} --member N{more}`"
+        return f"`sparrowmq cluster elect -b {self._name}{more}`"
 
     @property
     def _vacant_s(self) -> float:

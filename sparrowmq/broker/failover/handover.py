@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.found import Found
 from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.broker.failover.member_presence import UNKNOWN
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
@@ -70,15 +72,32 @@ async def on_disk(store: MessageStore, end: int) -> None:
         await store.flushed.reached(end)
 
 
-def check_lost(leader: Leader | None, state: GroupState | None, is_forced: bool) -> None:
-    """Check that only an operator's decision can give the group a master. Raises: RemoteError."""
-    if leader is not None:
-        raise refused(f"member {leader.member} is the master; stop it first")
-    if state is not None and not is_forced:
+def check_begin(found: Found, own: OwnEpoch, end: int, is_forced: bool) -> None:
+    """Check that only an operator's decision can give the group a master, and that no other member has more.
+
+    Args:
+        own, end: the record of this member, and the end of its log.
+    Raises:
+        RemoteError
+    """
+    if found.leader is not None:
+        raise refused(f"member {found.leader.member} is the master; stop it first")
+    if is_forced:
+        return
+    if found.state is not None:
         raise refused(
-            f"in sync: {_listed(list(state.in_sync))}. One of these members leads as soon as it is back with its "
+            f"in sync: {_listed(list(found.state.in_sync))}. One of these members leads as soon as it is back with its "
             "store. This member may lack acknowledged messages; --force gives them up"
         )
+    for each in found.others:
+        if each.end == UNKNOWN and each.epoch >= own.epoch:
+            why = each.problem or "it has not said so yet; try again in a second"
+            raise refused(f"where the log of member {each.member} ends is not known: {why}")
+        if (each.epoch, each.end) > (own.epoch, end):
+            raise refused(
+                f"member {each.member} has more: its log is of epoch {each.epoch} and ends at {each.end}, and ours of "
+                f"epoch {own.epoch} at {end}. Let that member begin; --force gives up what this one lacks"
+            )
 
 
 def refused(why: str) -> RemoteError:

@@ -21,6 +21,7 @@ class Term:
         member: the broker's id among the members.
         epoch: the current master's epoch; 0 if there was no master yet.
         process_ms: when the process began. `bootTimestamp` is that of the period.
+        log_epoch: the last epoch that the log here was part of; a slave that lacks its master's log has an earlier one.
         leader: the master to follow; None for the master itself, and while no master is known.
         in_sync: the members in sync; only at a master.
         cut_at: the offset up to which the log is proved equal to the master's; the rest is moved aside.
@@ -48,6 +49,7 @@ class Term:
     elect: Callable[[bool], Awaitable[None]] | None = None
     hand_over: Callable[[int], Awaitable[int]] | None = None
     process_ms: int = 0
+    log_epoch: Callable[[], int] = lambda: 0
 
     @property
     def hides_log(self) -> bool:
@@ -64,8 +66,12 @@ class Term:
 
     def told(self) -> dict[str, str]:
         """Return the entries of `brokerStatus` about the leader."""
-        table = {"memberId": str(self.member), "masterEpoch": str(self.epoch)}
-        table["memberBootTimestamp"] = str(self.process_ms)
+        table = {
+            "memberId": str(self.member),
+            "masterEpoch": str(self.epoch),
+            "logEpoch": str(self.log_epoch()),
+            "memberBootTimestamp": str(self.process_ms),
+        }
         if self.in_sync is not None:
             table["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
         return table

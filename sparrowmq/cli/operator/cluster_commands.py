@@ -3,7 +3,7 @@
 sparrowmq cluster                               the table; so does `sparrowmq cluster show`
 sparrowmq cluster health                        one word, for cron
 sparrowmq cluster transfer -b NAME [--to N]     another member leads, without a failed send
-sparrowmq cluster elect -b NAME --member N      an operator's decision where no member can be elected
+sparrowmq cluster elect -b NAME [--member N]    an operator's decision where no member can be elected
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sparrowmq.client.admin.health import Health, health_of
 from sparrowmq.client.admin.standings import Standing
 
 _HEADS = heads(
-    "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG END|"
+    "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG EPOCH|LOG END|"
     "LAG BYTES|LAG MESSAGES|LAG SECONDS|IN TPS|OUT TPS|VERSION|PROBLEM"
 )
 _KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
 # People see these where there are some.
-_WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LAG MESSAGES", "PROBLEM")
+_WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LOG EPOCH", "LAG MESSAGES", "PROBLEM")
 
 
 _BROKER = click.option(
@@ -105,19 +105,20 @@ def transfer(broker: str, member: int | None) -> None:
 
 @verb(cluster)
 @_BROKER
-@click.option("--member", type=click.IntRange(1), required=True, metavar="N", help="Its brokerId.")
+@click.option("--member", type=click.IntRange(1), metavar="N", help="Its brokerId; the one that has most.")
 @click.option("--force", is_flag=True, help="Give up what only lost members in sync have. Asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def elect(broker: str, member: int, force: bool, yes: bool) -> None:
+def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
     """Let a member lead with its log where no member can be elected.
 
-    Choose the member that has most (LOG END of `sparrowmq cluster`). Needed if etcd has lost its data, and with --force
-    if all members in sync are lost for good. Members that have more than the new master do not follow it.
+    Needed if etcd has lost its data, and with --force if all members in sync are lost for good. The member that has
+    most is that of the highest LOG EPOCH, and of these that of the highest LOG END of `sparrowmq cluster`. Members that
+    have more than the new master do not follow it.
     """
     if force and not yes:
-        confirm(f"Messages that member {member} lacks are lost to consumers. Continue?")
-    ask(lambda admin: admin.elect(broker, member, force=force))
-    done(f"{broker}: member {member} is to lead; see `sparrowmq cluster`", broker=broker, member=member)
+        confirm("Messages that the new master lacks are lost to consumers. Continue?")
+    chosen = ask(lambda admin: admin.elect(broker, member, force=force))
+    done(f"{broker}: member {chosen} is to lead; see `sparrowmq cluster`", broker=broker, member=chosen)
 
 
 def _row(each: Standing) -> list[object]:
@@ -125,4 +126,15 @@ def _row(each: Standing) -> list[object]:
     place = each.cluster, each.broker, each.broker_id, each.address, each.role
     lag = each.behind_bytes, each.behind_messages, each.behind_s
     rates = each.in_tps, each.out_tps
-    return [*place, each.member, each.epoch, in_sync, each.end, *lag, *rates, each.version, each.problem]
+    return [
+        *place,
+        each.member,
+        each.epoch,
+        in_sync,
+        each.log_epoch,
+        each.end,
+        *lag,
+        *rates,
+        each.version,
+        each.problem,
+    ]

@@ -190,17 +190,19 @@ class Admin:
         """
         return await leadership.hand_over(self._servers, broker, member or 0)
 
-    async def elect(self, broker: str, member: int, *, force: bool = False) -> None:
-        """Let a member of a replicated group lead with its log where no member can be elected.
+    async def elect(self, broker: str, member: int | None = None, *, force: bool = False) -> int:
+        """Let a member of a replicated group lead with its log where no member can be elected; return that member.
 
         Args:
+            member: None chooses the one that has most.
             force: give up messages that only lost members have.
         Raises:
             NoBroker: there is no such broker.
-            RemoteError: there is a master, or members in sync may come back.
-            BrokerUnreachable: this member does not answer.
+            RemoteError: there is a master, members in sync may come back, or another member has more.
+            BrokerUnreachable: this member does not answer, or any, if one is to be chosen.
+            ConfigError: `force` without a member, and the longest log is not that of the last epoch.
         """
-        await leadership.elect(self._servers, broker, member, force)
+        return await leadership.elect(self._servers, broker, member, force)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class Standing:
         broker_id: 0 is the master.
         member: its id where the master is elected, also of the master.
         epoch: of the master that it is, or follows.
+        log_epoch: the last epoch that its log was part of, at a member.
         in_sync: at a master: the members that have all acknowledged messages.
         end: the end of its log.
         behind_bytes, behind_s: the lag of a slave; None where one of the two does not answer.
@@ -59,6 +60,7 @@ class Standing:
     behind_messages: int | None = None
     conditions: tuple[str, ...] = ()
     is_silent: bool = False
+    log_epoch: int | None = None
 
     @property
     def role(self) -> str:
@@ -121,6 +123,7 @@ def _standing(
         version=table.get("brokerVersionDesc"),
         problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
         conditions=tuple(sorted(told_conditions(table))),
+        log_epoch=_number(table, "logEpoch"),
     )
 
 

@@ -183,7 +183,7 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
     with caplog.at_level(logging.CRITICAL):
         second = await members.start(2)
         await members.shows(2, "etcd has lost its data")
-    assert f"sparrowmq cluster elect -b {members.name} --member N" in caplog.text
+    assert f"sparrowmq cluster elect -b {members.name}`" in caplog.text
     third = await members.start(3)  # without a store: it cannot know what the others have
     await members.shows(3, "that of member 2 of epoch 1")
     first = await members.start(1)
@@ -191,6 +191,8 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
     assert not first.leads and not second.leads and not third.leads
     with pytest.raises(RemoteError, match="this is member 1"):
         await members.order(1, ElectMember(2))
+    with pytest.raises(RemoteError, match="member 1 has more"):
+        await members.order(2, ElectMember(2))
     await members.order(1, ElectMember(1))
     assert await members.leader() == 1
     await members.in_sync(1, 2, 3)

@@ -14,9 +14,12 @@ from msgspec import structs
 from sparrowmq.broker import election
 from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.failover import handover
+from sparrowmq.broker.failover.found import Found
 from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.handover import next_master
+from sparrowmq.broker.failover.handover import check_begin, next_master
 from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.broker.failover.member_presence import UNKNOWN, Present
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.state import journal
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
@@ -83,6 +86,31 @@ class Sends:
         self._is_over = True
         await self._task
         return self.results
+
+
+@pytest.mark.guards("handover.check_begin: (each.epoch, each.end) > (own.epoch, end) -> each.end > end")
+@pytest.mark.parametrize(
+    ("epoch", "end", "why"),
+    [
+        (5, 100, ""),
+        (4, 900, ""),  # the rest of an earlier master's log, which nobody acknowledged
+        (5, 101, "member 2 has more: its log is of epoch 5 and ends at 101, and ours of epoch 5 at 100"),
+        (6, 50, "member 2 has more: its log is of epoch 6 and ends at 50, and ours of epoch 5 at 100"),
+        (4, UNKNOWN, ""),
+        (5, UNKNOWN, "where the log of member 2 ends is not known: its disk is full"),
+    ],
+)
+def test_who_lacks_what_another_member_has_is_not_chosen(epoch: int, end: int, why: str) -> None:
+    other = Present(
+        member=2, store="s", address="a", epoch=epoch, line="l", end=end, problem="its disk is full"
+    )
+    own = OwnEpoch(Path("epoch.json"), 5, "l", "mine")
+    if why:
+        with pytest.raises(RemoteError, match=why):
+            check_begin(Found(others=(other,)), own, 100, is_forced=False)
+    else:
+        check_begin(Found(others=(other,)), own, 100, is_forced=False)
+    check_begin(Found(others=(other,)), own, 100, is_forced=True)
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])

@@ -10,8 +10,8 @@ from sparrowmq.testing import ManualClock
 
 
 def test_a_slave_tells_who_it_is_and_in_which_epoch_it_follows():
-    told = Term(2, 7, process_ms=9).told()
-    assert told == {"memberId": "2", "masterEpoch": "7", "memberBootTimestamp": "9"}
+    told = Term(2, 7, process_ms=9, log_epoch=lambda: 5).told()
+    assert told == {"memberId": "2", "masterEpoch": "7", "logEpoch": "5", "memberBootTimestamp": "9"}
 
 
 def test_a_master_tells_who_is_in_sync_too():

@@ -32,7 +32,7 @@ def test_programs_get_all_of_it(run):
     )
     head, line = run("-o", "csv").output.splitlines()
     assert head.startswith(
-        "cluster,broker,id,address,role,member,epoch,in_sync,log_end,behind_bytes,behind_messages,behind_s"
+        "cluster,broker,id,address,role,member,epoch,in_sync,log_epoch,log_end,behind_bytes,behind_messages,behind_s"
     )
     assert line.startswith("DefaultCluster,broker-0,0,")
 
@@ -51,6 +51,8 @@ def test_orders_to_a_broker_that_is_no_member_are_refused(run):
 
 def test_messages_are_given_up_only_after_a_question(run):
     result = run("elect", "-b", "broker-0", "--member", "1", "--force")
-    assert result.exit_code == 1 and "Messages that member 1 lacks are lost to consumers" in result.output
+    assert (
+        result.exit_code == 1 and "Messages that the new master lacks are lost to consumers" in result.output
+    )
     result = run("elect", "-b", "broker-0", "--member", "1", "--force", "--yes")
     assert "no broker that answers" in result.stderr

@@ -1,4 +1,4 @@
-"""Orders to a group at brokers that are none. At a real group: tests/broker/failover."""
+"""Orders to a group: at brokers that are none, and which member has most. At a real group: tests/broker/failover."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin
-from sparrowmq.errors import BrokerUnreachable, NoBroker, RemoteError
+from sparrowmq.client.admin.leadership import _Log, _most
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, RemoteError
 from tests.broker.replication.pairs import pair
 
 
@@ -20,6 +21,17 @@ async def test_brokers_with_fixed_roles_refuse_and_unknown_ones_are_told(tmp_pat
                 await admin.hand_over(name)
             with pytest.raises(BrokerUnreachable, match="no broker that answers has this brokerId"):
                 await admin.elect(name, 2)
+            with pytest.raises(BrokerUnreachable, match="no broker of this name has an elected master"):
+                await admin.elect(name)
             with pytest.raises(NoBroker, match="there is no broker 'other'"):
                 await admin.elect("other", 1)
         assert place.master is not None
+
+
+@pytest.mark.guards("leadership._most: max(found.values()) -> max(found.values(), key=lambda each: each.end)")
+def test_of_the_logs_of_the_last_epoch_the_longest_has_most() -> None:
+    stale, short, long = _Log(5, 900, 1, "a"), _Log(6, 300, 2, "b"), _Log(6, 301, 3, "c")
+    assert _most("g", {1: stale, 2: short, 3: long}, force=False) == 3
+    assert _most("g", {2: short, 3: long}, force=True) == 3
+    with pytest.raises(ConfigError, match="that of member 1 is of epoch 5 and ends at 900"):
+        _most("g", {1: stale, 3: long}, force=True)

@@ -47,9 +47,9 @@ def test_of_javas_the_time_is_not_known() -> None:
 
 
 def test_an_elected_master_tells_its_epoch_and_who_is_in_sync() -> None:
-    told = figures(5, 1, memberId="2", masterEpoch="7", inSyncMembers="1,2")
+    told = figures(5, 1, memberId="2", masterEpoch="7", inSyncMembers="1,2", logEpoch="6")
     master = _standing(PLACE, 0, {"m:1": told, "s:1": figures(5, 1)})
-    assert (master.member, master.epoch, master.in_sync) == (2, 7, (1, 2))
+    assert (master.member, master.epoch, master.in_sync, master.log_epoch) == (2, 7, (1, 2), 6)
 
 
 def test_one_that_neither_leads_nor_follows_says_why_and_is_measured_all_the_same() -> None:
