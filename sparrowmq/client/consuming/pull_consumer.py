@@ -91,7 +91,7 @@ class PullConsumer:
         self._rebalancer = Rebalancer(
             self.full_group,
             network,
-            lambda: set(self._subscriptions),
+            lambda: list(self._subscriptions),
             self._apply,
             None if settings.broadcast else strategy_of(settings.strategy),
         )
@@ -338,15 +338,14 @@ class PullConsumer:
         if topic not in self._subscriptions:
             return True
         change = diff([queue for queue in self._readings.queues if queue.topic == topic], queues)
-        await self._give_up(sorted(change.drop))
+        await self._give_up(change.drop)
         wanted = self._subscriptions.get(topic)
         if wanted is not None and change.add:
-            added = sorted(change.add)
-            readings = [self._readings.add(queue, wanted) for queue in added]
+            readings = [self._readings.add(queue, wanted) for queue in change.add]
             for reading in readings:
                 reading.is_held = True
             try:
-                await tell(self._settings.on_assigned, added, self._network)
+                await tell(self._settings.on_assigned, change.add, self._network)
             finally:
                 for reading in readings:
                     reading.is_held = False

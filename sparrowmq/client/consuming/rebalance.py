@@ -47,15 +47,15 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The steps to own the wanted queues."""
+    """The steps to own the wanted queues, in order."""
 
-    drop: frozenset[MessageQueue]
-    add: frozenset[MessageQueue]
+    drop: list[MessageQueue]
+    add: list[MessageQueue]
 
 
 def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
     have, want = frozenset(mine), frozenset(wanted)
-    return Change(have - want, want - have)
+    return Change(sorted(have - want), sorted(want - have))
 
 
 class Rebalancer:
