@@ -35,7 +35,7 @@ def test_run_without_faults_keeps_every_promise():
 
 @pytest.mark.slow
 @pytest.mark.guards(
-    "Consumer._topics: dict.fromkeys([*self._subscriptions, *(queue.topic for queue in self._assignment.queues)]) -> {*self._subscriptions}"
+    "Consumer._topics: dict.fromkeys([*self._subscriptions, *owned]) -> {*self._subscriptions, *owned}"
 )
 def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
     program = (

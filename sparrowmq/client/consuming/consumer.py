@@ -534,7 +534,8 @@ class Consumer:
 
     def _topics(self) -> Collection[str]:
         """The subscribed topics, and those whose queues are still owned."""
-        return dict.fromkeys([*self._subscriptions, *(queue.topic for queue in self._assignment.queues)])
+        owned = (queue.topic for queue in self._assignment.queues)
+        return dict.fromkeys([*self._subscriptions, *owned])
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         return await self._assignment.apply(topic, queues if topic in self._subscriptions else ())
