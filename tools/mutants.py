@@ -32,6 +32,7 @@ from tools.breaks import BadBreak, Break, Code, read_breaks, read_found, write_f
 
 ROOT: Final = Path(__file__).parents[1]
 REPORT: Final = "build/mutants.md"
+_OPTIONS: Final = {"--guards", "--all", "--check"}
 WORKERS: Final = 2
 LIMIT_S: Final = 30  # and five times what the test takes without the break
 LIMIT_WITHOUT_S: Final = 120
@@ -69,8 +70,14 @@ class Outcome:
 
 
 def main(arguments: list[str]) -> int:
+    if unknown := {word for word in arguments if word.startswith("-")} - _OPTIONS:
+        print(__doc__)
+        return 0 if unknown <= {"-h", "--help"} else 2
     breaks = read_breaks(ROOT / "tests")
     chosen = breaks if arguments == ["--check"] else [each for each in breaks if is_chosen(each, arguments)]
+    if not chosen:
+        print("no break has any of these words", file=sys.stderr)
+        return 2
     unfit = list(problems(chosen))
     for problem in unfit:
         print(problem, file=sys.stderr)

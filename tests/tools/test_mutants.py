@@ -84,6 +84,12 @@ def test_arguments_choose_breaks():
     } == chosen
 
 
+@pytest.mark.parametrize(("words", "status"), [(["--help"], 0), (["--gards"], 2), (["no such break"], 2)])
+def test_arguments_that_choose_nothing_run_nothing(project, monkeypatch, words, status):
+    monkeypatch.setattr(mutants, "run", lambda *_: pytest.fail("it runs"))
+    assert mutants.main(words) == status
+
+
 def test_found_breaks_of_capabilities_are_remembered_until_they_change_or_survive(project):
     one, two, three = (Break(SUM, f"sums.add: return {value}", f"S-SUM-0{value}") for value in (1, 2, 3))
     guard = Break(SUM, "sums.add: return 4")
