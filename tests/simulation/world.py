@@ -24,9 +24,12 @@ from importlib import import_module
 from typing import Any, Final
 from unittest.mock import patch
 
+from prometheus_client.core import GaugeMetricFamily, Metric
+
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop import running_time, slices
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.metrics import prometheus_text
 from sparrowmq.remoting import door
 from sparrowmq.store import upkeep, vfs
 from sparrowmq.store.log import flush, synced_mark
@@ -115,6 +118,7 @@ class Process:
     """A running program of a host.
 
     Attributes:
+        began_s: when it began.
         dies_in: the number of calls of the system after which it dies; None for never.
         dies_by_power: whether that takes the whole machine.
         ended: why it ended.
@@ -126,6 +130,7 @@ class Process:
         self.world = host.world
         self._pauses = pauses
         self.number = self.world.next_process()
+        self.began_s = self.world.scheduler.now
         self.loop = ProcessLoop(self.world.scheduler, self, self.world.network)
         self.is_dead = False
         self.dies_in: int | None = None
@@ -220,6 +225,17 @@ class SimClock(SystemClock):
         return self._host.world.begin_ms + int(self._scheduler.now * 1000) + self._host.ahead_ms
 
 
+class ProcessFigures:
+    """Metrics of the process that runs. Real figures have other lengths each time, and so would the pages."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def collect(self) -> Iterator[Metric]:
+        began_s = self._world.begin_ms / 1000 + this_process(self._world).began_s
+        yield GaugeMetricFamily("process_start_time_seconds", "start", value=began_s)
+
+
 class World:
     """Everything there is; it begins at `begin_ms`."""
 
@@ -310,6 +326,7 @@ class World:
         yield flush, "SimpleQueue", SimQueue
         yield upkeep, "ThreadPoolExecutor", self.threads.executor
         yield Future, "result", waiting(Future.result)
+        yield prometheus_text, "_PROCESS", ProcessFigures(self)
         seconds = self._seconds
         for name in ("monotonic", "perf_counter"):
             yield time, name, seconds
