@@ -16,7 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.grpc.port import Place, open_port
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.metrics.condition_kinds import CONNECTIONS_FULL, Probe
+from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL, Probe
 from sparrowmq.metrics.conditions import LOOK_S, Conditions
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -113,6 +113,7 @@ class Proxy:
             server_tls = ServerTls(
                 ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock
             )
+            tasks.spawn(server_tls.watch(), "TLS files")
             ports = 1 if settings.remoting_port is None else 2
             share = descriptors.share(descriptors.limit(), with_store=False, ports=ports)
             place = Place(settings.host, settings.port, settings.told or settings.host, share)
@@ -126,6 +127,7 @@ class Proxy:
             probes.append(
                 (CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each.problem() for each in opened))))
             )
+            probes.append((CERTIFICATE, lambda: server_tls.problem))
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
                 await self._open_metrics(stack, tasks, settings.metrics_port)

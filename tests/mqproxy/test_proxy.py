@@ -13,6 +13,7 @@ from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
+from tests.certificates import authority, signed
 from tests.grpc.scripted import named, outgoing
 from tests.mqproxy.remoting.proxied import until
 
@@ -92,6 +93,19 @@ async def test_conditions_are_shown_at_its_metrics_port(tmp_path):
                 await asyncio.sleep(0.1)
             shown = await read(proxy.metrics_address, "/metrics")
             assert 'sparrowmq_condition{condition="users_not_read"' in shown
+
+
+@pytest.mark.guards("Proxy.__aenter__: drop server_tls.problem", "Proxy.__aenter__: drop server_tls.watch")
+async def test_a_certificate_that_ends_is_a_condition_until_it_is_renewed(tmp_path):
+    vouching = authority(tmp_path)
+    pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
+    settings = ProxySettings(port=0, metrics_port=0, certificate=pair.certificate, key=pair.key)
+    async with Cluster(tmp_path) as cluster, Proxy(settings, cluster.namesrv) as proxy:
+        assert f"certificate: {pair.certificate} ends at " in await read(proxy.metrics_address, "/readyz")
+        renewed.key.replace(pair.key)
+        renewed.certificate.replace(pair.certificate)
+        while await read(proxy.metrics_address, "/readyz") != "ok\n":
+            await asyncio.sleep(0.1)
 
 
 async def read(address, path):
