@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
-from sparrowmq.broker import changes
+from sparrowmq.broker import changes, client_certificates
 from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.changes import less_than_all, memory_bytes, pull_rules, send_rules, use_in_store
@@ -266,6 +266,7 @@ class Broker:
             SelfRepair(store, pool, self._clock, partial(self._peers, pool)).part(),
             spare,
             registration.part(),
+            client_certificates.part(self.settings, self._clock),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
             Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._changing.save_again),)),
             Part(chores=(Chore("conditions", LOOK_S, self._conditions.look),)),

@@ -196,6 +196,12 @@ CERTIFICATE: Final = Kind(
     "renew it with `sparrowmq secure renew DIR`, DIR being the folder of the CA, and copy it here; or renew it as you "
     "made it. Changed files are loaded without a restart",
 )
+CLIENT_CERTIFICATE: Final = Kind(
+    "client_certificate",
+    Severity.CRITICAL,
+    "renew it with `sparrowmq secure renew DIR`, DIR being the folder of the CA, and copy it here; or renew it as you "
+    "made it. Then restart the broker, which loads this file only when it starts",
+)
 
 SETTINGS_NOT_SAVED: Final = Kind(
     "settings_not_saved",
@@ -274,7 +280,7 @@ KINDS: Final = (
     *(STORE_FAILED, DISK_FULL, DISK_NEARLY_FULL, DISK_HANGS, LOG_DAMAGED, LOG_FENCED, LOG_CUT),
     *(FORKED_MESSAGES, INDEX_INCOMPLETE, STATE_NOT_LOGGED, STATE_NOT_SAVED, DELIVERY_LATE, TRANSACTIONS_OPEN),
     *(UNREGISTERED, NAME_SERVER_AWAY, NAME_TAKEN, NO_SLAVE, SLAVE_GONE, SLAVE_BEHIND, SECRET_SHORT),
-    *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE),
+    *(MASTER_NOT_FOLLOWED, NO_MASTER, DRAINED, LOG_NOT_WRITTEN, CERTIFICATE, CLIENT_CERTIFICATE),
     *(
         SETTINGS_NOT_SAVED,
         ACCOUNTS_NOT_LOADED,

@@ -76,8 +76,6 @@ AGE = at(
 DEAD = at("rocketmq_send_to_dlq_messages_total", labels=BROKER + ', consumer_group="g", is_system="false"')
 FOLDER = at("sparrowmq_disk_used_ratio", labels=NAMESRV + ', files="kv", folder="/kv"')
 OF_BROKER = at("sparrowmq_disk_used_ratio", labels=BROKER + ', instance="b", files="index", folder="/i"')
-CLIENT_END = at("sparrowmq_certificate_end_timestamp_seconds", labels=BROKER + ', instance="b", use="client"')
-SERVER_END = at("sparrowmq_certificate_end_timestamp_seconds", labels=BROKER + ', instance="b", use="server"')
 STARTED = at("process_start_time_seconds", labels='job="rocketmq", instance="b"')
 FLUSH = at("rocketmq_storage_flush_behind_bytes")
 PORT = BROKER + ', instance="b"'
@@ -172,13 +170,6 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case(
             {FOLDER: "0.91x400"}, {FOLDER: "0.89x400", OF_BROKER: "1x400"}, {"instance": "n", "folder": "/kv"}
         )
-    ],
-    "CertificateEnds": [
-        Case(
-            {CLIENT_END: "1x400"},
-            {CLIENT_END: "1300000x400", SERVER_END: "1x400"},
-            LABELS | {"instance": "b", "use": "client"},
-        ),
     ],
     "LakeTableWaits": [
         Case(

@@ -92,6 +92,7 @@ async def test_connections_above_the_limit_and_without_the_demanded_tls_count(tm
         assert refused == {("limit",): 1, ("quota",): 0, ("tls",): 1}
 
 
+@pytest.mark.guards("Broker._start_parts: drop client_certificates")
 async def test_the_end_of_certificates_is_shown_by_brokers_and_name_servers(tmp_path: Path) -> None:
     authority, pair, own = (
         Files(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "server", "client")
@@ -111,12 +112,14 @@ async def test_the_end_of_certificates_is_shown_by_brokers_and_name_servers(tmp_
     ) as cluster:
         of_broker = (await figures(cluster.brokers[0], "use"))[name]
         of_namesrv = (await samples(cluster._namesrv.metrics_address, "use"))[name]
+        conditions = (await figures(cluster.brokers[0], "condition", "severity"))["sparrowmq_condition"]
     now = time.time()
     assert of_broker == {
         ("server",): pytest.approx(now + 20 * DAY_S, abs=DAY_S),
         ("client",): pytest.approx(now + 10 * DAY_S, abs=DAY_S),
     }
     assert of_namesrv == {("server",): of_broker[("server",)]}
+    assert conditions == {("client_certificate", "critical"): 1}
 
 
 async def test_a_server_without_certificates_shows_no_end(tmp_path: Path) -> None:

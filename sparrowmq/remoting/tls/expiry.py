@@ -17,6 +17,8 @@ _PEM_END: Final = "-----END CERTIFICATE-----"
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17  # two digits of the year, 1950 to 2049
 _BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
+_SOON_DAYS: Final = 14
+_DAY_S: Final = 86_400
 
 
 def ends_at(certificate: Path) -> datetime | None:
@@ -28,6 +30,21 @@ def ends_at(certificate: Path) -> datetime | None:
         return _not_after(ssl.PEM_cert_to_DER_cert(pem))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def ends_soon(certificate: Path, end: datetime | None, now_ms: int, effect: str) -> str:
+    """Return a sentence if a certificate ends within 14 days; "" otherwise.
+
+    Args:
+        effect: of a certificate that has ended.
+    """
+    if end is None:
+        return ""
+    days = (end.timestamp() - now_ms / 1000) / _DAY_S
+    if days > _SOON_DAYS:
+        return ""
+    moment = f"{end:%Y-%m-%d %H:%M} UTC"
+    return f"{certificate} ended at {moment}; {effect}" if days < 0 else f"{certificate} ends at {moment}"
 
 
 def _not_after(der: bytes) -> datetime:

@@ -22,7 +22,7 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.remoting.tls.expiry import ends_at
+from sparrowmq.remoting.tls.expiry import ends_at, ends_soon
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
 from sparrowmq.remoting.tls_errors import reason
 
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 LOOK_PERIOD_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
 TOLD_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
 MOST_TOLD: Final = 1000
-EXPIRES_SOON_DAYS: Final = 14  # before its end a certificate counts as a problem
-_DAY_S: Final = 86_400
 
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
@@ -78,14 +76,10 @@ class ServerTls:
         """The problem of the certificate; "" if it has none, and does not end soon."""
         if self._complaint:
             return f"the changed TLS files are not used: {self._complaint}"
-        if self.ends_at is None or self.context is None:
+        file = self._settings.certificate
+        if file is None or self.context is None:
             return ""
-        days = (self.ends_at.timestamp() - self._clock.now_ms() / 1000) / _DAY_S
-        if days > EXPIRES_SOON_DAYS:
-            return ""
-        moment = f"{self.ends_at:%Y-%m-%d %H:%M} UTC"
-        name = self._settings.certificate
-        return f"{name} ended at {moment}; clients refuse it" if days < 0 else f"{name} ends at {moment}"
+        return ends_soon(file, self.ends_at, self._clock.now_ms(), "clients refuse it")
 
     @property
     def demands_certificates(self) -> bool:
