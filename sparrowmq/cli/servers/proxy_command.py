@@ -58,6 +58,7 @@ def proxy(verbose: bool, **given: Any) -> None:
     """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("sparrowmq.metrics.conditions").setLevel(logging.INFO)  # also when one is over
     try:
         packages.demand("mqproxy")
         from sparrowmq.mqproxy.proxy import Proxy, ProxySettings

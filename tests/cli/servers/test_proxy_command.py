@@ -14,6 +14,7 @@ from sparrowmq.cli.servers.proxy_command import proxy
 from sparrowmq.testing import Cluster
 from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users, check_rights
 from tests.broker.grpc_port.grpc_client import channel_to
+from tests.certificates import authority, signed
 
 
 def test_it_says_where_it_serves_and_stops_by_a_signal():
@@ -28,6 +29,25 @@ def test_it_says_where_it_serves_and_stops_by_a_signal():
         assert b"sparrowmq_" in page.read()
     process.terminate()
     process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.guards("proxy_command.proxy: drop setLevel")
+def test_its_log_has_the_begin_and_the_end_of_a_condition(tmp_path):
+    vouching = authority(tmp_path)
+    pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
+    command = [sys.executable, "-m", "sparrowmq", "proxy", "-n", "127.0.0.1:1", "--port", "0"]
+    command += ["--certificate", str(pair.certificate), "--key", str(pair.key)]
+    environment = os.environ | {"SPARROWMQ_SOURCE": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "condition certificate: " in line:
+                renewed.key.replace(pair.key)
+                renewed.certificate.replace(pair.certificate)
+            if "condition certificate is over" in line:
+                break
+        process.terminate()
     assert process.returncode == 0
 
 
