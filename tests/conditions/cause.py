@@ -56,12 +56,18 @@ CAUSES: Final[list[Cause]] = []
 
 
 def cause(
-    kind: str, where: str, *, is_slow: bool = False, over_s: float = OVER_S, needs: str = "a loop device"
+    kind: str,
+    where: str,
+    *,
+    is_slow: bool = False,
+    over_s: float = OVER_S,
+    needs: str = "a loop device",
+    among: list[Cause] = CAUSES,
 ) -> Callable[[Callable[[Field], Course]], object]:
-    """Add a cause to the list."""
+    """Add a cause to a list."""
 
     def add(run: Callable[[Field], Course]) -> object:
-        CAUSES.append(Cause(run.__name__, kind, where, run, is_slow, over_s, needs))
+        among.append(Cause(run.__name__, kind, where, run, is_slow, over_s, needs))
         return run
 
     return add

@@ -81,12 +81,55 @@ class Remedy:
         assert all(word in self.text for word in words), (words, self.text)
 
 
-class FieldBroker(Child):
+class FieldServer(Child):
+    """A server of the field that shows its conditions.
+
+    Attributes:
+        namesrv: the name servers that doctor asks about it; "" if doctor does not know it.
+        address: by which doctor names it.
+        metrics: the address of its metrics port.
+        log: its log file, if it has one.
+    """
+
+    name: str
+    namesrv: str
+    address: str
+    metrics: str
+    log: Path | None = None
+
+    def start_again(self) -> None:
+        """Start it after `stop` or `kill`."""
+        self.__enter__()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and text of a page of the metrics port; 0 if it does not answer."""
+        try:
+            with urllib.request.urlopen(self.metrics + path, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    @property
+    def conditions(self) -> set[str]:
+        """The names of its conditions, by its metrics."""
+        return set(_CONDITION.findall(self.get("/metrics")[1]))
+
+    def said_all(self) -> str:
+        """Return all lines of its log, those on stderr too."""
+        return self.said() + (self.log.read_text() if self.log is not None and self.log.is_file() else "")
+
+
+class FieldBroker(FieldServer):
     """A broker of the field: can be stopped, killed, frozen and started again."""
+
+    log: Path
 
     def __init__(self, name: str, namesrv: str, folder: Path, settings: Mapping[str, object]) -> None:
         home = scratch(name)
         self.name = name
+        self.namesrv = namesrv
         self.folder = folder
         self.store = folder / "small" / "store"
         self.log = folder / "log" / "broker.log"
@@ -120,29 +163,6 @@ class FieldBroker(Child):
         limit = ["prlimit", f"--nofile={FILES}:{FILES}"]
         super().__init__(home, [*limit, *command, *more], PYTHONPATH=str(REPOSITORY))
 
-    def start_again(self) -> None:
-        """Start it after `stop` or `kill`."""
-        self.__enter__()
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Return status and text of a page of the metrics port; 0 if it does not answer."""
-        try:
-            with urllib.request.urlopen(self.metrics + path, timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError as error:
-            return 0, str(error)
-
-    @property
-    def conditions(self) -> set[str]:
-        """The names of its conditions, by its metrics."""
-        return set(_CONDITION.findall(self.get("/metrics")[1]))
-
-    def said_all(self) -> str:
-        """Return all lines of its log, those on stderr too."""
-        return self.said() + (self.log.read_text() if self.log.is_file() else "")
-
     def _wait_ready(self) -> None:
         self.wait_for("boot success")
 
@@ -155,6 +175,7 @@ class Field:
         names: the two name servers.
         disks: of the brokers, by their names.
         vouching: who signs certificates.
+        others: servers of single causes, by their names.
         below: the disk with the image of the disk that has the log of broker-d.
         etcd: of the group; None before the group starts.
     """
@@ -164,6 +185,7 @@ class Field:
         self._stack = ExitStack()
         self.disks: dict[str, SmallDisk] = {}
         self.more: dict[str, FieldBroker] = {}
+        self.others: dict[str, FieldServer] = {}
         self.etcd: LiveEtcd | None = None
 
     def __enter__(self) -> Self:
@@ -249,6 +271,15 @@ class Field:
         first = {"broker-a": self.a, "slave-a": self.slave, "broker-b": self.b, "broker-c": self.c}
         return first | self.more
 
+    def add(self, server: FieldServer) -> None:
+        """Start a server that only one cause needs."""
+        self.others[server.name] = self._stack.enter_context(server)
+
+    @property
+    def watched(self) -> dict[str, FieldServer]:
+        """All servers that show conditions."""
+        return {**self.brokers, **self.others}
+
     @property
     def servers(self) -> dict[str, Child]:
         """All processes that a service manager would start."""
@@ -301,11 +332,11 @@ class Field:
         assert program == "sparrowmq", command
         return self.run(*[each for word in words for each in sorted(glob(word)) or [word]], answer="y\n")
 
-    def doctor(self) -> tuple[int, list[Remedy]]:
-        """Return the exit status of doctor, and what is wrong."""
+    def doctor(self, namesrv: str = "") -> tuple[int, list[Remedy]]:
+        """Return the exit status of doctor, and what is wrong; by default at the name servers of the field."""
         environment = {**os.environ, "ROCKETMQ_ACCESS_KEY": ADMIN[0], "ROCKETMQ_SECRET_KEY": ADMIN[1]}
         environment["PYTHONPATH"] = str(REPOSITORY)
-        command = [sys.executable, "-m", "sparrowmq", "doctor", "-n", self.namesrv, "-o", "json"]
+        command = [sys.executable, "-m", "sparrowmq", "doctor", "-n", namesrv or self.namesrv, "-o", "json"]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
@@ -319,15 +350,18 @@ class Field:
 
     # What shows -----------------------------------------------------------------------------------------------------
 
-    def shown(self, kind: str, broker: FieldBroker) -> Remedy:
+    def shown(self, kind: str, broker: FieldServer) -> Remedy:
         """Return what doctor says about a condition, once it shows in every place."""
         until(lambda: kind in broker.conditions, SEEN_S, f"{broker.name} does not show {kind}")
         status, text = broker.get("/readyz")
         assert f"{kind}: " in text and (status == 503 or not BY_NAME[kind].is_unready), text
-        assert f"{kind}: " in broker.said_all(), f"the log does not name {kind}"
+        said = re.findall(rf"condition {kind}: (.*)\. What to do: (.*)", broker.said_all())
+        assert said, f"the log does not name {kind}"
+        if not broker.namesrv:
+            return Remedy(*said[-1])
         deadline = time.monotonic() + SEEN_S
         while True:  # a full disk has room for a moment now and then
-            status, wrong = self.doctor()
+            status, wrong = self.doctor(broker.namesrv)
             found = said_of(kind, broker, wrong)
             if status == 1 and found is not None:
                 return found
@@ -344,7 +378,7 @@ class Field:
         assert (status, wrong) == (0, []), wrong
 
 
-def said_of(kind: str, broker: FieldBroker, wrong: Sequence[Remedy]) -> Remedy | None:
+def said_of(kind: str, broker: FieldServer, wrong: Sequence[Remedy]) -> Remedy | None:
     """Return what doctor says about a condition of a broker; None if it does not name it."""
     for each in wrong:
         # Without a name server doctor finds no broker.

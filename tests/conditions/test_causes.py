@@ -9,6 +9,7 @@ import pytest
 
 from tests.conditions.causes import CAUSES, Cause
 from tests.conditions.field import Field
+from tests.conditions.other_causes import OTHERS
 from tests.crash.not_here import skipped_without
 
 # The others are slow together: each takes some seconds, and some of them a minute.
@@ -59,7 +60,7 @@ def fields(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fields]:
     "cause",
     [
         pytest.param(each, id=each.name, marks=() if each.name in IN_EVERY_RUN else pytest.mark.slow)
-        for each in CAUSES
+        for each in [*CAUSES, *OTHERS]
     ],
 )
 def test_it_shows_everywhere_and_its_remedy_ends_it(fields: Fields, cause: Cause) -> None:
@@ -68,7 +69,7 @@ def test_it_shows_everywhere_and_its_remedy_ends_it(fields: Fields, cause: Cause
         course = cause.run(field)
         with skipped_without(cause.needs):
             next(course)
-        broker = field.brokers[cause.where]
+        broker = field.watched[cause.where]
         remedy, process = field.shown(cause.kind, broker), broker.pid
         with pytest.raises(StopIteration):
             course.send(remedy)
