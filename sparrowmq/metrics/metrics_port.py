@@ -81,6 +81,11 @@ class MetricsPort:
         self._exporter = exporter
         self._one_at_a_time = asyncio.Lock()
         declare_build(figures)
+        figures.gauge(
+            "sparrowmq_time_seconds",
+            "time of day by the clock of this machine",
+            lambda: clock.now_ms() / 1000,
+        )
         pauses = Pauses(figures)
         self.tasks: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {"pauses": pauses.run}
         if door is not None:

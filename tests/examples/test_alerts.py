@@ -76,6 +76,7 @@ AGE = at(
 DEAD = at("rocketmq_send_to_dlq_messages_total", labels=BROKER + ', consumer_group="g", is_system="false"')
 FOLDER = at("sparrowmq_disk_used_ratio", labels=NAMESRV + ', files="kv", folder="/kv"')
 OF_BROKER = at("sparrowmq_disk_used_ratio", labels=BROKER + ', instance="b", files="index", folder="/i"')
+TIME = at("sparrowmq_time_seconds", labels='job="rocketmq", instance="b"')
 STARTED = at("process_start_time_seconds", labels='job="rocketmq", instance="b"')
 FLUSH = at("rocketmq_storage_flush_behind_bytes")
 PORT = BROKER + ', instance="b"'
@@ -163,6 +164,15 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "SendsAreSlow": [quantile(BUCKET, "300", "1000", NODE)],
     "DiskIsSlow": [Case({FLUSH: "70000000x400"}, {FLUSH: "60000000x400"}, LABELS, 90)],
     "LoopIsLate": [quantile(LATE, "0.1", "1", {"instance": "b"})],
+    "ClockIsOff": [
+        Case(
+            {TIME: f"{sign}100+10x400"},
+            {TIME: f"{sign}50+10x400"},
+            {"job": "rocketmq", "instance": "b"},
+            90,
+        )
+        for sign in ("", "-")
+    ],
     "ConnectionsNearLimit": [
         Case(OPEN | {CONNECTIONS: "91x400"}, OPEN | {CONNECTIONS: "89x400"}, LABELS | {"instance": "b"})
     ],
