@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.metrics.condition_kinds import KINDS
 from tests.conditions.causes import CAUSES, Cause
 from tests.conditions.field import Field
 from tests.conditions.other_causes import OTHERS
+from tests.conditions.other_places import OtherPlaces
 from tests.crash.not_here import skipped_without
+from tests.examples.live_prometheus import needs_prometheus
 
 # The others are slow together: each takes some seconds, and some of them a minute.
 IN_EVERY_RUN = {
@@ -30,6 +33,7 @@ class Fields:
         self._folder = folder
         self._number = 0
         self._field: Field | None = None
+        self.places = OtherPlaces()
 
     def get(self) -> Field:
         if self._field is None:
@@ -71,6 +75,7 @@ def test_it_shows_everywhere_and_its_remedy_ends_it(fields: Fields, cause: Cause
             next(course)
         broker = field.watched[cause.where]
         remedy, process = field.shown(cause.kind, broker), broker.pid
+        fields.places.see(cause.kind, broker)
         with pytest.raises(StopIteration):
             course.send(remedy)
         field.quiet()
@@ -82,3 +87,15 @@ def test_it_shows_everywhere_and_its_remedy_ends_it(fields: Fields, cause: Cause
     except BaseException:
         fields.drop()
         raise
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_each_of_these_causes_raised_its_alert(fields: Fields, tmp_path: Path) -> None:
+    assert fields.places.without_alert(tmp_path) == []
+
+
+def test_every_condition_has_a_cause_here_or_a_test_of_its_own() -> None:
+    assert {kind.name for kind in KINDS} - {each.kind for each in [*CAUSES, *OTHERS]} == {
+        "client_certificate"
+    }

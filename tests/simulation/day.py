@@ -34,7 +34,7 @@ from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.store.store_settings import Flush
 from tests.conditions.light_traffic import LightTraffic
 from tests.simulation.files import ROOT
-from tests.simulation.past_alerts import SCRAPE_S, Past, Wanted, pasts
+from tests.simulation.past_alerts import SCRAPE_S, Past, Wanted, labelled, pasts
 from tests.simulation.world import BEGIN_MS, Host, Process, SimClock, World, this_process
 
 _PORT: Final = 10911
@@ -209,14 +209,10 @@ class Day:
     async def _scrape(self, target: str, job: str) -> None:
         at = self.world.begin_ms / 1000 + self.world.scheduler.now
         status, text = await _get(target, "/metrics")
-        labels = f'job="{job}",instance="{target}"'
-        self._sink.write(f"up{{{labels}}} {int(status == 200)} {at:.3f}\n")
-        for line in text.splitlines() if status == 200 else ():
-            series, _, value = line.rpartition(" ")
-            name, _, own = series.rstrip("}").partition("{")
-            everything = f"{labels},{own}" if own else labels
-            if self._is_wanted(name, everything):
-                self._sink.write(f"{name}{{{everything}}} {value} {at:.3f}\n")
+        page = f"up {int(status == 200)}\n{text if status == 200 else ''}"
+        for name, labels, rest in labelled(page, job, target, at):
+            if self._is_wanted(name, labels):
+                self._sink.write(f"{name}{{{labels}}} {rest}\n")
         self.counts["scrapes"] += 1
 
     # Clients ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -78,6 +79,16 @@ class Wanted:
             )
             for matchers in self._selectors[name]
         )
+
+
+def labelled(page: str, job: str, instance: str, at: float) -> Iterator[tuple[str, str, str]]:
+    """Yield name, labels, and value with time of each sample that a Prometheus takes of a page of metrics."""
+    labels = f'job="{job}",instance="{instance}"'
+    for line in page.splitlines():
+        if not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            name, _, own = series.rstrip("}").partition("{")
+            yield name, f"{labels},{own}" if own else labels, f"{value} {at:.3f}"
 
 
 def pasts(metrics: Path, begin: float, hours: float) -> list[Past]:
