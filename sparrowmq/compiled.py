@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-# A message's way: socket, frame, dispatch, handler, log, queue, and back.
+# A message's way: socket, frame, dispatch, handler, log, queue, and back; and the frames of HTTP/2.
 MODULES: Final = (
     "sparrowmq.loop.watermark",
     "sparrowmq.loop.turn",
@@ -68,6 +68,21 @@ MODULES: Final = (
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.quotas",
     "sparrowmq.remoting.request_dispatch",
+    "sparrowmq.http2.stream_states",
+    "sparrowmq.http2.streams",
+    "sparrowmq.http2.allowance",
+    "sparrowmq.http2.frames",
+    "sparrowmq.http2.header_blocks",
+    "sparrowmq.http2.request_headers",
+    "sparrowmq.http2.response_headers",
+    "sparrowmq.http2.output",
+    "sparrowmq.http2.connection",
+    "sparrowmq.http2.grpc_wire",
+    "sparrowmq.http2.calls",
+    "sparrowmq.http2.plain_answer",
+    "sparrowmq.http2.session",
+    "sparrowmq.grpc.caller",
+    "sparrowmq.grpc.message_in",
     "sparrowmq.client.message_ids",
     "sparrowmq.client.sending.window",
     "sparrowmq.client.sending.gathering",
