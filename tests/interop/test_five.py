@@ -51,6 +51,7 @@ EXPECTED = {
     "sends_batches": ["b0", "b1", "b2"],
 }
 IS_ASKED = ["good", "bad"]
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Java lives some seconds here
 SOON: dict[str, Any] = {
     "transaction_timeout_ms": 1000,
     "transaction_interval_ms": 1000,
@@ -70,7 +71,7 @@ async def check(client: str, task: str, address: str, home: Path, **account: str
         env={
             "HOME": str(home),
             "PATH": os.environ["PATH"],
-            "JAVA_TOOL_OPTIONS": f"-Duser.home={home}",
+            "JAVA_TOOL_OPTIONS": f"-Duser.home={home} {QUICK}",
             **account,
         },
     )
