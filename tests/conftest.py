@@ -2,7 +2,7 @@
 
 `./run test` has more workers than processors (ADR 0008). A file's tests stay together in one of them, so that what a
 module's fixture starts is started once, and so do the files that share a session's fixture. What takes longest begins
-first, or the other workers would wait for it at the end.
+first, or the other workers would wait for it at the end. Workers beyond the fourth only run what mostly waits.
 On CI a skipped test is an error unless its reason says what that machine really lacks.
 """
 
@@ -134,6 +134,19 @@ LONGEST_FIRST = [
     "tests/tools/test_mutants.py",
     "tests/interop/test_spark_source.py",
 ]
+# What mostly waits for limits, disks and other programs, and uses less than a third of a processor.
+WAITING = {
+    "tests/broker/test_election.py",
+    "tests/conditions/test_causes.py",
+    "tests/conditions/test_game_day.py",
+    "tests/crash/test_failover.py",
+    "tests/crash/test_operations.py",
+    "tests/crash/test_pop_fire.py",
+    "tests/crash/test_rounds.py",
+    "tests/interop/test_five.py",
+    "tests/interop/test_transactions.py",
+}
+WORKERS = 4  # which run anything; ./run test --all has more
 LONGEST_SHOWN = 30
 GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 
@@ -141,7 +154,11 @@ GROUPS: pytest.StashKey[Groups] = pytest.StashKey()
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives each worker group after group of tests, in the order in which they were collected.
 
+    Each worker first takes groups of its kind: the first four what computes, the others what waits. The first four
+    end with what is left, and the others end.
+
     Attributes:
+        for_waiting: the workers that take only what waits. One that replaces a worker that died takes anything.
         took_s: how long the tests of each group took, without their fixtures.
         ended_s: when each worker ended its last test.
     """
@@ -149,11 +166,35 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self.for_waiting: set[WorkerController] = set()
         self.took_s: defaultdict[str, float] = defaultdict(float)
         self.ended_s: dict[str, float] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def schedule(self) -> None:
+        if self.collection is None:
+            self.for_waiting = set(self.nodes[WORKERS:])
+        super().schedule()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        group = self._next(node)
+        if group is not None:
+            self.workqueue.move_to_end(group, last=False)
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self.workqueue and not node.shutting_down and self._next(node) is None:
+            node.shutdown()  # once it has run what it has
+        else:
+            super()._reschedule(node)
+
+    def _next(self, node: WorkerController) -> str | None:
+        """Return the next group for a worker; None if none is left that it takes."""
+        waits = node in self.for_waiting
+        fitting = (group for group in self.workqueue if is_waiting(group) == waits)
+        return next(fitting, None if waits else next(iter(self.workqueue), None))
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         self.took_s[group_of(self.registered_collections[node][item_index])] += duration
@@ -223,6 +264,10 @@ def group_of(nodeid: str) -> str:
     if file in APART:
         return nodeid
     return next((group for place, group in TOGETHER.items() if f"{file}/".startswith(f"{place}/")), file)
+
+
+def is_waiting(group: str) -> bool:
+    return group.partition("::")[0] in WAITING
 
 
 def rank(group: str) -> int:

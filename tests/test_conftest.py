@@ -1,8 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import APART, LONGEST_FIRST, TOGETHER, group_of, rank
+from tests.conftest import APART, LONGEST_FIRST, TOGETHER, WAITING, group_of, rank
 
 SKIPPING = """
 import pytest
@@ -99,9 +100,26 @@ def test_a_run_in_workers_shows_how_they_shared_the_tests(run, request):
         result.stdout.no_fnmatch_line("idle at the end*")
 
 
+@pytest.mark.parametrize("waiting", [min(WAITING), "tests/test_other.py"])
+def test_what_waits_has_a_worker_that_takes_nothing_else(pytester: pytest.Pytester, waiting: str):
+    conftest = Path(__file__).with_name("conftest.py").read_text()
+    pytester.makeconftest(conftest.replace("WORKERS = 4", "WORKERS = 1"))
+    for name in ("test_first.py", waiting, "test_last.py"):
+        (pytester.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (pytester.path / name).write_text("".join(f"def test_{number}(): ...\n" for number in range(3)))
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v", "-n", "2")
+    result.assert_outcomes(passed=9)
+    files: dict[str, set[str]] = {}
+    for worker, file in re.findall(r"\[(gw\d)\].* PASSED (\S+)::", result.stdout.str()):
+        files.setdefault(worker, set()).add(file)
+    computing = {"test_first.py", "test_last.py"}
+    several = [computing, {waiting}] if waiting in WAITING else [computing | {waiting}]
+    assert sorted(files.values(), key=len) == sorted(several, key=len)
+
+
 def test_every_file_that_is_ordered_exists():
     root = Path(__file__).parents[1]
-    for name in {*APART, *TOGETHER, *LONGEST_FIRST} - set(TOGETHER.values()):
+    for name in {*APART, *TOGETHER, *LONGEST_FIRST, *WAITING} - set(TOGETHER.values()):
         assert (root / name).exists(), name
 
 
