@@ -160,11 +160,12 @@ class Admin(Puppet, JavaProcess):
 
     Args:
         survives: commands that end their process, which have an answer then; Java 24 and later cannot do it.
+        version: of the tool.
     """
 
-    def __init__(self, survives: bool = False) -> None:
+    def __init__(self, survives: bool = False, version: str = VERSION) -> None:
         jvm = [*SMALL_HEAP, *(["-Djava.security.manager=allow"] if survives else [])]
-        JavaProcess.__init__(self, server_jars(VERSION), jvm, [str(HERE / "java" / "Admin.java")])
+        JavaProcess.__init__(self, server_jars(version), jvm, [str(HERE / "java" / "Admin.java")])
 
     def sign(self, access_key: str, secret_key: str) -> None:
         """From the next command on, as each reads this file."""

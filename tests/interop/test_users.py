@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +19,11 @@ from sparrowmq.protocol.codes import RequestCode
 from tests.broker.grpc_port import attacks
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 from tests.grpc.scripted import named, outgoing
-from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
+from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.servers import OURS, SETTINGS, OurBroker, OurNamesrv, Target
 from tests.interop.test_access import AUTH_OF_5
 from tests.interop.test_asked_consumers import wait_until
+from tests.interop.test_mqadmin import Admin
 from tests.interop.wire import Wire
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -69,51 +69,61 @@ def broker(side: str, folder: Path) -> Iterator[Target]:
         apaches.kill()
 
 
-def javas_tool(words: list[str], home: Path) -> str:
-    """Run Java's tool. It reads the keys below its ROCKETMQ_HOME, which its -D option names."""
-    done: subprocess.CompletedProcess[str] = mqadmin(
-        VERSION, *words, jvm=[f"-Drocketmq.home.dir={home}", "-XX:TieredStopAtLevel=1"], limit_s=120
-    )
-    return done.stdout + done.stderr
+@contextmanager
+def javas_tool() -> Iterator[Callable[[list[str]], str]]:
+    """Java's tool, which reads its keys below its ROCKETMQ_HOME. One process runs all commands."""
+    with Admin(version=VERSION) as admin:
+        (admin.home / "conf" / "tools.yml").write_text(KEYS)
+
+        def run_tool(words: list[str]) -> str:
+            answer = admin.call(*words)
+            return str(answer["out"] + answer["err"])
+
+        yield run_tool
 
 
-def our_tool(words: list[str], home: Path) -> str:
-    out, err = io.StringIO(), io.StringIO()
+@contextmanager
+def our_tool(home: Path) -> Iterator[Callable[[list[str]], str]]:
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "tools.yml").write_text(KEYS)
+
+    def run_tool(words: list[str]) -> str:
+        out, err = io.StringIO(), io.StringIO()
+        run(words, out, err)
+        return out.getvalue() + err.getvalue()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROCKETMQ_HOME", str(home))
-        run(words, out, err)
-    return out.getvalue() + err.getvalue()
+        yield run_tool
 
 
 def said(side: str, tool: str, folder: Path) -> dict[str, list[str]]:
     """By command, the lines of its answer."""
-    (folder / "conf").mkdir(parents=True)
-    (folder / "conf" / "tools.yml").write_text(KEYS)
     answers = {}
-    run_tool = our_tool if tool == "ours" else javas_tool
-    with broker(side, folder) as target:
+    started = our_tool(folder / "home") if tool == "ours" else javas_tool()
+    with broker(side, folder) as target, started as run_tool:
         for number, line in enumerate(SCRIPT):
             words = [*line.format(broker=target.broker).split(), "-n", target.namesrv]
-            text = run_tool(words, folder)
+            text = run_tool(words)
             text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
             # 5.4.0 writes how it reads its logging configuration.
             lines = [each for each in text.splitlines() if each and "|-" not in each]
             answers[f"{number} {line}"] = lines
-        answers["signed searches"] = searches(run_tool, folder, target)
+        answers["signed searches"] = searches(run_tool, target)
     return answers
 
 
-def searches(run_tool: Callable[[list[str], Path], str], folder: Path, target: Target) -> list[str]:
+def searches(run_tool: Callable[[list[str]], str], target: Target) -> list[str]:
     """Send a message with a key, and search for it by key and by id. Returns for each whether it was found."""
 
     def ids(*words: str) -> list[str]:
-        return re.findall(r"\b[0-9A-F]{32,}\b", run_tool([*words, "-n", target.namesrv], folder))
+        return re.findall(r"\b[0-9A-F]{32,}\b", run_tool([*words, "-n", target.namesrv]))
 
-    run_tool(["updateTopic", "-b", target.broker, "-t", "orders", "-r", "1", "-w", "1"], folder)
+    run_tool(["updateTopic", "-b", target.broker, "-t", "orders", "-r", "1", "-w", "1"])
     (sent,) = ids("sendMessage", "-t", "orders", "-p", "paid", "-k", "one")
     by_key = ["queryMsgByKey", "-t", "orders", "-k", "one"]
     wait_until(
-        lambda: sent in ids(*by_key), lambda: run_tool(by_key, folder)
+        lambda: sent in ids(*by_key), lambda: run_tool(by_key)
     )  # Apache's index is written a little later
     found = ids("queryMsgByUniqueKey", "-t", "orders", "-i", sent)
     return ["by key", "by id" if sent in found else "not by id"]

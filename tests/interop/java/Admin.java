@@ -1,6 +1,8 @@
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Scanner;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -73,10 +75,15 @@ public class Admin {
         }
     }
 
-    static class Tool extends MQAdminStartup {
-        static void run(String[] words) {
-            subCommandList.clear(); // commands keep what they opened; main0 makes new ones
-            main0(words, null);
+    static class Tool {
+        static void run(String[] words) throws IllegalAccessException {
+            for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+                if (field.getType() == List.class) { // 4.9 and 5.4 name it differently
+                    field.setAccessible(true);
+                    ((List<?>) field.get(null)).clear(); // commands keep what they opened; main0 makes new ones
+                }
+            }
+            MQAdminStartup.main0(words, null);
         }
     }
 
