@@ -96,7 +96,7 @@ class InSync:
     def reported(self, member: int, end: int) -> None:
         """Note that a member has the log up to `end`."""
         mark, _ = self._joining.get(member, (end + 1, 0.0))
-        if member not in self._ends or end >= mark:
+        if member not in self._ends or end >= mark or self._comes_near(member, end):
             self._changed.set()
         self._ends[member] = end
         self._advance()
@@ -218,10 +218,9 @@ class InSync:
 
     def _wanted(self) -> set[int] | None:
         """Return the members to report to etcd; None if there is nothing to report."""
+        following = self._following()
         if not self.is_settled:
-            following = self._following({self._me})
             return following if self._may_settle(following) else None
-        following = self._following(self.members)
         return following if following != self.members or self._named else None
 
     def _may_settle(self, following: set[int]) -> bool:
@@ -233,16 +232,26 @@ class InSync:
         coming = {member for member in self.members - following if member not in self._away}
         return not coming or self._clock.age(self._demanded) >= SETTLE_S
 
-    def _following(self, inside: set[int]) -> set[int]:
-        """Return the members that have what a member in sync must have; those inside had it before."""
-        now, end = self._clock.monotonic(), self.shipped.value
+    @property
+    def _inside(self) -> set[int]:
+        """The members that this master has found to be in sync."""
+        return self.members if self.is_settled else {self._me}
+
+    def _comes_near(self, member: int, end: int) -> bool:
+        """Whether a member whose log ends at `end` is to be waited for from now on."""
+        is_new = member not in self._joining and member not in self._inside
+        return is_new and self.shipped.value - end <= NEAR_BYTES
+
+    def _following(self) -> set[int]:
+        """Return the members that have what a member in sync must have."""
+        inside, now, end = self._inside, self._clock.monotonic(), self.shipped.value
         for member, reached in self._ends.items():
             if reached >= self._end_before or member not in self._caught_up:
                 self._caught_up[member] = now
         self._end_before = end
         late = {m for m, since in self._caught_up.items() if self._clock.age(since) > self._catch_up_s}
-        for member in self._ends.keys() - inside - self._joining.keys():
-            if end - self._ends[member] <= NEAR_BYTES:
+        for member, reached in self._ends.items():
+            if self._comes_near(member, reached):
                 # What is not shipped yet may have been answered, or shown, while this master was alone in sync.
                 self._joining[member] = (self.log_end(), now)
         ready = {m for m, (mark, _) in self._joining.items() if self._ends[m] >= mark}

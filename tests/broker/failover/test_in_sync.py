@@ -165,6 +165,20 @@ async def test_a_slave_that_is_far_behind_is_not_waited_for():
         assert found.replicated.value == 2 * NEAR_BYTES + 1
 
 
+@pytest.mark.guards("InSync.reported: drop self._comes_near(member, end)")
+async def test_slave_is_in_sync_as_soon_as_it_has_come_near():
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(2 * NEAR_BYTES)
+        found.reported(2, 0)
+        await settle()
+        found.reported(2, 2 * NEAR_BYTES - 1)
+        await settle()
+        found.reported(2, 2 * NEAR_BYTES)
+        await settle()
+        assert told.members == [1, 2]
+
+
 async def test_one_whose_connection_ended_is_waited_for_until_etcd_knows_it():
     told, clock = Told(1, 2, 3), ManualClock()
     async with account(told, clock) as found:
