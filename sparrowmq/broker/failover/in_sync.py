@@ -8,8 +8,9 @@
 So the master always waits at least for the members that etcd has in sync, and only one of those can be elected. The
 next master therefore has every message that was acknowledged as replicated, even if clocks are wrong. Etcd may have
 stored a report even if no answer came. So the master also waits for every member that it reported, and repeats the
-report until etcd answers. A master that is alone in sync acknowledges no message as replicated (SLAVE_NOT_AVAILABLE),
-and only it can be elected. A slave that returns must catch up again before it counts.
+report until etcd answers. A master that is alone in sync acknowledges no message as replicated, and only it can be
+elected. A send waits for a slave that is near the end, and gets SLAVE_NOT_AVAILABLE if none is. A slave that returns
+must catch up again before it counts.
 
 A new master begins with the members in sync of the epoch before: each of them has all that was ever acknowledged. It
 acknowledges and shows nothing until it has settled its epoch, so it takes no member's right to lead for nothing:
@@ -108,6 +109,7 @@ class InSync:
         if member in self._named_here:
             self._left.add(member)
         self._changed.set()
+        self._refuse_alone()
 
     def may_come(self, member: int) -> bool:
         """Whether a member may be served: not while etcd has it in sync through a connection that ended.
@@ -145,9 +147,7 @@ class InSync:
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Return why a wait for the other members is useless; None if it is not."""
         self.demand()
-        if len(self._electable) > 1:
-            return None
-        return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, "no other member is in sync", 0)
+        return _no_other() if self.is_alone else None
 
     async def run(self) -> None:
         """Update the members in sync until another broker is the master."""
@@ -281,6 +281,14 @@ class InSync:
         self._advance()
         if self.is_settled and not was_settled:
             self.on_settled()
-        if (lacks := self.lacks(0)) is not None:
-            self.replicated.refuse(lacks)  # they would only wait for their timeout
+        self._refuse_alone()
         return True
+
+    def _refuse_alone(self) -> None:
+        """Answer the waiting sends if no other member is to come: they would only wait for their timeout."""
+        if self.is_alone:
+            self.replicated.refuse(_no_other())
+
+
+def _no_other() -> NoSlaveNear:
+    return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, "no other member is in sync", 0)

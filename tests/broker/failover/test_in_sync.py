@@ -165,7 +165,7 @@ async def test_a_slave_that_is_far_behind_is_not_waited_for():
         assert found.replicated.value == 2 * NEAR_BYTES + 1
 
 
-@pytest.mark.guards("InSync.reported: drop self._comes_near(member, end)")
+@pytest.mark.guards("InSync.reported: self._comes_near(member, end) -> False")
 async def test_slave_is_in_sync_as_soon_as_it_has_come_near():
     told, clock = Told(1), ManualClock()
     async with account(told, clock) as found:
@@ -259,7 +259,7 @@ async def test_one_that_comes_again_at_once_has_to_prove_itself():
         found.left(2)
         found.reported(2, 60)
         await settle()
-        assert told.members == [1] and found.lacks(100) is not None
+        assert told.members == [1] and found.members == {1}
         found.reported(2, 100)
         await settle()
         assert told.members == [1, 2] and found.lacks(100) is None
@@ -296,6 +296,34 @@ async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_mor
         found.left(2)
         with pytest.raises(NoSlaveNear, match="no other member is in sync"):
             await waits
+
+
+@pytest.mark.guards("InSync.lacks: self.is_alone -> len(self._electable) < 2")
+async def test_send_waits_for_a_slave_that_is_about_to_be_in_sync() -> None:
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 50)
+        await settle()
+        assert told.members == [1] and found.lacks(100) is None
+        waits = asyncio.ensure_future(found.replicated.reached(100))
+        found.reported(2, 100)
+        assert await asyncio.wait_for(waits, 5) == 100
+        assert told.members == [1, 2]
+
+
+@pytest.mark.guards("InSync.left: drop self._refuse_alone()")
+async def test_send_is_answered_at_once_when_the_slave_leaves_that_was_about_to_be_in_sync() -> None:
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 50)
+        await settle()
+        waits = asyncio.ensure_future(found.replicated.reached(100))
+        await settle()
+        found.left(2)
+        with pytest.raises(NoSlaveNear, match="no other member is in sync"):
+            await asyncio.wait_for(waits, 5)
 
 
 @pytest.mark.guards("InSync._advance: false not self._holds()")
