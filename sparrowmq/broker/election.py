@@ -294,14 +294,14 @@ class Member:
             await lease.end()
             return
         try:
-            await self._lead(lease, state, found.state.away if found.state else frozenset())
+            await self._lead(lease, state, found.expected)
         except StoreFailed:
             await lease.end()
             raise
         except (SparrowError, OSError) as error:
             await self._give_up(lease, error)
 
-    async def _lead(self, lease: Lease, state: GroupState, away: frozenset[int]) -> None:
+    async def _lead(self, lease: Lease, state: GroupState, expected: frozenset[int]) -> None:
         settings = self.settings
         self._own.doubt = ""
         self._own.save(state.epoch, state.line)
@@ -315,7 +315,7 @@ class Member:
             self._clock,
             settings.catch_up_ms / 1000,
             lambda: lease.is_valid,
-            away,
+            expected,
         )
         term = replace(
             self._term,

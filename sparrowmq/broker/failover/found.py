@@ -22,6 +22,16 @@ class Found(NamedTuple):
     state_version: int = 0
     others: tuple[Present, ...] = ()
 
+    @property
+    def expected(self) -> frozenset[int]:
+        """The members that should follow the next master soon: those in sync and those that run.
+
+        A master that died may still be among those that run, so it is left out.
+        """
+        if self.state is None:
+            return frozenset()
+        return frozenset((*self.state.in_sync, *(each.member for each in self.others))) - self.state.away
+
 
 def found_in(kept: Mapping[str, Kept], keys: str, me: int) -> Found:
     """Return what these keys say; `keys` is the beginning of their names. Raises: EtcdFailed, they are not ours."""

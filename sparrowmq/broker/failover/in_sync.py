@@ -18,6 +18,7 @@ acknowledges and shows nothing until it has settled its epoch, so it takes no me
     all of these members follow, or a send or read waits and those that should come have come
                                     the master settles: it reports to etcd the members that follow
     one of them does not come       the master settles without it, SETTLE_S after the first send or read
+    none of them comes              ... and as long it waits for any other member that runs or is connected
 
 Source: the idea of AutoSwitchHAService's SyncStateSet, Java 5.3, with allAckInSyncStateSet.
 """
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -50,7 +51,7 @@ class InSync:
         me: the master's own id among the members.
         commit: writes to etcd and returns the new state; None if another broker is the master. Raises: EtcdFailed.
         holds: whether no other broker can be the master now.
-        away: members that will not come soon, such as a master that died.
+        expected: members that should follow soon: those in sync and those that run, but not a master that died.
     Attributes:
         members: the members in sync, as etcd has them.
         replicated: the offset up to which all members in sync have the log; they are at least two, with the master.
@@ -68,7 +69,7 @@ class InSync:
         clock: Clock,
         catch_up_s: float,
         holds: Callable[[], bool],
-        away: Container[int] = (),
+        expected: frozenset[int] = frozenset(),
     ) -> None:
         self.members = set(state.in_sync)
         self.replicated = Watermark()
@@ -84,7 +85,7 @@ class InSync:
         self._clock = clock
         self._catch_up_s = catch_up_s
         self._holds = holds
-        self._away = away
+        self._expected = expected
         self._demanded: float | None = None  # when the first send or read waited for a settled epoch
         self._ends: dict[int, int] = {}  # the log's end at each connected member
         self._joining: dict[int, tuple[int, float]] = {}  # the offset to reach, and since when
@@ -229,7 +230,10 @@ class InSync:
             return True
         if self._demanded is None:
             return False
-        coming = {member for member in self.members - following if member not in self._away}
+        if following == {self._me}:  # alone: any follower is worth the wait
+            coming = (self._expected | self._ends.keys()) - following
+        else:
+            coming = (self._expected & self.members) - following
         return not coming or self._clock.age(self._demanded) >= SETTLE_S
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.broker.failover.etcd_client import Kept
 from sparrowmq.broker.failover.found import Found, found_in
-from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.group_state import GroupState, Leader, handed_over
 from sparrowmq.broker.failover.member_presence import Present
 from sparrowmq.errors import EtcdFailed
 
@@ -28,6 +28,17 @@ def test_all_keys_are_found_but_our_own_presence_and_others_are_passed_over() ->
     }
     assert found_in(kept, "/g/", 2) == Found(LEADER, 5, STATE, 6, (present(1),))
     assert found_in({}, "/g/", 2) == Found(None, 0, None, 0, ())
+
+
+@pytest.mark.guards(
+    "Found.expected: self.state.away -> frozenset()",
+    "Found.expected: (each.member for each in self.others) -> ()",
+)
+def test_members_in_sync_and_those_that_run_are_expected_but_not_the_master_that_died() -> None:
+    found = Found(None, 0, STATE, 6, (present(1), present(3)))
+    assert found.expected == {2, 3}
+    assert found._replace(state=handed_over(STATE, 2, stays=True)).expected == {1, 2, 3}
+    assert Found(others=(present(3),)).expected == frozenset()
 
 
 @pytest.mark.parametrize("key", ["leader", "state"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -49,11 +49,12 @@ class Told:
 
 @asynccontextmanager
 async def account(
-    told: Told, clock: ManualClock, lease_s: float = 1000, away: Container[int] = ()
+    told: Told, clock: ManualClock, lease_s: float = 1000, expected: frozenset[int] | None = None
 ) -> AsyncIterator[InSync]:
-    found = InSync(
-        1, told.state, told.commit, clock, CATCH_UP_S, lambda: not clock.monotonic() > lease_s, away
-    )
+    """Run the account; by default all members in sync are expected."""
+    expected = frozenset(told.members) if expected is None else expected
+    holds = lambda: not clock.monotonic() > lease_s  # noqa: E731
+    found = InSync(1, told.state, told.commit, clock, CATCH_UP_S, holds, expected)
     task = asyncio.ensure_future(found.run())
     yield found
     task.cancel()
@@ -409,11 +410,49 @@ async def test_without_a_send_or_a_read_all_members_keep_their_right_to_lead() -
 
 async def test_nobody_waits_for_a_master_that_died() -> None:
     told, clock = unsettled(Told(1, 2, 3)), ManualClock()
-    async with account(told, clock, away={3}) as found:
+    async with account(told, clock, expected=frozenset({2})) as found:
         found.shipped.advance(100)
         found.reported(2, 100)
         await settle()
         assert told.count == 0
+        found.demand()
+        await settle()
+        assert told.members == [1, 2]
+
+
+@pytest.mark.guards("InSync._may_settle: false following == {self._me}")
+async def test_a_new_master_waits_for_a_member_that_runs_before_it_is_alone_in_sync() -> None:
+    told, clock = unsettled(Told(1, 2)), ManualClock()
+    async with account(told, clock, expected=frozenset({3})) as found:  # 2 was the master, and died
+        found.shipped.advance(100)
+        found.demand()
+        await clock.advance(SETTLE_S - 0.5)
+        assert told.count == 0
+        found.reported(3, 100)
+        await settle()
+        assert (told.members, told.count) == ([1, 3], 1)
+
+
+@pytest.mark.guards("InSync._may_settle: self._expected | self._ends.keys() -> self._expected")
+async def test_a_new_master_does_not_settle_alone_while_a_member_is_connected() -> None:
+    told, clock = unsettled(Told(1, 2)), ManualClock()
+    async with account(told, clock, expected=frozenset()) as found:
+        found.shipped.advance(2 * NEAR_BYTES)
+        found.reported(2, 0)
+        found.demand()
+        await settle()
+        assert told.count == 0
+        found.reported(2, 2 * NEAR_BYTES)
+        await settle()
+        assert (told.members, told.count) == ([1, 2], 1)
+
+
+@pytest.mark.guards("InSync._may_settle: true following == {self._me}")
+async def test_a_master_with_a_follower_does_not_wait_for_members_that_were_out_of_sync() -> None:
+    told, clock = unsettled(Told(1, 2, 3)), ManualClock()
+    async with account(told, clock, expected=frozenset({2, 4})) as found:  # 3 was the master, and died
+        found.shipped.advance(100)
+        found.reported(2, 100)
         found.demand()
         await settle()
         assert told.members == [1, 2]
