@@ -3,6 +3,7 @@
 sends refused         as by a slave, so our clients wait and try again
 drained               large batches that have begun are stored, the others in their line are refused as sends are
                       all members in sync have the log up to its end, so all sends before are answered
+                      etcd has every member that was about to be in sync: the successor is not to be alone
 the log ends          offsets, delayed messages and transactions add nothing that the successor would not have
 one change in etcd    there is no leader, and the state names the successor, which other members let go first
 
@@ -41,7 +42,7 @@ def next_master(in_sync: InSync, me: int, wanted: int) -> int:
 async def drained(
     store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock
 ) -> None:
-    """End the log when no batch is stored in part, and all members in sync have it up to its end.
+    """End the log when no batch is stored in part, and all members in sync, or about to be, have it up to its end.
 
     Args:
         settle: writes to the log what is in memory alone.
@@ -58,9 +59,11 @@ async def drained(
         await clock.sleep(_LOOK_S)
     store.dispatch()
     store.flusher.kick()
-    while in_sync.replicated.value < store.end:
+    while in_sync.replicated.value < store.end or in_sync.is_changing:
         if clock.age(begun) > HAND_OVER_S:
-            raise refused(f"the other members do not have the whole log after {HAND_OVER_S:g} s")
+            raise refused(
+                f"the other members do not have the whole log, or etcd does not know it, after {HAND_OVER_S:g} s"
+            )
         await clock.sleep(_LOOK_S)
     store.intake.end_log(LogEnded("the lead is handed over to another member"))
 

@@ -145,6 +145,11 @@ class InSync:
         """Whether no other member is in sync, or about to be: all later members will have the whole log."""
         return len(self._electable) < 2 and not self._joining
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether etcd is about to get other members in sync."""
+        return bool(self._joining or self._named) or self._changed.is_set()
+
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Return why a wait for the other members is useless; None if it is not."""
         self.demand()

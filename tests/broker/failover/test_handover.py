@@ -238,6 +238,30 @@ async def test_lead_stays_while_the_other_members_in_sync_lack_a_part_of_the_log
     assert first.leads and (await members.state()).epoch == 1
 
 
+@pytest.mark.guards("handover.drained: in_sync.is_changing -> False")
+async def test_handover_waits_for_a_member_that_is_about_to_be_in_sync(members: Members) -> None:
+    await members.two_in_sync()
+    first, may_end = members.member(1), asyncio.Event()
+    in_sync = first._in_sync
+    assert in_sync is not None
+    commit = in_sync._commit
+
+    async def late(wanted: GroupState) -> GroupState | None:
+        await may_end.wait()
+        return await commit(wanted)
+
+    in_sync._commit = late
+    await members.start(3)
+    async with asyncio.timeout(20):
+        while not in_sync._named:
+            await asyncio.sleep(0.01)
+    order = asyncio.ensure_future(first._hand_over(2, stays=True))
+    await asyncio.wait({order}, timeout=0.5)
+    assert not order.done()
+    may_end.set()
+    assert await order == 2 and in_sync.members == {1, 2, 3}
+
+
 async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
