@@ -26,7 +26,8 @@ class BrokerNow:
         version: of SparrowMQ; None for Apache's.
         log_end: the end of its log.
         received: messages that it has stored since it began; those of producers alone while it is drained.
-        is_member: whether its group elects the master.
+        member: its number in a group that elects the master; 0 in no such group.
+        in_sync: the members that can be the next master, as the master of a group says.
         waits: whether its sends wait for a slave.
         problems: why it does not do all of its work; empty if it does, or is only drained.
     """
@@ -40,13 +41,19 @@ class BrokerNow:
     log_end: int = 0
     received: int = 0
     is_drained: bool = False
-    is_member: bool = False
+    member: int = 0
+    in_sync: frozenset[int] = frozenset()
     waits: bool = False
     problems: tuple[str, ...] = ()
 
     @property
     def place(self) -> tuple[str, int]:
         return self.broker, self.broker_id
+
+    @property
+    def is_member(self) -> bool:
+        """Whether its group elects the master."""
+        return self.member > 0
 
     @property
     def is_master(self) -> bool:
@@ -129,7 +136,21 @@ def plan_of(
     problems += [
         f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())
     ]
+    problems += out_of_sync(brokers)
     return Plan(_drained_once(steps), tuple(done), tuple(problems), tuple(risks))
+
+
+def out_of_sync(brokers: Sequence[BrokerNow]) -> list[str]:
+    """Return which members of groups are not in sync with a master, in words.
+
+    While one is not, the restart of another one may leave a master that is alone in sync.
+    """
+    in_sync = {each.broker: each.in_sync for each in brokers if each.in_sync}
+    return [
+        f"{each.broker}: member {each.member} is not in sync"
+        for each in brokers
+        if each.is_member and each.member not in in_sync.get(each.broker, ())
+    ]
 
 
 def _drained_once(steps: Sequence[Step]) -> tuple[Step, ...]:

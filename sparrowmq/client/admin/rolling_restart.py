@@ -3,6 +3,7 @@
     a master   drained ── quiet ── restarted ── serves, is followed by its slaves ── undrained ── shown to producers
     a slave                        restarted ── serves, has what the master had
                                    (if sends wait for it, its master is drained before)
+    a member of a group            restarted ── serves, has what the master had ── all members are in sync
 
 Quiet means that producers have had the time to ask for routes (they do so every 30 s), and that no message comes. Sends
 with keys to an ordered topic keep coming, so the wait ends in any case. A client sends again what the stop interrupts.
@@ -30,7 +31,7 @@ from sparrowmq.client.admin.operations.broker_operations import (
 )
 from sparrowmq.client.admin.operations.namesrv_operations import topic_route
 from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
-from sparrowmq.client.admin.restart_plan import BrokerNow, Plan, Step, plan_of
+from sparrowmq.client.admin.restart_plan import BrokerNow, Plan, Step, out_of_sync, plan_of
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.routes import REFRESH_S
 from sparrowmq.errors import ChangeFailed, NotBack, SparrowError
@@ -137,8 +138,7 @@ class RollingRestart:
 
     async def _take(self, step: Step, there: Sequence[BrokerNow], plan: Plan) -> None:
         target = step.target
-        known = {_without_numbers(problem) for problem in plan.problems}
-        await self._until_well(there, known, target)
+        await self._until_well(there, plan, target)
         if step.drains:
             await single_brokers.drain(self._servers, target.broker)
             masters = (each for each in there if each.is_master and each.broker == target.broker)
@@ -152,7 +152,7 @@ class RollingRestart:
             await self._begin(target)
             addresses = {each.address for each in before}
             await self._until_back(target, ends.get(target.broker, 0), addresses)
-        await self._until_well(there, known, target)
+        await self._until_well(there, plan, target)
         if step.undrains:
             await single_brokers.undrain(self._servers, target.broker)
             await self._until_shown(target.broker)
@@ -199,14 +199,17 @@ class RollingRestart:
 
         await self._wait(target, problem)
 
-    async def _until_well(self, there: Sequence[BrokerNow], known: set[str], target: BrokerNow) -> None:
-        """Wait until every broker is there and well. Raises: NotBack."""
+    async def _until_well(self, there: Sequence[BrokerNow], plan: Plan, target: BrokerNow) -> None:
+        """Wait until every broker is there and well, apart from the problems of the plan. Raises: NotBack."""
+        known = {_without_numbers(problem) for problem in plan.problems}
 
         async def problem() -> str:
             now = await self.look()
             found = away_of(there, now)
             found += [f"{each}: {text}" for each in now for text in each.problems]
-            return "; ".join(text for text in found if _without_numbers(text) not in known)
+            found = [text for text in found if _without_numbers(text) not in known]
+            found += [text for text in out_of_sync(now) if text not in plan.problems]
+            return "; ".join(found)
 
         await self._wait(target, problem)
 
@@ -287,7 +290,8 @@ def now_of(
         log_end=int(figures.get("commitLogMaxOffset") or 0),
         received=received_in(figures),
         is_drained=settings.get(DRAINED) == "true",
-        is_member="memberId" in figures,
+        member=int(figures.get("memberId") or 0),
+        in_sync=frozenset(map(int, filter(None, figures.get("inSyncMembers", "").split(",")))),
         waits=settings.get("brokerRole") == "SYNC_MASTER",
         problems=tuple(problems),
     )

@@ -73,8 +73,16 @@ def test_a_master_that_alone_has_a_topic_is_not_drained_and_that_is_a_risk():
     assert len(plan.risks) == 1 and "no other broker has steps" in plan.risks[0]
 
 
+LEADS = replace(A, member=1, in_sync=frozenset({1, 2}))
+
+
+def test_a_member_that_is_not_in_sync_is_a_problem():
+    plan = plan_of([LEADS, replace(A1, member=3), B], {}, since_ms=200)
+    assert plan.problems == ("broker-a: member 3 is not in sync",)
+
+
 def test_an_elected_master_hands_over_by_itself_and_is_not_drained():
-    plan = plan_of([replace(A, is_member=True), replace(A1, is_member=True)], {}, since_ms=200)
+    plan = plan_of([LEADS, replace(A1, member=2)], {}, since_ms=200)
     assert steps(plan) == [("broker-a", 1, "restart"), ("broker-a", 0, "restart")] and not plan.risks
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparrowmq.client.admin.restart_plan import BrokerNow
+from sparrowmq.client.admin.restart_plan import BrokerNow, plan_of
 from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart, away_of, now_of
 from sparrowmq.errors import ChangeFailed, NotBack
 from sparrowmq.loop.clock import SystemClock
@@ -52,7 +52,7 @@ async def test_a_broker_inside_another_program_refuses_and_says_so(admin, rollin
         await run.run(await run.plan(since_ms=2**53))
 
 
-@pytest.mark.guards("RollingRestart._take: drop self._until_well(there, known, target) #1")
+@pytest.mark.guards("RollingRestart._take: drop self._until_well(there, plan, target) #1")
 async def test_no_broker_is_touched_while_another_one_is_away(two, admin, rolling):
     await admin.create_topic("orders")
     asked = []
@@ -71,18 +71,18 @@ async def test_no_broker_is_touched_while_another_one_is_away(two, admin, rollin
 def test_members_of_a_group_are_there_whichever_of_them_leads():
     before = [
         BrokerNow("a", 0, "h:1"),
-        *(BrokerNow("b", number, "h", is_member=True) for number in (0, 2, 3)),
+        *(BrokerNow("b", number, "h", member=number or 1) for number in (0, 2, 3)),
     ]
     led_by_2 = [
         BrokerNow("a", 0, "h:1"),
-        *(BrokerNow("b", number, "h", is_member=True) for number in (0, 1, 3)),
+        *(BrokerNow("b", number, "h", member=number or 2) for number in (0, 1, 3)),
     ]
     assert away_of(before, led_by_2) == []
     assert away_of(before, led_by_2[1:3]) == ["a 0 is away", "b lacks 1 of its members"]
 
 
 async def test_another_member_in_the_place_of_the_restarted_one_is_not_taken_for_it(admin, monkeypatch):
-    first = [BrokerNow("b", 0, "h:1", 1, is_member=True), BrokerNow("b", 2, "h:2", 2, is_member=True)]
+    first = [BrokerNow("b", 0, "h:1", 1, member=1), BrokerNow("b", 2, "h:2", 2, member=2)]
     looks = [
         first,
         [replace(first[1], broker_id=0)],
@@ -97,6 +97,31 @@ async def test_another_member_in_the_place_of_the_restarted_one_is_not_taken_for
     monkeypatch.setattr(run, "look", look)
     await run._until_back(first[0], 0, {"h:1", "h:2"})
     assert told == ["b (master, h:1): it has not begun again"] * 2 and len(looks) == 1
+
+
+@pytest.mark.guards("RollingRestart._until_well: drop out_of_sync(now)")
+async def test_no_member_restarts_before_all_members_are_in_sync(admin, monkeypatch):
+    master = BrokerNow("b", 0, "h:1", 1, member=1, in_sync=frozenset({1, 2, 3}))
+    group = [master, *(BrokerNow("b", number, f"h:{number}", 1, member=number) for number in (2, 3, 4))]
+    looks = [
+        [replace(master, in_sync=frozenset({1, 3})), *group[1:]],
+        [replace(master, in_sync=frozenset()), *group[1:]],
+        group,
+    ]
+    told: list[str] = []
+    run = RollingRestart(admin.servers, SystemClock(), None, Patience(back_s=60), told.append)
+
+    async def look():
+        return looks.pop(0)
+
+    monkeypatch.setattr(run, "look", look)
+    plan = plan_of(group, {}, since_ms=0)
+    assert plan.problems == ("b: member 4 is not in sync",)
+    await run._until_well(group, plan, group[1])
+    assert looks == [] and told == [
+        "b (slave 2, h:2): b: member 2 is not in sync",
+        "b (slave 2, h:2): b: member 1 is not in sync; b: member 2 is not in sync; b: member 3 is not in sync",
+    ]
 
 
 async def test_an_interrupted_restart_goes_on_where_it_was(admin, rolling):
@@ -119,11 +144,12 @@ def test_what_a_broker_says_of_itself_is_read_and_a_drain_is_no_problem():
     found = now_of("broker-a", 0, "h:1", figures | told, {"drained": "true", "sparrowmqVersion": "1"})
     assert (found.began_ms, found.log_end, found.received, found.is_drained) == (7, 9, 3, True)
     assert (found.version, found.problems) == ("1", ("no master",))
-    assert not found.is_member and found.role_ms == 7
+    assert not found.is_member and not found.in_sync and found.role_ms == 7
 
 
 @pytest.mark.guards('rolling_restart.now_of: figures.get("memberBootTimestamp") -> None')
 def test_a_new_master_is_no_restart_of_a_member():
-    figures = {"bootTimestamp": "70", "memberId": "2", "memberBootTimestamp": "7"}
+    figures = {"bootTimestamp": "70", "memberId": "2", "memberBootTimestamp": "7", "inSyncMembers": "1,2"}
     found = now_of("broker-a", 1, "h:1", figures, {})
     assert (found.began_ms, found.role_ms, found.is_member) == (7, 70, True)
+    assert (found.member, found.in_sync) == (2, frozenset({1, 2}))
