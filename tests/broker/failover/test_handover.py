@@ -14,6 +14,7 @@ from msgspec import structs
 from sparrowmq.broker import election
 from sparrowmq.broker.batches import large_batch
 from sparrowmq.broker.failover import handover
+from sparrowmq.broker.failover import in_sync as in_sync_module
 from sparrowmq.broker.failover.found import Found
 from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.failover.handover import check_begin, next_master
@@ -260,6 +261,39 @@ async def test_handover_waits_for_a_member_that_is_about_to_be_in_sync(members: 
     assert not order.done()
     may_end.set()
     assert await order == 2 and in_sync.members == {1, 2, 3}
+
+
+@pytest.mark.guards("Member._stand: found.expected -> frozenset()")
+async def test_send_waits_for_a_member_that_runs_but_was_out_of_sync_as_the_master_left(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_sync_module, "SETTLE_S", 20.0)
+    for number in (1, 2, 3):
+        members.change(number, slave_timeout_ms=25_000)
+    await members.two_in_sync()
+    monkeypatch.setattr(members.member(1)._in_sync, "may_come", lambda member: member == 2)
+    third, may_follow = await members.start(3), asyncio.Event()
+    follow = third._follow
+
+    async def late() -> None:
+        await may_follow.wait()
+        await follow()
+
+    monkeypatch.setattr(third, "_follow", late)
+    await members.stop(1)
+    await members.until_leads(2)
+
+    async def send() -> int:
+        while (code := await members.send(2, b"to two")) == ResponseCode.SERVICE_NOT_AVAILABLE:
+            await asyncio.sleep(0.02)
+        return code
+
+    async with asyncio.timeout(20):
+        sent = asyncio.ensure_future(send())
+        await asyncio.wait({sent}, timeout=1)
+        may_follow.set()
+        assert await sent == OK
+    await members.in_sync(2, 3)
 
 
 async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
