@@ -74,4 +74,5 @@ class Term:
         }
         if self.in_sync is not None:
             table["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
+            table["epochSettled"] = str(self.in_sync.is_settled).lower()
         return table

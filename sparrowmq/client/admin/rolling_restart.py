@@ -267,6 +267,13 @@ def received_in(figures: Mapping[str, str]) -> int:
     return int(figures.get("receivedFromProducers") or figures.get("putMessageTimesTotal") or 0)
 
 
+def _in_sync(figures: Mapping[str, str]) -> frozenset[int]:
+    """Return the members that a master has found in sync; a new one has those of the master before at first."""
+    if figures.get("epochSettled") == "false":
+        return frozenset()
+    return frozenset(map(int, filter(None, figures.get("inSyncMembers", "").split(","))))
+
+
 def _without_numbers(problem: str) -> str:
     """Return what stays the same while a problem lasts."""
     return re.sub(r"[\d.,]+", "N", problem)
@@ -291,7 +298,7 @@ def now_of(
         received=received_in(figures),
         is_drained=settings.get(DRAINED) == "true",
         member=int(figures.get("memberId") or 0),
-        in_sync=frozenset(map(int, filter(None, figures.get("inSyncMembers", "").split(",")))),
+        in_sync=_in_sync(figures),
         waits=settings.get("brokerRole") == "SYNC_MASTER",
         problems=tuple(problems),
     )

@@ -28,7 +28,7 @@ def test_a_master_tells_who_is_in_sync_too():
     )
     in_sync.members |= {3, 2}
     told = Term(1, 7, in_sync=in_sync).told()
-    assert told["inSyncMembers"] == "1,2,3"
+    assert (told["inSyncMembers"], told["epochSettled"]) == ("1,2,3", "false")
 
 
 def test_a_log_that_cannot_be_cut_may_have_more_than_is_proved_to_be_the_master_s():

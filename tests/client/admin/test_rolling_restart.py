@@ -153,3 +153,10 @@ def test_a_new_master_is_no_restart_of_a_member():
     found = now_of("broker-a", 1, "h:1", figures, {})
     assert (found.began_ms, found.role_ms, found.is_member) == (7, 70, True)
     assert (found.member, found.in_sync) == (2, frozenset({1, 2}))
+
+
+@pytest.mark.guards('rolling_restart._in_sync: false figures.get("epochSettled") == "false"')
+def test_a_new_master_has_nobody_in_sync_before_its_epoch_is_settled():
+    figures = {"memberId": "2", "inSyncMembers": "1,2", "epochSettled": "false"}
+    assert now_of("broker-a", 0, "h:1", figures, {}).in_sync == frozenset()
+    assert now_of("broker-a", 0, "h:1", figures | {"epochSettled": "true"}, {}).in_sync == frozenset({1, 2})
