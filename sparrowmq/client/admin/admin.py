@@ -199,7 +199,7 @@ class Admin:
         Raises:
             NoBroker: there is no such broker.
             RemoteError: there is a master, members in sync may come back, or another member has more.
-            BrokerUnreachable: this member does not answer, or any, if one is to be chosen.
+            BrokerUnreachable: this member does not answer; without `force` any of them, if one is to be chosen.
             ConfigError: `force` without a member, and the longest log is not that of the last epoch.
         """
         return await leadership.elect(self._servers, broker, member, force)

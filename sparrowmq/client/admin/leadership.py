@@ -28,7 +28,7 @@ async def elect(servers: Servers, broker: str, member: int | None, force: bool) 
     Args:
         member: None chooses the one that has most.
     Raises:
-        BrokerUnreachable: no name server knows an address of this member; or one of all does not answer.
+        BrokerUnreachable: this member does not answer; without `force` any of them, if one is to be chosen.
         RemoteError: there is a master, or other members may have more.
         ConfigError: it is not certain which member has most.
     """
@@ -37,9 +37,9 @@ async def elect(servers: Servers, broker: str, member: int | None, force: bool) 
     answers = await asyncio.gather(*(_log_at(servers, address) for address in addresses))
     found = {each.member: each for each in answers if isinstance(each, _Log)}
     if member is None:
-        for answer in answers:
-            if isinstance(answer, SparrowError):
-                raise answer
+        silent = [answer for answer in answers if isinstance(answer, SparrowError)]
+        if silent and not force:
+            raise silent[0]
         member = _most(broker, found, force)
     if member not in found:
         raise BrokerUnreachable(f"member {member} of {broker}", "no broker that answers has this brokerId")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin
+from sparrowmq.client.admin import leadership
 from sparrowmq.client.admin.leadership import _Log, _most
+from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, RemoteError
 from tests.broker.replication.pairs import pair
 
@@ -35,3 +37,29 @@ def test_of_the_logs_of_the_last_epoch_the_longest_has_most() -> None:
     assert _most("g", {2: short, 3: long}, force=True) == 3
     with pytest.raises(ConfigError, match="that of member 1 is of epoch 5 and ends at 900"):
         _most("g", {1: stale, 3: long}, force=True)
+
+
+@pytest.mark.guards("leadership.elect: silent and not force -> silent")
+async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = BrokerUnreachable("b:1", "refused")
+    found = {"a:1": _Log(5, 100, 1, "a:1"), "b:1": gone, "c:1": _Log(5, 200, 3, "c:1")}
+    asked: list[str] = []
+
+    async def place_of(*_: object) -> BrokerPlace:
+        return BrokerPlace("g", "C", dict(enumerate(found, 1)))
+
+    async def log_at(_: object, address: str) -> object:
+        return found[address]
+
+    class Asked:
+        async def ask(self, address: str, _: object) -> None:
+            asked.append(address)
+
+    monkeypatch.setattr(leadership, "place_of", place_of)
+    monkeypatch.setattr(leadership, "_log_at", log_at)
+    with pytest.raises(BrokerUnreachable, match="b:1"):
+        await leadership.elect(Asked(), "g", None, force=False)  # type: ignore[arg-type]
+    assert await leadership.elect(Asked(), "g", None, force=True) == 3  # type: ignore[arg-type]
+    assert asked == ["c:1"]
