@@ -1,3 +1,4 @@
+import gc
 import logging
 from time import process_time
 from typing import Any
@@ -295,6 +296,8 @@ def stranger() -> Any:
 def seconds_to_leave(clock, groups):
     """The time in which a client of so many groups joins and leaves; the best of three."""
     best = 1e9
+    gc.collect()
+    gc.disable()  # it looks at all that other tests have left
     for _ in range(3):
         clients, peer, begin = Clients(clock), stranger(), process_time()
         for number in range(groups):
@@ -303,11 +306,12 @@ def seconds_to_leave(clock, groups):
         clients._ended(peer)
         best = min(best, process_time() - begin)
         assert not list(clients.producer_groups()) and not clients.consumer_groups()
+    gc.enable()
     return best
 
 
 def test_the_time_to_leave_grows_as_the_number_of_groups(clock):
-    assert seconds_to_leave(clock, 8000) < 9 * seconds_to_leave(clock, 2000)
+    assert seconds_to_leave(clock, 16_000) < 24 * seconds_to_leave(clock, 2000)
 
 
 def test_a_connection_is_in_a_limited_number_of_groups(clients):
