@@ -105,7 +105,9 @@ def transfer(broker: str, member: int | None) -> None:
 
 @verb(cluster)
 @_BROKER
-@click.option("--member", type=click.IntRange(1), metavar="N", help="Its brokerId; the one that has most.")
+@click.option(
+    "--member", type=click.IntRange(1), metavar="N", help="Its brokerId. Default: that which has most."
+)
 @click.option("--force", is_flag=True, help="Give up what only lost members in sync have. Asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
@@ -124,17 +126,7 @@ def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
 def _row(each: Standing) -> list[object]:
     in_sync = None if each.in_sync is None else ",".join(map(str, each.in_sync))
     place = each.cluster, each.broker, each.broker_id, each.address, each.role
+    log = each.log_epoch, each.end
     lag = each.behind_bytes, each.behind_messages, each.behind_s
     rates = each.in_tps, each.out_tps
-    return [
-        *place,
-        each.member,
-        each.epoch,
-        in_sync,
-        each.log_epoch,
-        each.end,
-        *lag,
-        *rates,
-        each.version,
-        each.problem,
-    ]
+    return [*place, each.member, each.epoch, in_sync, *log, *lag, *rates, each.version, each.problem]

@@ -94,7 +94,7 @@ class Sends:
     ("epoch", "end", "why"),
     [
         (5, 100, ""),
-        (4, 900, ""),  # the rest of an earlier master's log, which nobody acknowledged
+        (4, 900, ""),  # the rest of an earlier master's log, which was not acknowledged
         (5, 101, "member 2 has more: its log is of epoch 5 and ends at 101, and ours of epoch 5 at 100"),
         (6, 50, "member 2 has more: its log is of epoch 6 and ends at 50, and ours of epoch 5 at 100"),
         (4, UNKNOWN, ""),

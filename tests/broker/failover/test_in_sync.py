@@ -299,13 +299,20 @@ async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_mor
             await waits
 
 
-@pytest.mark.guards("InSync.lacks: self.is_alone -> len(self._electable) < 2")
-async def test_send_waits_for_a_slave_that_is_about_to_be_in_sync() -> None:
-    told, clock = Told(1), ManualClock()
-    async with account(told, clock) as found:
+@asynccontextmanager
+async def slave_near() -> AsyncIterator[tuple[Told, InSync]]:
+    """A master that is alone in sync, and a slave that is about to be, too."""
+    told = Told(1)
+    async with account(told, ManualClock()) as found:
         found.shipped.advance(100)
         found.reported(2, 50)
         await settle()
+        yield told, found
+
+
+@pytest.mark.guards("InSync.lacks: self.is_alone -> len(self._electable) < 2")
+async def test_send_waits_for_a_slave_that_is_about_to_be_in_sync() -> None:
+    async with slave_near() as (told, found):
         assert told.members == [1] and found.lacks(100) is None
         waits = asyncio.ensure_future(found.replicated.reached(100))
         found.reported(2, 100)
@@ -315,11 +322,7 @@ async def test_send_waits_for_a_slave_that_is_about_to_be_in_sync() -> None:
 
 @pytest.mark.guards("InSync.left: drop self._refuse_alone()")
 async def test_send_is_answered_at_once_when_the_slave_leaves_that_was_about_to_be_in_sync() -> None:
-    told, clock = Told(1), ManualClock()
-    async with account(told, clock) as found:
-        found.shipped.advance(100)
-        found.reported(2, 50)
-        await settle()
+    async with slave_near() as (_, found):
         waits = asyncio.ensure_future(found.replicated.reached(100))
         await settle()
         found.left(2)

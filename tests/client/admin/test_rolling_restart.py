@@ -156,7 +156,7 @@ def test_a_new_master_is_no_restart_of_a_member():
 
 
 @pytest.mark.guards('rolling_restart._in_sync: false figures.get("epochSettled") == "false"')
-def test_a_new_master_has_nobody_in_sync_before_its_epoch_is_settled():
+def test_a_new_master_has_no_member_in_sync_before_its_epoch_is_settled():
     figures = {"memberId": "2", "inSyncMembers": "1,2", "epochSettled": "false"}
     assert now_of("broker-a", 0, "h:1", figures, {}).in_sync == frozenset()
     assert now_of("broker-a", 0, "h:1", figures | {"epochSettled": "true"}, {}).in_sync == frozenset({1, 2})
