@@ -34,7 +34,9 @@ _WHEN_FULL: Final = {
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
     def failed() -> str:
         failure = store.flushed.error
-        return str(failure) if failure is not None and not isinstance(failure.__cause__, DiskFull) else ""
+        if failure is None or isinstance(failure.__cause__, DiskFull):
+            return ""
+        return f"{failure}. Its log is in {store.settings.layout.commit_log}"
 
     def full() -> str:
         failure = store.flushed.error
@@ -137,7 +139,8 @@ def _fenced(store: MessageStore) -> str:
     kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in fenced.items()}
     seen = {piece.name for piece in _kept(store, DAMAGED)}
     sentence = _places("fenced off", {begin: end for name, (begin, end) in kept.items() if name in seen})
-    return f"{sentence}: {', '.join(sorted(kept.keys() & seen))}" if sentence else ""
+    files = (f"{store.settings.layout.set_aside}/{name}" for name in sorted(kept.keys() & seen))
+    return f"{sentence}: {', '.join(files)}" if sentence else ""
 
 
 def folders(store: MessageStore) -> dict[str, str | Path]:

@@ -34,7 +34,7 @@ STORE_FAILED: Final = Kind(
     Severity.CRITICAL,
     "look for errors of the disk in the system's log (dmesg); then restart the broker, which checks its log first; "
     "replace the disk if it fails again. After `No space left on device`, first give the volume or the file below the"
-    " disk more room, and wait some seconds until it has that",
+    " disk more room (`findmnt -T STORE` and `losetup -l` show it), and wait some seconds until it has that",
     is_unready=True,
 )
 DISK_FULL: Final = Kind(
@@ -241,8 +241,8 @@ PROCESS_PAUSED: Final = Kind(
 CLOCK_WRONG: Final = Kind(
     "clock_wrong",
     Severity.WARNING,
-    "set the clocks of the servers by NTP (`chronyc makestep`); a master that stored messages ahead of time follows a "
-    "corrected clock after ten minutes",
+    "set the clocks of the servers by NTP (`chronyc makestep`), unless they are right now: a master that stored "
+    "messages ahead of time follows a corrected clock after ten minutes",
 )
 
 CONNECTIONS_FULL: Final = Kind(

@@ -40,7 +40,7 @@ class Condition:
 
     kind: Kind
     what: str  # the facts, in one sentence
-    since_ms: int  # when it was first seen
+    since_s: float  # when it was first seen, by the steady clock: the time of day may be what is wrong
 
 
 class Conditions:
@@ -81,10 +81,10 @@ class Conditions:
             what = "; ".join(said for probe in probes if (said := probe()))
             before = self._now.get(kind.name)
             if what and before is None:
-                self._now[kind.name] = Condition(kind, what, self._clock.now_ms())
+                self._now[kind.name] = Condition(kind, what, self._clock.monotonic())
                 log.warning("condition %s: %s. What to do: %s", kind.name, what, self._remedy(kind))
             elif what and before is not None and before.what != what:
-                self._now[kind.name] = Condition(kind, what, before.since_ms)
+                self._now[kind.name] = Condition(kind, what, before.since_s)
             elif not what and before is not None:
                 del self._now[kind.name]
                 log.info("condition %s is over", kind.name)
@@ -92,7 +92,7 @@ class Conditions:
     def now(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""
         self.look()
-        return sorted(self._now.values(), key=lambda each: (each.kind.severity.value, each.since_ms))
+        return sorted(self._now.values(), key=lambda each: (each.kind.severity.value, each.since_s))
 
     def unready(self) -> list[Condition]:
         """Return those that keep the server from its work."""
@@ -100,11 +100,12 @@ class Conditions:
 
     def told(self) -> dict[str, str]:
         """Return the lines of `brokerStatus`, or the values of a name server; no tool of Apache reads them."""
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         return {
             CONDITION + each.kind.name: ToldCondition(
                 severity=each.kind.severity.value,
                 what=each.what,
-                since_ms=each.since_ms,
+                since_ms=now_ms - round((now_s - each.since_s) * 1000),
                 remedy=self._remedy(each.kind),
                 cause=next((name for name in each.kind.follows if name in self._now), None),
             )

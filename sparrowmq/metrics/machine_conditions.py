@@ -3,7 +3,8 @@
     pauses    the loop's own ticks came too late: the machine swapped, or the process, its container or its virtual
               machine was stopped
     clock     the time of day moved against the steady clock, which no one can set: it jumped
-              the newest message is from the future: this clock is behind, or the master's clock was ahead
+              the newest message is from the future: this clock is behind, or the master's clock was ahead; then the
+              store goes on from that time for TRUST_S
 
 Small steps, as NTP makes them, are no jump. After TRUST_S the new time counts as right: it may have been corrected.
 """
@@ -11,6 +12,7 @@ Small steps, as NTP makes them, are no jump. After TRUST_S the new time counts a
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import Final
 
 from sparrowmq.loop.clock import Clock
@@ -35,6 +37,7 @@ class Machine:
         self._begin_s = clock.monotonic()
         self._offset_s: float | None = None  # of the time of day over the steady clock, before a jump
         self._jumped_s = 0.0  # when a jump was seen
+        self._ahead_since_s: float | None = None  # when a message from the future was first seen
 
     def probes(self) -> tuple[Probe, ...]:
         return (PROCESS_PAUSED, self.pauses), (CLOCK_WRONG, self.wrong_clock)
@@ -65,7 +68,15 @@ class Machine:
         return f"the clock of this machine jumped {abs(jump_s):.0f} s {'ahead' if jump_s > 0 else 'back'}"
 
     def _future(self) -> str:
+        now_s = self._clock.monotonic()
         ahead_s = (self._newest_ms() - self._clock.now_ms()) / 1000
         if ahead_s <= JUMP_S:
+            self._ahead_since_s = None
             return ""
-        return f"the newest message has a time that is {ahead_s:.0f} s ahead of the clock of this machine"
+        if self._ahead_since_s is None:
+            self._ahead_since_s = now_s
+        left_min = ceil(max(self._ahead_since_s + TRUST_S - now_s, 0) / 60)
+        return (
+            f"the newest message has a time that is {ahead_s:.0f} s ahead of the clock of this machine; if this clock "
+            f"is right, this ends with the next message {f'in {left_min} min' if left_min else 'now'}"
+        )

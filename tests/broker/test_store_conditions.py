@@ -177,7 +177,7 @@ def test_damage_and_what_was_fenced_off_or_forked_show(stores: Stores) -> None:
     assert "found 30 damaged bytes at the end of the log" in found["log_cut"]
     assert found["log_damaged"].startswith("60 bytes of the log are damaged, the first at offset 400")
     assert found["forked_messages"].endswith(f"{0:020d}-{60:020d}.forked")
-    assert found["log_fenced"].startswith("100 bytes") and found["log_fenced"].endswith(fenced.name)
+    assert found["log_fenced"].startswith("100 bytes") and found["log_fenced"].endswith(str(fenced))
     fenced.unlink()
     assert "log_fenced" not in said(store, ManualClock()), "who deletes the file has seen it"
     store.scrubber.damaged.clear()
@@ -211,10 +211,12 @@ async def _fail_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[s
         await shows(broker, "store_failed")
         status, text = await visit(broker.metrics_address, "/readyz")
         assert status == 503 and text.startswith("store_failed: ")
+        assert f"Its log is in {broker.store.settings.layout.commit_log}" in text
         _, metrics = await visit(broker.metrics_address, "/metrics")
         assert 'condition="store_failed"' in metrics and 'severity="critical"' in metrics
         async with Admin(cluster.namesrv) as admin:
             wrong = [each for each in await admin.examine() if each.verdict is Verdict.WRONG]
-        assert any("store_failed" in each.what and each.mend == STORE_FAILED.remedy for each in wrong)
+        remedy = STORE_FAILED.remedy.replace("STORE", broker.store.settings.layout.root)
+        assert any("store_failed" in each.what and each.mend == remedy for each in wrong)
         pool.close()
         seen.append("all")

@@ -42,12 +42,12 @@ async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
     caplog.set_level("INFO", "sparrowmq")
     conditions, said, clock, figures = watched()
     assert conditions.now() == [] and await conditions.ready() == "ok\n"
-    begun, said["drained"] = clock.now_ms(), "it takes no messages"
+    begun, said["drained"] = clock.monotonic(), "it takes no messages"
     conditions.look()
     await clock.advance(60)
     said["disk_full"] = "no room"
     first, second = conditions.now()
-    assert (first.kind, second.kind, second.since_ms) == (DISK_FULL, DRAINED, begun)
+    assert (first.kind, second.kind, second.since_s) == (DISK_FULL, DRAINED, begun)
     rows = figures.values("sparrowmq_condition")
     assert rows == {("disk_full", "critical"): 1, ("drained", "warning"): 1}
     assert figures.value("sparrowmq_ready") == 0
@@ -83,13 +83,27 @@ def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCap
     assert "broker undrain broker-b" in caplog.text
 
 
+@pytest.mark.guards("Conditions.told: since_ms = now_ms")
+async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conditions, said, clock, _ = watched()
+    right_ms = clock.now_ms()
+    said["drained"] = "it takes no messages"
+    monkeypatch.setattr(clock, "now_ms", lambda: right_ms + 3_600_000)
+    conditions.look()
+    monkeypatch.undo()
+    await clock.advance(60)
+    assert told_conditions(conditions.told())["drained"].since_ms == right_ms
+
+
 def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     conditions, said, _, _ = watched()
     said["disk_full"] = "90 %"
     before = conditions.now()[0]
     said["disk_full"] = "91 %"
     after = conditions.now()[0]
-    assert (after.what, after.since_ms) == ("91 %", before.since_ms)
+    assert (after.what, after.since_s) == ("91 %", before.since_s)
 
 
 @pytest.mark.guards(

@@ -68,3 +68,15 @@ async def test_a_message_from_the_future_shows_until_the_clock_has_reached_it() 
     assert "60 s ahead of the clock" in machine.wrong_clock()
     await clock.advance(60)
     assert machine.wrong_clock() == ""
+
+
+@pytest.mark.guards("Machine._future: ceil(max(self._ahead_since_s + TRUST_S - now_s, 0) / 60) -> 10")
+async def test_a_message_from_the_future_says_when_messages_have_the_time_of_the_clock() -> None:
+    clock = ManualClock()
+    newest_ms = clock.now_ms() + 3_600_000
+    machine = Machine(clock, lambda: newest_ms)
+    assert machine.wrong_clock().endswith("this ends with the next message in 10 min")
+    await clock.advance(430)
+    assert machine.wrong_clock().endswith("this ends with the next message in 3 min")
+    await clock.advance(171)
+    assert machine.wrong_clock().endswith("this ends with the next message now")

@@ -17,17 +17,16 @@ _CONNECT_S: Final = 2.0
 # Networks of containers by Docker and its kind, which no other machine reaches.
 _OF_CONTAINERS: Final = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "10.88.0.0/16", "10.42.0.0/15")))
 _HANGING: Final = (
-    "it takes connections, but the process hangs. Look at it on its machine: "
-    "`ps -eo pid,stat,wchan,args | grep -E '[m]qbroker|[m]qnamesrv|[s]parrowmq'`. State T is stopped: "
-    "`kill -CONT PID`; D waits for a disk: `dmesg`. Otherwise, or if that does not help, `kill -KILL PID` and start it "
-    "again: messages on disk stay"
+    "it takes connections, but the process hangs. On its machine `ss -ltnp sport = :{port}` shows its PID, and "
+    "`ps -o stat,wchan,args PID` its state. T is stopped: `kill -CONT PID`; D waits for a disk: `dmesg`. Otherwise, or "
+    "if that does not help, `kill -KILL PID` and start it again: messages on disk stay"
 )
 
 
 async def remedy(address: str, error: NetworkError) -> tuple[str, bool]:
     """Return what to do about a server that did not answer, and whether it hangs."""
     if await _takes_connections(address):
-        return _HANGING, True
+        return _HANGING.format(port=address.rpartition(":")[2]), True
     return f"{way_to(address)} ({error})", False
 
 

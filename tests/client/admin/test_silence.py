@@ -28,6 +28,7 @@ async def test_a_process_that_takes_connections_and_is_silent_hangs():
         host, port = server.sockets[0].getsockname()
         text, is_hanging = await remedy(f"{host}:{port}", RequestTimeout("x", "y", 1))
     assert is_hanging and "kill -CONT" in text and "brokerIP1" not in text
+    assert f"`ss -ltnp sport = :{port}`" in text
 
 
 async def test_where_no_process_listens_the_address_is_the_cause():
