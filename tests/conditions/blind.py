@@ -5,7 +5,7 @@
 It prints where the servers are, and then for each round only that something is wrong. Use what an operator has: doctor,
 /readyz, the alerts, the console, and logs that those name. Then type at this program what you would do:
 
-    named CONDITION...      what you think it is; the time is noted
+    named CONDITION...      what you think it is; the time is noted. What doctor calls its effect counts as named
     start NAME, stop NAME   the service manager of a broker, of an etcd, or of a name server
     restart NAME
     clock NAME              set the clock of its machine right, as an NTP daemon does
@@ -102,7 +102,7 @@ class Desk:
         match words:
             case ["named", *names]:
                 assert names and _NAMES.issuperset(names), f"the conditions are {sorted(_NAMES)}"
-                self.guesses.update(dict.fromkeys(names, self._now()))
+                self.guesses.update(dict.fromkeys((*names, *self._effects(names)), self._now()))
             case ["start" | "stop" | "restart" as verb, name]:
                 server = self._field.servers[name]
                 if verb != "start":
@@ -115,6 +115,14 @@ class Desk:
                 self._lend_hands()
             case _:
                 raise AssertionError("type named, start, stop, restart, clock, hands, mended or give up")
+
+    def _effects(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield the conditions of the causes that follow from what the operator named, as doctor says now."""
+        _, wrong = self._field.doctor()
+        for each, _ in self._courses:
+            said = said_of(each.kind, self._field.brokers[each.where], wrong)
+            if said is not None and any(f"({name}, since " in said.cause for name in names):
+                yield each.kind
 
     def _lend_hands(self) -> None:
         """Do what doctor says about the causes that the operator named."""

@@ -71,10 +71,12 @@ class Remedy:
     Attributes:
         what: the facts.
         text: what to do.
+        cause: the facts of that from which it follows, if it follows from something.
     """
 
     what: str
     text: str
+    cause: str = ""
 
     def names(self, *words: str) -> None:
         """Check that the remedy names what is done now."""
@@ -345,7 +347,9 @@ class Field:
         except ValueError:
             return done.returncode, [Remedy(done.stdout + done.stderr, "")]
         return done.returncode, [
-            Remedy(row["what"], row["mend"] or "") for row in rows if row["verdict"] == "wrong"
+            Remedy(row["what"], row["mend"] or "", row["cause"] or "")
+            for row in rows
+            if row["verdict"] == "wrong"
         ]
 
     # What shows -----------------------------------------------------------------------------------------------------

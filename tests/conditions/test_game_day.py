@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.conditions.blind import BlindRound
+from tests.conditions.blind import BlindRound, Desk
 from tests.conditions.causes import CAUSES
-from tests.conditions.field import Field
+from tests.conditions.field import Field, Remedy
 from tests.conditions.game_day import main, turns
 from tests.conditions.load import TOPIC, Load
 from tests.crash.not_here import skipped_without
@@ -54,6 +56,25 @@ def test_a_blind_round_says_what_it_was_only_after_it_was_judged(tmp_path: Path)
     told = "\n".join(said)
     assert re.search(r"0 of [1-9]\d+ acknowledged messages of Load are lost", told)
     assert "named besides: no_master" in told and "no condition left" in told
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"), [("disk_full", ["disk_full", "delivery_late"]), ("drained", ["drained"])]
+)
+def test_who_names_the_cause_has_named_what_doctor_calls_its_effect(typed: str, named: list[str]) -> None:
+    late = Remedy(
+        "broker broker-a (master) at 10.0.0.1:1: messages wait (delivery_late, since 12:00)",
+        "do what the text says",
+        "broker broker-a (master) at 10.0.0.1:1: no room (disk_full, since 12:00)",
+    )
+    field: Any = SimpleNamespace(
+        brokers={"broker-a": SimpleNamespace(address="10.0.0.1:1")}, doctor=lambda: (1, [late])
+    )
+    cause: Any = SimpleNamespace(kind="delivery_late", where="broker-a")
+    course: Any = None
+    desk = Desk(field, [(cause, course)], iter([f"named {typed}", "mended"]), lambda _: None)
+    desk.serve()
+    assert list(desk.guesses) == named
 
 
 def _operator(field: Field, said: list[str]) -> Iterator[str]:
