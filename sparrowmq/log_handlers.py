@@ -10,6 +10,8 @@ import logging
 import sys
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 
+from sparrowmq.safe_text import why_not_written
+
 
 class _Careful(logging.FileHandler):
     """Writes to stderr what the file cannot take."""
@@ -36,7 +38,7 @@ class _Careful(logging.FileHandler):
             super().handleError(record)
 
     def _stray(self, record: logging.LogRecord, error: OSError) -> None:
-        reason, is_new = error.strerror or str(error), self.baseFilename not in self.unwritable
+        reason, is_new = why_not_written(error), self.baseFilename not in self.unwritable
         self.unwritable[self.baseFilename] = reason
         if sys.stderr is None:
             return

@@ -1,5 +1,6 @@
-"""Words of others, made fit for a line of a log or of an error: one line, no control characters, not endless.
+"""Words of others, and of the system, made fit for a line of a log or of an error.
 
+Words of others become one line, without control characters, and not endless.
 A name or a remark that a peer sends may hold a line feed, with which it would write lines of its own into our log, and
 may be a megabyte long.
 """
@@ -36,3 +37,13 @@ def without_folders(text: str) -> str:
     `no room on the disk for /data/store/commitlog/000` becomes `no room on the disk for 000`.
     """
     return _FOLDERS.sub("", text) if "/" in text else text
+
+
+def why_not_written(error: Exception) -> str:
+    """Return why a file cannot be written. For a file in the place of a folder, the system's own words do not help."""
+    match error:
+        case FileExistsError(filename=str() as folder):
+            return f"{folder} is a file, and should be a folder; move it away"
+        case NotADirectoryError(filename=str() as path):
+            return f"one of the folders of {path} is a file; move it away"
+    return getattr(error, "strerror", None) or str(error)

@@ -1,8 +1,10 @@
 """Words of others in our log and errors."""
 
+import os
+
 import pytest
 
-from sparrowmq.safe_text import shown, without_folders
+from sparrowmq.safe_text import shown, why_not_written, without_folders
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,16 @@ def test_what_is_too_long_is_cut_and_counted():
 )
 def test_a_path_is_shown_without_its_folders(words, expected):
     assert without_folders(words) == (words if expected is None else expected)
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    there = tmp_path / "config"
+    there.write_text("")
+    with pytest.raises(OSError) as folder:
+        os.makedirs(there, exist_ok=True)
+    assert why_not_written(folder.value) == f"{there} is a file, and should be a folder; move it away"
+    with pytest.raises(OSError) as file:
+        (there / "topics.json").write_text("")
+    assert why_not_written(file.value).startswith(f"one of the folders of {there / 'topics.json'} is a file")
+    assert why_not_written(OSError(28, "No space left on device")) == "No space left on device"
+    assert why_not_written(ValueError("no number")) == "no number"

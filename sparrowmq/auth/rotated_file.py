@@ -12,6 +12,8 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.safe_text import why_not_written
+
 log = logging.getLogger(__name__)
 
 SIZE_BYTES: Final = 64 << 20
@@ -61,7 +63,7 @@ class RotatedFile:
             self.lost += len(lines)
             if not self.problem:
                 log.error("%s cannot be written, its lines are lost: %s", self.path, error)
-            why = error.strerror or error
+            why = why_not_written(error)
             self.problem = f"the audit log {self.path} cannot be written ({why}): {self.lost} lines are lost"
         else:
             self.problem = ""

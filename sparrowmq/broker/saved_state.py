@@ -21,6 +21,7 @@ from sparrowmq.metrics.condition_kinds import STATE_NOT_SAVED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import JournalMark
 from sparrowmq.protocol.wire import json
+from sparrowmq.safe_text import why_not_written
 
 T = TypeVar("T")
 
@@ -110,7 +111,7 @@ class SavedFile:
                         is_secret=self._is_secret,
                     )
                 except OSError as error:
-                    self.problem = f"{self.path} cannot be written ({error.strerror or error})"
+                    self.problem = f"{self.path} cannot be written ({why_not_written(error)})"
                     raise
                 self._saved, self.problem = changes, ""
 
@@ -129,7 +130,7 @@ class SavedFile:
         problem = await self._try_to_save()
         if await self.logged(done) or problem is None:
             return
-        why = f"{self.path} could not be written ({problem.strerror or problem})"
+        why = f"{self.path} could not be written ({why_not_written(problem)})"
         remark = (
             f"{done} and in effect, but not saved: {why}. It is tried again every few seconds: "
             "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
@@ -140,6 +141,6 @@ class SavedFile:
         try:
             await self.save()
         except OSError as error:
-            log.warning("%s could not be written (%s); it is tried again", self.path, error.strerror or error)
+            log.warning("%s could not be written (%s); it is tried again", self.path, why_not_written(error))
             return error
         return None

@@ -70,6 +70,7 @@ class GrpcServer:
             self._clock,
             lambda session: session.caller.is_known(),
             "gRPC connections",
+            lambda session: session.caller.host,
         )
         self.sessions = self._limited.sessions
         self._tls = tls

@@ -42,15 +42,16 @@ DISK_FULL: Final = Kind(
     Severity.CRITICAL,
     "free some space on that disk: `df STORE` shows where it is mounted, and `du -xah MOUNT | sort -h | tail` what "
     "takes it. A program that fills it again has to stop. If most of it is the store's, `sparrowmq broker set ADDRESS"
-    " fileReservedTime=HOURS` lets the broker keep less. Writes go on by themselves",
+    " fileReservedTime=HOURS` lets the broker keep less. If not the disk is full, but no file descriptor or memory is "
+    "left, start the broker with more of that. Writes go on by themselves",
     is_unready=True,
 )
 DISK_NEARLY_FULL: Final = Kind(
     "disk_nearly_full",
     Severity.WARNING,
-    "free some space on that disk, or give it more: `df STORE` shows where it is mounted, and `du -xah MOUNT | sort "
-    "-h | tail` what takes it. If most of it is the store's, `sparrowmq broker set ADDRESS fileReservedTime=HOURS` "
-    "lets the broker keep less",
+    "free some space on that disk, or give it more: `df` of the folder in the text shows where it is mounted, and `du "
+    "-xah MOUNT | sort -h | tail` what takes it. If most of it is the store's, `sparrowmq broker set ADDRESS "
+    "fileReservedTime=HOURS` lets the broker keep less",
 )
 DISK_HANGS: Final = Kind(
     "disk_hangs",
@@ -248,8 +249,8 @@ CLOCK_WRONG: Final = Kind(
 CONNECTIONS_FULL: Final = Kind(
     "connections_full",
     Severity.CRITICAL,
-    "stop clients that open many connections, or start the server with a higher limit of open files (`ulimit -n`, "
-    "LimitNOFILE of systemd)",
+    "stop clients that open many connections: `ss -tnp dst ADDRESS`, on their machine, shows which processes have "
+    "some. Or start the server with a higher limit of open files (`ulimit -n`, LimitNOFILE of systemd)",
 )
 QUOTA_USED_UP: Final = Kind(
     "quota_used_up",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import DiskFull, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import Kind, Probe
 from sparrowmq.metrics.figures import Figures, Row
@@ -78,8 +78,12 @@ class Conditions:
     def look(self) -> None:
         """See which conditions last now."""
         for kind, probes in self._probes.items():
-            what = "; ".join(said for probe in probes if (said := probe()))
             before = self._now.get(kind.name)
+            try:
+                what = "; ".join(said for probe in probes if (said := probe()))
+            except (OSError, DiskFull) as error:  # no descriptor is left to look: one of the others says so
+                log.debug("condition %s cannot be looked for now: %s", kind.name, error)
+                continue
             if what and before is None:
                 self._now[kind.name] = Condition(kind, what, self._clock.monotonic())
                 log.warning("condition %s: %s. What to do: %s", kind.name, what, self._remedy(kind))

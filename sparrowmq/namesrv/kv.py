@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from sparrowmq import snapshot
+from sparrowmq.safe_text import why_not_written
 
 Table = dict[str, dict[str, str]]
 
@@ -62,7 +63,7 @@ class KeyValues:
         try:
             await asyncio.to_thread(snapshot.save, self.path, _Saved(table))
         except OSError as error:
-            self.problem = f"{self.path} cannot be written: {error.strerror or error}"
+            self.problem = f"{self.path} cannot be written: {why_not_written(error)}"
             raise
         self._table, self.problem = table, ""
 

@@ -6,6 +6,7 @@ stranger goes first. If there is none, the new connection goes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -22,16 +23,23 @@ class LimitedSessions(Generic[S]):
         most: the limit.
         is_known: whether a connection has asked for something that it may.
         what: the connections, in texts.
+        host_of: returns the host of a connection; with it, `problem` says from where most of them come.
     Attributes:
         sessions: the live connections, the oldest first: the order of their ends does not depend on memory addresses.
     """
 
     def __init__(
-        self, most: int, clock: Clock, is_known: Callable[[S], bool], what: str = "connections"
+        self,
+        most: int,
+        clock: Clock,
+        is_known: Callable[[S], bool],
+        what: str = "connections",
+        host_of: Callable[[S], str] | None = None,
     ) -> None:
         self.sessions: dict[S, None] = {}
         self._most = most
         self._is_known = is_known
+        self._host_of = host_of
         self._what = what
         # Those that had asked for nothing when they were last looked at; the oldest first.
         self._strangers: dict[S, None] = {}
@@ -40,9 +48,13 @@ class LimitedSessions(Generic[S]):
     @property
     def problem(self) -> str:
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
-        is_full = len(self.sessions) >= self._most
-        most = f"{self._most} {self._what} are open, and no more may be: others are closed"
-        return most if is_full else self._full.last
+        if len(self.sessions) < self._most:
+            return self._full.last
+        text = f"{self._most} {self._what} are open, and no more may be: others are closed"
+        if self._host_of is None or not self.sessions:
+            return text
+        [(host, count)] = Counter(map(self._host_of, self.sessions)).most_common(1)
+        return f"{text}; {count} of them come from {host}"
 
     def add(self, session: S) -> S | None:
         """Add a new connection. Return the one to end, if there are too many."""

@@ -25,6 +25,7 @@ from typing import Final, Generic, TypeVar
 
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
+from sparrowmq.safe_text import why_not_written
 from sparrowmq.settings.settings import Settings, build, keyed, nearest_key, refused
 
 log = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class Changing(Generic[S]):
             except (OSError, ValueError) as error:
                 self.problem = (
                     f"{', '.join(changes)} changed, but {self._file} could not be written "
-                    f"({getattr(error, 'strerror', None) or error}): the change lasts until the server ends"
+                    f"({why_not_written(error)}): the change lasts until the server ends"
                 )
                 raise ConfigError(self.problem) from error
             self.problem = ""

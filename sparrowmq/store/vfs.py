@@ -405,7 +405,7 @@ def _open(path: str, flags: int) -> int:
 def disk_error(path: str, error: OSError) -> Exception:
     """Return the exception to raise for a system error. Temporary errors become DiskFull."""
     if error.errno in _SHORT:
-        return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}; it is tried again")
+        return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}")
     if error.errno in _FULL:
         return DiskFull(f"no room on the disk for {path}; free some, writes go on by themselves")
     if error.filename is None:

@@ -35,7 +35,8 @@ def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_
         file.write()
     assert file.lost == 3
     assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
-    assert "cannot be written (File exists): 3 lines are lost" in file.problem and file.is_due
+    assert "file is a file, and should be a folder; move it away): 3 lines are lost" in file.problem
+    assert file.is_due
     (tmp_path / "file").unlink()
     file.write()
     assert file.problem == "" and not file.is_due, "although there was no line to write"

@@ -53,7 +53,7 @@ def test_one_that_has_ended_leaves_its_place(limited: LimitedSessions[str]):
 
 @pytest.mark.guards(
     "LimitedSessions.add: drop self._full.note",
-    "LimitedSessions.problem: len(self.sessions) >= self._most -> False",
+    "LimitedSessions.problem: true len(self.sessions) < self._most",
 )
 async def test_a_full_port_says_so_until_there_is_room_again(known: set[str]):
     clock = ManualClock()
@@ -66,3 +66,12 @@ async def test_a_full_port_says_so_until_there_is_room_again(known: set[str]):
     assert limited.problem == "doors above 1 were closed a moment ago"
     await clock.advance(minutes=1)
     assert limited.problem == ""
+
+
+@pytest.mark.guards("LimitedSessions.problem: true self._host_of is None")
+def test_a_full_port_says_from_where_most_come(known: set[str]):
+    hosts = {"first": "10.0.0.7", "second": "10.0.0.8", "third": "10.0.0.7"}
+    limited = LimitedSessions[str](3, ManualClock(), known.__contains__, "doors", host_of=hosts.__getitem__)
+    for name in hosts:
+        limited.add(name)
+    assert limited.problem.endswith("others are closed; 2 of them come from 10.0.0.7")
